@@ -29,5 +29,5 @@ CHANNEL = Channel(
     judge=gradients,
     settled=Settled.LOWERED,
     group=Group.GRADIENTS,
-    guard=lambda evidence: nothing_returned(evidence, Group.GRADIENTS) + guards.dead_gradients(evidence),
+    guard=lambda evidence: nothing_returned(evidence, Group.GRADIENTS) + guards.zero_gradients(evidence),
 )

@@ -13,7 +13,7 @@ from parity.compare.side import INPUT, Side
 from parity.values.static import Content, Fact, result_facts
 from parity.verdicts import Finding
 
-__all__ = ["dead_gradients", "idle_state", "idle_values"]
+__all__ = ["idle_state", "idle_values", "zero_gradients"]
 
 NAN = "NaN in every entry, whatever the inputs"
 PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
@@ -73,7 +73,7 @@ def idle_values(evidence: Evidence) -> list[Finding]:
     return idle + _computed(evidence, Group.VALUES, run=not idle)
 
 
-def dead_gradients(evidence: Evidence) -> list[Finding]:
+def zero_gradients(evidence: Evidence) -> list[Finding]:
     """Finds gradients that are NaN, and gradients that are zero by the program's text or on data."""
     known = _facts(evidence).results.get(Group.GRADIENTS, {})
     dead = [

@@ -22,7 +22,7 @@ from parity.compare.session import Session
 from parity.compare.start import AS_WRITTEN, Start
 from parity.ir.jax_internals import main_position
 from parity.ir.jaxprs import origin
-from parity.prove import Alone, prove
+from parity.prove import UnpairedPositions, prove
 from parity.values.rng import (
     ANOTHER_CONSTANT,
     ANOTHER_KEY,
@@ -194,7 +194,7 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
             tuple(place for place in range(len(names)) if place not in set(taken))
             for names, taken in zip(order, (first, second), strict=True)
         )
-        alone = Alone(results=(next(others), next(others)))
+        alone = UnpairedPositions(results=(next(others), next(others)))
         pairs = tuple(zip(first, second, strict=True))
         if share(_proves, clock, sides, pairs, alone, by=(*digests, pairs, alone.results)):
             return Verdict.PROVED, []
@@ -202,7 +202,9 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
     return Verdict.BITWISE, compare_initial(ours, theirs, WeightMap(tuple(entries)), ANOTHER_KEY)
 
 
-def _proves(clock: Clock, sides: Sequence[Start], results: tuple[tuple[int, int], ...], alone: Alone) -> bool:
+def _proves(
+    clock: Clock, sides: Sequence[Start], results: tuple[tuple[int, int], ...], alone: UnpairedPositions
+) -> bool:
     with clock.phase("initial states", "prove"):
         keys = [main_position(side.lowered) for side in sides]
         if set(keys[0]) != set(keys[1]):

@@ -18,7 +18,7 @@ from parity.compare.moving import pair_programs
 from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, state_order
 from parity.compare.session import Session
 from parity.compare.side import Side, built
-from parity.compare.unpaired import Alone, arrays_alone, carry_state
+from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaired
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Frontier, Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
 from parity.verdicts import Finding, Requirement, Verdict
@@ -117,11 +117,11 @@ class Evidence:
         return found
 
     @Once
-    def unpaired(self) -> tuple[list[Alone], list[Alone]]:
+    def unpaired(self) -> tuple[list[UnpairedArray], list[UnpairedArray]]:
         """The arrays of RNG state that only one side has."""
         tiled = self.reference.backend.tiled
         sides = zip(self.builds, self.weights.alone, strict=True)
-        ours, theirs = (arrays_alone(build.abstract, paths, tiled=tiled) for build, paths in sides)
+        ours, theirs = (describe_unpaired(build.abstract, paths, tiled=tiled) for build, paths in sides)
         return ours, theirs
 
     @Once

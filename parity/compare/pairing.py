@@ -8,9 +8,9 @@ from parity.builds.tree import is_counter
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.order import first_uses
 from parity.compare.side import STATE, Side
-from parity.prove import Alone, argument_fingerprints
+from parity.prove import UnpairedPositions, argument_fingerprints
 from parity.prove.counters import increment
-from parity.prove.proof import NOTHING_ALONE
+from parity.prove.proof import NO_UNPAIRED
 from parity.verdicts import Finding
 
 __all__ = [
@@ -41,7 +41,7 @@ class Pairing:
     arguments: Positions
     results: Positions
     unmatched: tuple[Finding, ...]
-    alone: Alone = NOTHING_ALONE
+    alone: UnpairedPositions = NO_UNPAIRED
 
 
 def pair_positions(
@@ -66,7 +66,7 @@ def pair_positions(
         arguments=arguments,
         results=results,
         unmatched=(*read, *returned),
-        alone=Alone(arguments=alone_read, results=alone_returned),
+        alone=UnpairedPositions(arguments=alone_read, results=alone_returned),
     )
 
 

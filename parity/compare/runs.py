@@ -15,7 +15,7 @@ from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
 from parity.compare.memo import Memo, Once
 from parity.compare.side import Side
-from parity.compare.unpaired import rename_to_reference, with_counters_of, without_alone
+from parity.compare.unpaired import rename_to_reference, with_counters_of, without_unpaired
 from parity.values.ladder import Absent, Judge, deviation
 from parity.values.noise import DRAWS, measure_floor, nudge, to_float64
 from parity.values.routing import ChangedChoice, find_flips, forced_inputs, margin_noise
@@ -42,7 +42,7 @@ def pair_outputs(evidence: Evidence, reference: Outputs, candidate: Outputs) -> 
         reference, candidate: the outputs of each side.
     """
     ours, theirs = (
-        without_alone(outputs, paths)
+        without_unpaired(outputs, paths)
         for outputs, paths in zip((reference, candidate), evidence.weights.alone, strict=True)
     )
     back = {group: rename_to_reference(evidence.weights, leaves) for group, leaves in theirs.items()}
@@ -105,7 +105,7 @@ class Runs:
         for draw in range(DRAWS):
             alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
             run = self._sides[0].run(alter(self.evidence.state), SEED, alter)
-            runs.append(without_alone(run, self.evidence.weights.alone[0]))
+            runs.append(without_unpaired(run, self.evidence.weights.alone[0]))
         return runs
 
     @Once

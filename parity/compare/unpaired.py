@@ -16,14 +16,14 @@ from parity.ir.jax_internals import key_implementation
 
 __all__ = [
     "POINTER",
-    "Alone",
-    "arrays_alone",
+    "UnpairedArray",
     "beginning",
     "carry_state",
+    "describe_unpaired",
     "rename_to_reference",
     "typed",
     "with_counters_of",
-    "without_alone",
+    "without_unpaired",
 ]
 
 POINTER = 8
@@ -34,7 +34,7 @@ ROWS, COLUMNS = 8, 128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Alone:
+class UnpairedArray:
     """One array without a partner, as text in the notation of programs.
 
     Args:
@@ -52,7 +52,9 @@ class Alone:
     compiled_inner: tuple[str, ...] = ()
 
 
-def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str], *, tiled: bool = False) -> list[Alone]:
+def describe_unpaired(
+    abstract: Mapping[str, Any], paths: Collection[str], *, tiled: bool = False
+) -> list[UnpairedArray]:
     """Describes the leaves of one side that have no partner.
 
     Args:
@@ -72,7 +74,7 @@ def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str], *, tiled: 
         ]
         shape = _in_tiles(data.shape) if tiled else data.shape
         found.append(
-            Alone(
+            UnpairedArray(
                 traced=traced[0],
                 compiled=compiled[0],
                 size=int(np.prod(shape)) * data.dtype.itemsize + POINTER,
@@ -120,7 +122,7 @@ def typed(leaf: Any, array: Any) -> Any:
     return jax.random.wrap_key_data(data, impl=key_implementation(leaf.dtype))
 
 
-def without_alone(
+def without_unpaired(
     outputs: Mapping[str, Mapping[str, np.ndarray]], paths: Collection[str]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Returns outputs without the leaves that have no partner, in all steps.

@@ -5,16 +5,16 @@ from parity.ir.stablehlo.liveness import has_extra_loops, loop_counts_differ
 from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, FrontierSide
-from parity.prove.proof import Alone, Proof, is_one_program, prove
+from parity.prove.proof import Proof, UnpairedPositions, is_one_program, prove
 from parity.prove.rules.weight_views import NOTHING_MOVED, WeightView, WeightViews
 
 __all__ = [
     "NOTHING_MOVED",
-    "Alone",
     "Frontier",
     "FrontierSide",
     "Proof",
     "SourceLocation",
+    "UnpairedPositions",
     "WeightView",
     "WeightViews",
     "annotations",

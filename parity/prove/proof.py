@@ -16,7 +16,7 @@ from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.prove.rules.weight_views import NOTHING_MOVED, WeightViews, given, not_met
 from parity.verdicts import Finding, Verdict
 
-__all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]
+__all__ = ["NO_UNPAIRED", "Proof", "UnpairedPositions", "is_one_program", "prove"]
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _MAX_TRIED = 20_000
@@ -26,7 +26,7 @@ _Positions = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Alone:
+class UnpairedPositions:
     """Positions in ``@main`` without a partner on the other side, for the reference and the candidate.
 
     Args:
@@ -41,7 +41,7 @@ class Alone:
     moves: WeightViews = NOTHING_MOVED
 
 
-NOTHING_ALONE = Alone()
+NO_UNPAIRED = UnpairedPositions()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ def prove(
     *,
     arguments: _Pairs,
     results: _Pairs,
-    alone: Alone = NOTHING_ALONE,
+    alone: UnpairedPositions = NO_UNPAIRED,
     ignore_shardings: bool = False,
 ) -> Proof:
     """Compares two lowered programs operation by operation, for all inputs, without running them.
@@ -199,7 +199,7 @@ def is_one_program(
     *,
     arguments: _Pairs,
     results: _Pairs,
-    alone: Alone = NOTHING_ALONE,
+    alone: UnpairedPositions = NO_UNPAIRED,
 ) -> bool:
     """True if two programs that are already read are one program, as in `Proof.same_program`; tries no rules."""
     with collector_paused():
@@ -209,7 +209,7 @@ def is_one_program(
 
 
 def _paired(
-    sides: tuple[StableProgram, StableProgram], arguments: _Pairs, results: _Pairs, alone: Alone
+    sides: tuple[StableProgram, StableProgram], arguments: _Pairs, results: _Pairs, alone: UnpairedPositions
 ) -> list[Frontier]:
     """Returns the differences outside operations, after checking that all arguments and results are paired.
 
@@ -225,13 +225,13 @@ def _paired(
     return _side_differences(*sides, arguments, results)
 
 
-def _aside(alone: Alone) -> Alone:
+def _aside(alone: UnpairedPositions) -> UnpairedPositions:
     """Returns all positions that no pair names."""
     sides = [
         tuple((*own[side], *(at for move in moved for at in move.positions(side))) for side in (0, 1))
         for own, moved in ((alone.arguments, alone.moves.arguments), (alone.results, alone.moves.results))
     ]
-    return Alone(arguments=(sides[0][0], sides[0][1]), results=(sides[1][0], sides[1][1]))
+    return UnpairedPositions(arguments=(sides[0][0], sides[0][1]), results=(sides[1][0], sides[1][1]))
 
 
 class _Attempt:
@@ -251,7 +251,7 @@ class _Attempt:
         sides: tuple[StableProgram, StableProgram],
         arguments: _Pairs,
         results: _Pairs,
-        alone: Alone,
+        alone: UnpairedPositions,
         *,
         rules: Collection[str] | None = None,
         reorder: bool = False,

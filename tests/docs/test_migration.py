@@ -114,7 +114,7 @@ DRIFTS = """self.mean.set_value(
         ("axes", 'out_sharding=("embed", "mlp"), ', "", "sharding", "kernel"),
     ],
 )
-def test_what_goes_wrong_is_seen_where_the_page_says(name, right, wrong, channel, word, sides):
+def test_bugs_are_caught_by_the_channels_that_the_page_names(name, right, wrong, channel, word, sides):
     def plant(text):
         if channel == "loops":  # the body returns its parameters from the checkpoint
             text = text.replace("lambda x, params: nnx", "lambda x, params: (nnx")

@@ -44,7 +44,7 @@ def test_a_stale_part_is_noticed():
     assert generate.generated(stale) == text != stale
 
 
-def test_every_verdict_has_a_row_that_says_whether_it_passes():
+def test_every_verdict_has_a_row_that_states_if_it_passes():
     rows = table("reading.md", "verdict")
     assert list(rows) == [verdict.value for verdict in Verdict]
     assert {name for name, cells in rows.items() if cells[-1] == "no"} == set(BLOCKING)
@@ -111,7 +111,7 @@ def test_the_lines_that_a_proof_rests_on_are_counted():
         assert f" parity.prove.{module}\n" in printed
 
 
-def test_what_a_pass_means_has_a_row_for_every_channel_and_rung():
+def test_the_table_of_passes_has_a_row_for_every_channel_and_rung():
     text = (DOCS / "soundness.md").read_text().partition("## What a pass means")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     assert {len(row) for row in rows} == {4}

@@ -54,5 +54,5 @@ def test_the_session_of_the_readme(tmp_path, users_shell):
         ("a\nthen\nb", ["a", "...", "b"], None),
     ],
 )
-def test_what_is_shown_must_be_printed(printed, shown, missing):
+def test_shown_output_must_be_printed(printed, shown, missing):
     assert pages.shows(printed, shown) == missing

@@ -239,7 +239,7 @@ def test_override_reaches_two_levels_and_keeps_the_rest():
         ({"dropout": "nan"}, "config field dropout: got nan, expected a rate in [0, 1)"),
     ],
 )
-def test_override_refuses_and_says_why(settings, message):
+def test_override_refuses_with_the_reason(settings, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         override(SMALL, settings)
 

@@ -98,7 +98,7 @@ def test_the_text_is_plain_ascii_and_the_vocabulary_holds_it():
     assert len({BOUNDARY, PADDING} | set(range(256))) == VOCAB and max(BOUNDARY, PADDING) == VOCAB - 1
 
 
-def test_a_length_without_room_is_refused():
+def test_a_length_beyond_the_cache_is_refused():
     packed_batch(2, 16, 0)
     with pytest.raises(ValueError, match="packed_batch length: got 15, expected at least 16"):
         packed_batch(2, 15, 0)

@@ -73,7 +73,7 @@ def grouped_operands(jaxpr):
 
 
 @pytest.mark.slow
-def test_stages_on_a_mesh_compute_their_own_products_and_none_is_batched():
+def test_stages_on_a_mesh_compute_separate_products_and_none_is_batched():
     def stage(*operands):
         inner = jax.sharding.PartitionSpec()
         return jax.shard_map(products, in_specs=(inner,) * 4, out_specs=(inner,) * 3, check_vma=False)(
@@ -88,7 +88,7 @@ def test_stages_on_a_mesh_compute_their_own_products_and_none_is_batched():
     assert not moved
 
 
-def test_each_caller_has_its_own_source_lines():
+def test_each_caller_has_separate_source_lines():
     """JAX 0.12 caches the trace of a `custom_vmap`, so the second twin was reported at the lines of the first."""
     weights, rows = jnp.asarray(WEIGHTS[0], "float32"), jnp.asarray(ROWS[0], "int32")
 

@@ -88,7 +88,7 @@ def test_a_pipeline(stage_layout, repeats, inside):
     assert_same(relaid(piped, config, unrolled(config)), of_layers(range(total)))
 
 
-def test_parameters_are_cast_and_what_no_gradient_trains_is_not():
+def test_parameters_are_cast_and_untrained_leaves_are_not():
     config = dataclasses.replace(tiny(preset("llama2-70b")), layers=2)
     target = dataclasses.replace(unrolled(config), param_dtype="bfloat16")
     found = relaid(relaid(of_layers(range(2)), unrolled(config), config), config, target)

@@ -37,7 +37,7 @@ def check(got, expected, dtype, slack=1.0):
 
 
 @pytest.mark.parametrize("spelt", [str, jnp.dtype])
-def test_sensitive_parts_compute_in_float32_or_wider_however_the_dtype_is_spelt(spelt):
+def test_sensitive_parts_compute_in_float32_or_wider_for_any_form_of_the_dtype(spelt):
     wide = {dtype: str(ops.wide_dtype(spelt(dtype))) for dtype in DTYPES}
     assert wide == {"float64": "float64", "float32": "float32", "bfloat16": "float32"}
 
@@ -281,7 +281,7 @@ def test_accumulate_is_the_full_batch(microbatches):
 
 
 @pytest.mark.parametrize("microbatches", [2, 4])
-def test_accumulate_takes_every_row_once_with_a_key_of_its_own(microbatches):
+def test_accumulate_takes_every_row_once_with_a_separate_key(microbatches):
     rows = jnp.arange(8)
 
     def gradients(batch, key):

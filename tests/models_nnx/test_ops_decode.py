@@ -14,7 +14,7 @@ ROWS, VOCAB = 256, 40
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_with_the_same_logits_draw_their_own_tokens(seed, temperature):
+def test_rows_with_the_same_logits_draw_separate_tokens(seed, temperature):
     """Each row draws from the softmax at the temperature, independent of its neighbour."""
     logits = jax.random.normal(jax.random.key(100 + seed), (VOCAB,))
     decode = DecodeConfig(length=8, temperature=temperature)
@@ -30,7 +30,7 @@ def test_rows_with_the_same_logits_draw_their_own_tokens(seed, temperature):
 
 @pytest.mark.parametrize("row", range(5))
 @pytest.mark.parametrize("temperature", [None, 0.7])
-def test_the_token_of_a_row_depends_on_its_own_logits_only(row, temperature):
+def test_the_token_of_a_row_depends_on_the_logits_of_that_row_only(row, temperature):
     key = jax.random.key(row)
     logits = jax.random.normal(key, (5, VOCAB))
     other = jnp.where(jnp.arange(5)[:, None] == row, logits[::-1] * 2 + 1, logits)

@@ -215,7 +215,7 @@ def test_a_parameter_of_the_decoder_in_no_stack_is_refused():
         ops.fragment_parts(TWO_STACKS, PLAIN, {"decoder/elsewhere/scale": (("norm",), (3,))})
 
 
-def test_who_meets_when():
+def test_replicas_synchronise_on_schedule():
     met = [ops.due(STREAMING, step, 0) for step in range(15)]
     assert met == [0, 0, 1, 0, 2, 0, 3, 0, 1, 0, 2, 0, 3, 0, 1]
     took = [ops.due(STREAMING, step, STREAMING.delay) for step in range(15)]

@@ -128,14 +128,14 @@ def test_a_cache_holds_the_last_positions_of_each_row(slots):
             cache = ops.write_cache(cache, new, jnp.asarray(ends[:, None], jnp.int32))
 
 
-def test_a_cached_query_sees_what_the_mask_of_a_forward_pass_shows():
+def test_a_cached_query_sees_the_keys_that_the_mask_of_a_forward_pass_shows():
     positions = jnp.asarray([[8, 5, 6, 7], [0, 1, -1, -1]])
     seen = ops.cache_mask(positions, jnp.asarray([[8], [1]]), 3)
     assert np.asarray(seen)[:, 0].tolist() == [[True, False, True, True], [True, True, False, False]]
     assert ops.cache_mask(positions, jnp.asarray([[8], [1]]), None).sum() == 6
 
 
-def test_swiglu_is_clamped_above_on_the_gate_and_on_both_sides_beside_it():
+def test_swiglu_is_clamped_above_on_the_gate_and_on_both_sides_of_it():
     gate, up = np.meshgrid([-30.0, -7.5, -1.0, 0.5, 6.9, 7.5, 30.0], [-30.0, -7.5, -6.5, 0.5, 6.5, 7.5, 30.0])
     low, wide = np.minimum(gate, 7.0), np.clip(up, -7.0, 7.0)
     expected = low / (1 + np.exp(-1.702 * low)) * (wide + 1)

@@ -205,7 +205,7 @@ def test_experts_are_the_oracles_on_every_mesh(dispatch, mesh, mode):
 @pytest.mark.parametrize(
     "dispatch, kinds", [("dropless", {"all-gather", "reduce-scatter"}), ("tight", {"all-to-all"})]
 )
-def test_tokens_cross_the_expert_axis_the_way_the_dispatch_says_and_scores_stay(dispatch, kinds, mode):
+def test_tokens_cross_the_expert_axis_by_the_dispatch_and_scores_stay(dispatch, kinds, mode):
     moe = dataclasses.replace(MIXTRAL, **DISPATCHES[dispatch])
     arguments = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (KERNELS, LOGITS, X))
     with jax.set_mesh(make_mesh({"expert": 8}, mode)):
@@ -283,7 +283,7 @@ def sown(**changes):
     return {"decoder": {"layers": {"moe": {**SOWN, **changes}}}}
 
 
-def test_sums_of_what_layers_sow_go_by_layer_and_back():
+def test_sums_of_sown_values_go_by_layer_and_back():
     sums = ops.sown_sums(sown(), jnp.float32(4), ROUTED)
     metrics = ops.sown_metrics(sums, jnp.float32(4), ROUTED)
     assert {name: np.ravel(value).tolist() for name, value in metrics.items() if "balance" in name} == {

@@ -73,7 +73,7 @@ def check_halves(in_halves, join_halves):
     np.testing.assert_array_equal(join_halves(halves), x)
 
 
-def test_a_batch_rolls_as_the_loop_says_and_never_across_documents():
+def test_a_batch_rolls_like_the_loop_and_never_across_documents():
     check_rolled(ops.roll_batch)
 
 

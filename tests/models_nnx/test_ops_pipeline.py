@@ -272,7 +272,7 @@ def test_the_sequence_catches_a_bug_that_both_twins_share(name, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_gathering_each_stage_s_own_next_repeat_is_right_for_two_stages(monkeypatch):
+def test_gathering_the_next_repeat_of_each_stage_is_right_for_two_stages(monkeypatch):
     """Two stages hide the bug, so two twins could both ship it."""
     monkeypatch.setattr(loops.Pipe, "_gather", each_its_own_next)
     assert Toy(2, 1, 3, PREFETCH, "auto").wrong() == set()
@@ -378,7 +378,7 @@ def test_keys_differ_by_iteration_and_stage_and_a_stream_not_used_has_none():
 
 
 @pytest.mark.parametrize("layout", LayerLayout)
-def test_a_stage_is_a_decoder_of_its_own(layout):
+def test_a_stage_is_a_separate_decoder(layout):
     config = Toy(2, 1, 2, {"layers_per_stage": 3, "stage_layout": layout}, "auto").config
     (stack,) = config.stage.stacks
     assert (stack.repeats, stack.layout, config.stage.pipeline) == (3, layout, None)

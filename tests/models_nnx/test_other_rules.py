@@ -29,7 +29,7 @@ def explicit():
     "rules", [CROSSED, REPLICATED, WHOLE_ACTIVATIONS], ids=["crossed", "replicated", "whole"]
 )
 @pytest.mark.parametrize("special", SPECIAL)
-def test_sinks_and_biases_are_brought_to_where_the_heads_are(special, rules):
+def test_sinks_and_biases_move_to_the_placement_of_heads(special, rules):
     attention = dataclasses.replace(BASE.attention, **SPECIAL[special])
     config = dataclasses.replace(BASE, attention=attention, rules=rules)
     tokens_BT = jax.ShapeDtypeStruct((8, 16), jnp.int32)
@@ -45,7 +45,7 @@ def test_sinks_and_biases_are_brought_to_where_the_heads_are(special, rules):
         assert jax.eval_shape(logits, tokens_BT).shape == (8, 16, BASE.vocab)
 
 
-def test_gradients_accumulate_where_they_lie():
+def test_gradients_accumulate_in_their_placement():
     weights = np.random.default_rng(5).normal(size=(4, 6)).astype(np.float32)
     rows = np.random.default_rng(6).normal(size=(8, 4)).astype(np.float32)
 

@@ -41,7 +41,7 @@ def test_layers_that_do_not_divide_are_refused(layers):
         dataclasses.replace(LLAMA, layers=layers, pipeline=pipeline)
 
 
-def test_the_main_stack_is_cut_in_what_runs_in_the_pipeline_and_what_runs_after_it():
+def test_the_main_stack_is_split_into_layers_inside_and_after_the_pipeline():
     deepseek = tiny(preset("deepseek3-671b"))
     pipeline = PipelineConfig(stages=2, microbatches=4, repeats=2, layers_outside=3)
     layers = deepseek.dense_layers + 7

@@ -35,7 +35,7 @@ def test_canonical_spec_makes_equal_placements_equal():
 
 @pytest.mark.parametrize("dtype", ["float32", jnp.bfloat16, np.int8, np.dtype("float16")])
 @pytest.mark.parametrize("spec", [P(), P("fsdp"), P(None, ("tensor", "fsdp")), P("tensor", "fsdp")])
-def test_bytes_per_device_is_what_a_device_holds(dtype, spec):
+def test_bytes_per_device_counts_one_device(dtype, spec):
     mesh = make_mesh({"fsdp": 2, "tensor": 2}, ShardMode.AUTO)
     array = jax.device_put(np.zeros((4, 12), dtype), NamedSharding(mesh, spec))
     held = {shard.data.nbytes for shard in array.addressable_shards}
@@ -76,7 +76,7 @@ def test_zero1(text, spec, shape, expected, dim, reason):
     st.permutations(("fsdp", "tensor", None, None)),
     st.sampled_from((1, 2, 3, 4)),
 )
-def test_zero1_divides_by_exactly_the_axis_or_says_that_it_did_not(shape, entries, count):
+def test_zero1_divides_by_exactly_the_axis_or_reports_that_it_did_not(shape, entries, count):
     mesh = mesh_of(f"data{count}.fsdp2.tensor2")
     spec = P(*(e if size % 2 == 0 else None for e, size in zip(entries, shape, strict=False)))
     got = sharding.zero1_spec(spec, shape, mesh)
@@ -150,7 +150,7 @@ def test_unsharded_share_counts_bytes_and_names_leaves():
         ),
     ],
 )
-def test_errors_say_where_got_expected_and_next_step(call, message):
+def test_errors_name_place_got_expected_and_next_step(call, message):
     with pytest.raises(ShardingError, match=message):
         call()
 

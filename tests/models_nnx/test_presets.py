@@ -154,7 +154,7 @@ def test_tiny_keeps_the_structure(name):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_tiny_has_no_two_sizes_alike(name):
+def test_tiny_has_no_two_equal_sizes(name):
     small = tiny(preset(name))
     att = small.attention
     sizes = [small.vocab, small.embed, small.layers, att.heads, att.head_dim, small.mlp.hidden]
@@ -186,7 +186,7 @@ def test_tiny_fits_meshes_of_eight_devices(name, text):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_the_norm_epsilon_of_a_tiny_preset_can_be_told_from_the_default():
+def test_the_norm_epsilon_of_a_tiny_preset_differs_from_the_default():
     """1e-5 against 1e-6 moves the logits of a fresh tiny model by far more than float32 noise."""
     config = tiny(preset("llama2-7b"))
     params = {name: leaf.astype(np.float64) for name, leaf in TWIN.initial(config, 0).items()}

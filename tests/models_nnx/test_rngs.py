@@ -32,7 +32,7 @@ def linen_key(path, count):
 
 
 @pytest.mark.parametrize("separator", [False, True])
-def test_fold_path_is_flax_s_own_rule(separator):
+def test_fold_path_is_the_rule_of_flax(separator):
     before = flax.config.flax_fix_rng_separator
     flax.config.update("flax_fix_rng_separator", separator)
     try:
@@ -65,7 +65,7 @@ def test_draws_count_by_stream_and_path_wherever_they_are_made():
     assert data(rngs.draw("params")) == data(fold_path(KEY, (), 1))
 
 
-def test_split_gives_each_layer_streams_of_its_own_and_using_starts_again():
+def test_split_gives_each_layer_separate_streams_and_using_starts_again():
     rngs = PathRngs({"params": KEY, "dropout": jax.random.key(12)}, ("decoder", "layers"))
     rngs.draw("params")
     split = rngs.split(5)
@@ -80,7 +80,7 @@ def test_split_gives_each_layer_streams_of_its_own_and_using_starts_again():
     assert data(drawn[2]) == data(fold_path(split["params"][2], ("decoder", "layers", "mlp"), 1))
 
 
-def test_a_missing_stream_says_where_and_what_there_is():
+def test_a_missing_stream_names_its_place_and_the_streams_given():
     rngs = PathRngs({"params": KEY, "noise": KEY}).at("decoder").at("mlp")
     with pytest.raises(
         KeyError, match=r"no stream 'dropout' at decoder/mlp; there are \['noise', 'params'\]"
@@ -88,7 +88,7 @@ def test_a_missing_stream_says_where_and_what_there_is():
         rngs.draw("dropout")
 
 
-def test_dropout_without_rngs_says_where_and_what_to_pass():
+def test_dropout_without_rngs_names_its_place_and_the_missing_argument():
     layer = Dropout(0.5, rngs=PathRngs({}).at("block").at("mlp_dropout"))
     with pytest.raises(ValueError, match=r"block/mlp_dropout: got rngs=None .* 'dropout'; pass rngs"):
         layer(jnp.ones(3), False, None)

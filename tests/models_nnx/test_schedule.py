@@ -72,7 +72,7 @@ def simulate(schedule):
 
 @settings(deadline=None, max_examples=120)
 @given(schedules())
-def test_microbatches_are_where_the_walk_has_them(schedule):
+def test_microbatches_are_in_the_order_of_the_walk(schedule):
     found, iterations = walk(schedule)
     assert schedule.iterations == iterations
     for at, who in found.items():
@@ -126,7 +126,7 @@ def test_traced_numbers_are_the_python_ones(schedule):
 @pytest.mark.parametrize(
     ("microbatches", "delay", "kept"), [(4, 1, False), (8, 1, True), (8, 2, False), (12, 2, True)]
 )
-def test_storage_exists_where_microbatches_come_round_early(microbatches, delay, kept):
+def test_storage_exists_if_microbatches_return_early(microbatches, delay, kept):
     schedule = Schedule(stages=4, microbatches=microbatches, repeats=2, delay=delay)
     assert schedule.has_storage == kept and schedule.rotates == (not kept)
     assert schedule.source(microbatches) is (Source.STORAGE if kept else Source.SHIFT)

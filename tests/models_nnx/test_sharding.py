@@ -93,7 +93,7 @@ def test_resolve_equals_linen_when_every_axis_exists_and_is_larger_than_one(name
 @pytest.mark.long
 @many
 @given(tensors, rule_tables, meshes())
-def test_resolve_equals_linen_but_for_absent_and_size_one_axes(names, rules, mesh):
+def test_resolve_equals_linen_except_for_absent_and_size_one_axes(names, rules, mesh):
     usable = tuple(rule for rule in rules if set(entry_axes(rule[1])) <= set(mesh.shape))
     reference = spec_axes(nn.logical_to_mesh_axes(names, usable))
     expected = [tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in reference]
@@ -172,7 +172,7 @@ def test_a_rule_to_none_stops_the_walk():
     assert binding.mesh_axes == () and binding.rule_index == 0
 
 
-def test_explain_says_why_there_is_no_rule():
+def test_explain_gives_the_reason_for_no_rule():
     rules = (("mlp", "fsdp"), ("embed", "fsdp"), ("embed", ("tensor", "fsdp")))
     mesh = abstract_mesh("fsdp2.context1")
     embed, mlp, typo, none = sharding.explain(("embed", "mlp", "embd", None), (4, 4, 4, 4), rules, mesh)
@@ -245,7 +245,7 @@ def test_remove_undoes_insert(names, position):
     assert sharding.remove_axis(stacked, "layers", position) == tuple(names)
 
 
-def test_two_stacks_keep_their_own_names():
+def test_two_stacks_keep_separate_names():
     dense = sharding.insert_axis(("embed", "layers"), 0, "dense_layers")
     assert sharding.remove_axis(dense, "dense_layers") == ("embed", "layers")
 
@@ -293,7 +293,7 @@ def test_two_stacks_keep_their_own_names():
         ),
     ],
 )
-def test_errors_say_where_got_expected_and_next_step(call, message):
+def test_errors_name_place_got_expected_and_next_step(call, message):
     with pytest.raises(ShardingError, match=message):
         call()
 

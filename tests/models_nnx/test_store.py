@@ -68,7 +68,7 @@ def test_all_leaves_come_back_with_their_bits_dtypes_and_notes(saved):
     assert [path.name for path in saved.parent.iterdir()] == ["one"]
 
 
-def test_leaves_lie_where_they_are_asked_to(saved):
+def test_leaves_have_the_requested_placement(saved):
     mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
     like = abstract({"x": jnp.zeros((4, 8))})
     folder = store.write(saved.with_name("two"), {"x": jnp.arange(32.0).reshape(4, 8)}, kind=STATE, about={})
@@ -132,7 +132,7 @@ def test_every_kind_of_leaf_goes_where_it_is_requested(tmp_path, where, mode):
     assert_same(found, wide())
 
 
-def test_every_leaf_that_is_not_as_asked_is_listed_in_one_error(saved):
+def test_every_leaf_that_is_not_as_requested_is_listed_in_one_error(saved):
     like = abstract(leaves())
     del like["step"]
     like["more"] = jax.ShapeDtypeStruct((2, 3), jnp.float32)
@@ -217,7 +217,7 @@ def test_a_checkpoint_is_never_written_over(saved):
     assert_same(store.read(saved, abstract(leaves()), kind=STATE), leaves())
 
 
-def test_the_last_step_is_found_and_what_was_cut_short_is_not(tmp_path):
+def test_the_last_complete_step_is_found_and_an_unfinished_one_is_not(tmp_path):
     with pytest.raises(CheckpointError, match="no checkpoint"):
         store.find(tmp_path)
     for step in (9, 10):
@@ -322,7 +322,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_written(tmp_
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_checkpoint_for_which_there_is_no_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+def test_a_checkpoint_without_disk_space_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     needed = sum(host(leaf).nbytes for leaf in leaves().values())
     for name in ("run", "run/deeper", "."):
         store.check_writable(tmp_path / name, leaves())
@@ -358,7 +358,7 @@ def processes():
     alive.wait()
 
 
-def test_only_what_dead_writers_of_this_machine_have_left_is_removed(tmp_path, processes):
+def test_only_leftovers_of_dead_writers_of_this_machine_are_removed(tmp_path, processes):
     host = socket.gethostname()
     for name, process in processes.items():
         for writer in (f"{host}-{process}-0a", f"elsewhere-{process}-0a", f"{host}x-{process}-0a"):
@@ -372,7 +372,7 @@ def test_only_what_dead_writers_of_this_machine_have_left_is_removed(tmp_path, p
     assert gone == {f".step_dead.{host}-{processes['dead']}-0a.partial"}
 
 
-def test_a_writer_in_the_middle_keeps_its_folder_while_others_write_beside_it(tmp_path, monkeypatch):
+def test_an_unfinished_writer_keeps_its_folder_while_others_write(tmp_path, monkeypatch):
     """Three threads write at once, two of them the same step: none takes a file of another."""
     barrier, original = threading.Barrier(3, timeout=30), store._write_manifest
 

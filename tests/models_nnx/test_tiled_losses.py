@@ -111,7 +111,7 @@ def test_no_array_of_all_logits_is_ever_made_forward_or_backward():
 
 
 @pytest.mark.slow
-def test_what_moves_moves_outside_the_loop_but_for_one_reduction_of_each_tiles_gradient():
+def test_collectives_are_outside_the_loop_except_one_reduction_of_each_tiles_gradient():
     def loss(x, kernel):
         partition, target = ops.tiled_logits_sums(
             *placed(x, kernel, jnp.asarray(TARGETS)), 4, None, DEFAULT_RULES

@@ -157,7 +157,7 @@ class DecodeSuite:
         np.testing.assert_array_equal(frozen, greedy)
 
     @pytest.mark.slow
-    def test_rows_with_the_same_prompt_draw_their_own_tokens_at_every_step(self):
+    def test_rows_with_the_same_prompt_draw_separate_tokens_at_every_step(self):
         config = config_of("qwen3")
         warm = DecodeConfig(length=LENGTH, temperature=30.0)
         prompts, lengths = np.repeat(PROMPTS[:1], 8, axis=0), np.repeat(LENGTHS[:1], 8)

@@ -75,7 +75,7 @@ class MoeSuite:
         np.testing.assert_allclose(gained, COEFFICIENT * np.mean(balances), rtol=1e-4)
 
     @pytest.mark.long
-    def test_a_step_leaves_nothing_sown_in_the_state(self):
+    def test_a_step_leaves_no_sown_values_in_the_state(self):
         state = self.twin.fresh(CONFIG, TrainConfig(), jax.random.key(2))
         paths = jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]
         state, _ = self.twin.cached_stepper(CONFIG, TrainConfig())(state, BATCH)
@@ -84,7 +84,7 @@ class MoeSuite:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(2))
-    def test_what_is_sown_does_not_depend_on_padding_and_does_on_every_token(self, seed):
+    def test_sown_values_depend_on_every_token_and_not_on_padding(self, seed):
         """Loads and balance count exactly the tokens that are present, with any tokens in the padding."""
         rng = np.random.default_rng(100 + seed)
         other = rng.integers(0, SMALL.vocab, BATCH["tokens"].shape).astype(np.int32)

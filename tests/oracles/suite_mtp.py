@@ -132,7 +132,7 @@ class MtpSuite:
             np.testing.assert_allclose(found[1][name], value, rtol=1e-9, err_msg=name)
 
     @pytest.mark.long
-    def test_a_step_moves_the_predictors_and_leaves_nothing_sown(self):
+    def test_a_step_moves_the_predictors_and_leaves_no_sown_values(self):
         state = self.twin.fresh(SHALLOW, PLAIN, jax.random.key(2))
         before = jax.tree_util.tree_flatten_with_path(jax.tree.map(np.asarray, self.biases(state)))[0]
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]]

@@ -238,7 +238,7 @@ class TrainSuite:
     @pytest.mark.parametrize(
         "layout, policy", [(LayerLayout.SCANNED, RematPolicy.FULL), (LayerLayout.UNROLLED, RematPolicy.NONE)]
     )
-    def test_every_dropout_of_every_layer_microbatch_and_step_has_its_own_key(
+    def test_every_dropout_of_every_layer_microbatch_and_step_has_a_separate_key(
         self, keys_drawn, layout, policy
     ):
         config = dataclasses.replace(

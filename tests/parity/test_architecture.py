@@ -45,7 +45,7 @@ def test_every_public_name_has_a_docstring(name):
     assert undocumented(name) == []
 
 
-def test_what_is_public_exists_and_is_named_once():
+def test_public_names_exist_and_are_unique():
     for name in MODULES:
         module = importlib.import_module(name)
         public = list(getattr(module, "__all__", ()))

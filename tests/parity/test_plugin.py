@@ -291,7 +291,7 @@ def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(name,
 @pytest.mark.parametrize(
     "verdicts", list(itertools.product(["proved", "skipped", "open", "failed"], repeat=2))
 )
-def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(verdicts):
+def test_a_case_is_skipped_only_if_every_channel_is_skipped(verdicts):
     case = Case(id="one/grad@single", reference=str, candidate=str, program="grad")
     channels = {
         name: ChannelResult(name=name, verdict=Verdict(verdict))
@@ -360,7 +360,7 @@ def test_a_mesh_that_is_too_large_fails_its_cases_alone(project):
     assert "mesh data64-auto: needs 64 devices, found 8" in result.stdout.str()
 
 
-def test_without_settings_it_is_said_how_to_begin(pytester, shell, monkeypatch):
+def test_without_settings_the_first_step_is_shown(pytester, shell, monkeypatch):
     for name, value in shell.environment().items():
         monkeypatch.setenv(name, value)
     loaded = () if shell.installed else ("-p", "parity.plugin")

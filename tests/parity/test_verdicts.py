@@ -20,7 +20,7 @@ from parity.verdicts import (
 PASSING = {"proved", "reordered", "bitwise", "floor", "arbitrated", "exact", "tie", "equal"}
 
 
-def test_what_blocks_and_what_passes():
+def test_blocking_and_passing_results():
     assert {str(verdict) for verdict in BLOCKING} == {"failed", "vacuous", "error", "open"}
     assert {str(verdict) for verdict in Verdict} >= PASSING | {"skipped"} | BLOCKING
     assert not PASSING & {str(verdict) for verdict in BLOCKING}
@@ -54,7 +54,7 @@ def test_the_order_is_one_of_all_verdicts_and_the_list_agrees_with_it():
         ("floor", "arbitrated"),
     ],
 )
-def test_a_rung_that_says_more_implies_the_one_that_says_less(above, below):
+def test_a_stronger_rung_implies_the_weaker_one(above, below):
     assert implies(Verdict(above), Verdict(below)) and not implies(Verdict(below), Verdict(above))
 
 
@@ -71,7 +71,7 @@ def test_a_rung_that_says_more_implies_the_one_that_says_less(above, below):
         ("equal", "floor"),
     ],
 )
-def test_rungs_that_say_different_things_imply_neither_the_other(one, other):
+def test_rungs_with_different_claims_imply_neither_the_other(one, other):
     """`exact` and `reordered` do not cover rounding, `bitwise` and `floor` do not cover other inputs."""
     assert not implies(Verdict(one), Verdict(other)) and not implies(Verdict(other), Verdict(one))
 
@@ -112,7 +112,7 @@ def test_a_requirement_of_no_rung_is_refused(given):
         (("bitwise", "floor"), RUNGS, ("floor",)),
     ],
 )
-def test_two_requirements_are_met_by_what_meets_both(one, two, both):
+def test_two_requirements_are_satisfied_together(one, two, both):
     one, two = Requirement.of(one, "one"), Requirement.of(two, "two")
     assert (one & two).rungs == both and (two & one).accepted == one.accepted & two.accepted
     assert str(one & two) == " or ".join(both) and (one & ANY_RUNG).accepted == one.accepted
@@ -143,7 +143,7 @@ def test_a_full_sentence():
 @pytest.mark.parametrize(
     ("field", "phrase"), [("distance", "3 x noise"), ("cause", "likely"), ("next_step", "weight rule")]
 )
-def test_what_is_not_known_is_left_out(field, phrase):
+def test_unknown_quantities_are_left_out(field, phrase):
     sentence = dataclasses.replace(FULL, **{field: ""}).sentence()
     assert phrase in FULL.sentence() and phrase not in sentence
     assert "; ;" not in sentence and not sentence.endswith("; ")

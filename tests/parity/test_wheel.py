@@ -49,7 +49,7 @@ def test_the_wheel_holds_one_package_and_all_of_it(unpacked):
 
 
 @pytest.mark.slow
-def test_the_twins_are_importable_only_once_our_pairs_are_asked_for(unpacked):
+def test_the_twins_are_importable_only_once_our_pairs_are_selected(unpacked):
     program = """
 import importlib.util, sys
 import parity, parity.cli

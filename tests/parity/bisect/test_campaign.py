@@ -75,7 +75,7 @@ def library(*functions):
     return SourceLocation(frames=tuple(Frame(optax.__file__, 1, function) for function in functions))
 
 
-def test_a_constant_in_a_library_is_traced_to_the_call_that_handed_it_over():
+def test_a_constant_in_a_library_is_traced_to_the_call_that_passed_it():
     decay = library_call(library("add_decayed_weights.<locals>.update_fn.<locals>.<lambda>"), {OPTIMIZER})
     assert decay is not None and (decay.file, decay.function) == (OPTIMIZER, "make_optimizer")
     schedule = library_call(library("cosine_decay_schedule.<locals>.schedule"), {OPTIMIZER})

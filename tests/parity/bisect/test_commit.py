@@ -102,7 +102,7 @@ def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compi
 
 
 @pytest.mark.slow
-def test_where_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
+def test_if_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
     (tmp_path / "broken").mkdir()
     repository = history(tmp_path / "broken", broken=(CULPRIT - 1,))
     found = search_commits(search(repository)[0])
@@ -111,7 +111,7 @@ def test_where_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
 
 
 @pytest.mark.long
-def test_a_search_that_is_killed_goes_on_where_it_was(repository):
+def test_a_killed_search_resumes(repository):
     before = traces(repository)
     slow, asked = search(repository, seconds=0.2)
     words = f"from test_commit import *; search_commits(search(Path({str(repository)!r}), 0.2)[0])"
@@ -138,7 +138,7 @@ def test_a_check_that_changes_its_mind_is_ambiguous_and_names_no_culprit(tmp_pat
     assert found.outcome == "ambiguous"
 
 
-def test_ends_that_are_not_what_they_are_said_to_be_are_refused(repository):
+def test_wrong_good_and_bad_ends_are_refused(repository):
     whole = search(repository)[0]
     for changes, words in (
         ({"good": "main~3"}, "expected one that passes"),

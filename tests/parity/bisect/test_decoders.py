@@ -61,7 +61,7 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
 
 
 @pytest.mark.long
-def test_a_decoder_that_needs_no_setting_is_made_small_and_fails_alike(planted):
+def test_a_decoder_that_needs_no_setting_shrinks_and_fails_in_the_same_way(planted):
     case = planted("llama2", "norm-epsilon-doubled", "llama2-scan/forward")
     report = bisect_case(case, ("config", "size"))
     config, size = report.findings

@@ -112,7 +112,7 @@ def rated(folder, **texts):
     return module.summed
 
 
-def test_a_value_of_another_part_is_blamed_on_who_had_both():
+def test_a_value_of_another_part_is_blamed_on_the_function_that_had_both():
     """Both halves and the function that joins them are right: passing one of them twice is the bug."""
     finding, blamed = first(Whole().parted, FirstHalfTwice().parted, X, W)
     assert blamed[1] == "FirstHalfTwice.both", finding.sentence
@@ -124,7 +124,7 @@ def test_a_branch_that_one_side_takes_follows_from_its_condition():
     assert all("sin" not in cell for row in finding.rows for cell in row), finding.rows
 
 
-def test_who_hands_nothing_over_is_blamed_not_who_then_makes_it(tmp_path):
+def test_the_omitted_argument_is_blamed_not_its_default(tmp_path):
     reference = rated(tmp_path / "one", words='"""Ours."""', arguments="x, w, rate")
     candidate = rated(tmp_path / "other", words='"""Theirs."""', arguments="x, w")
     for other, expected in ((candidate, ["handed", "handed"]), (reference, None)):
@@ -143,7 +143,7 @@ def test_who_hands_nothing_over_is_blamed_not_who_then_makes_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_gradient_that_is_not_taken_is_blamed_on_who_differentiates():
+def test_a_missing_gradient_is_blamed_on_the_call_that_differentiates():
     def loss(w, x):
         return jnp.sum(shared(x, w) ** 2)
 
@@ -157,7 +157,7 @@ def test_a_gradient_that_is_not_taken_is_blamed_on_who_differentiates():
     assert blamed[1].endswith("captured"), finding.sentence
 
 
-def test_masks_whose_projections_agree_are_told_apart():
+def test_masks_whose_projections_agree_are_distinguished():
     size = 2**PROJECTIONS + 1  # two of so many columns of signs are the same
     columns: dict[bytes, int] = {}
     twins = next(
@@ -173,5 +173,5 @@ def test_masks_whose_projections_agree_are_told_apart():
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint32"])
-def test_integers_are_the_same_whatever_their_width(dtype):
+def test_integers_are_the_same_regardless_of_width(dtype):
     assert distance(sketch(np.arange(5, dtype="uint8")), sketch(np.arange(5, dtype=dtype))) == 0

@@ -113,14 +113,14 @@ def test_the_function_that_differs_is_named_behind_harmless_differences():
 
 
 @pytest.mark.slow
-def test_what_is_left_out_is_told_by_the_line_of_the_side_that_has_it():
+def test_an_omission_is_named_by_the_line_of_the_other_side():
     (op,) = bisect_case(case(NoResidual, "forward"), ("op",)).findings
     first = op.facts["first"]
     assert (first["operations"][0], first["blamed"][0][2]) == ("add", "LinenNet.__call__"), op.sentence
 
 
 @pytest.mark.long
-def test_a_stopped_gradient_is_told_by_the_line_that_stops_it():
+def test_a_stopped_gradient_is_named_by_the_line_that_stops_it():
     (op,) = bisect_case(case(NoGradient), ("op",)).findings
     first = op.facts["first"]
     assert first["operations"][1] == "stop_gradient", op.sentence
@@ -138,7 +138,7 @@ def test_a_check_that_is_not_deterministic_is_ambiguous():
 
 
 @pytest.mark.long
-def test_the_batch_is_made_small_and_fails_alike():
+def test_the_batch_shrinks_and_fails_in_the_same_way():
     (size,) = bisect_case(case(LastRow, "forward"), ("size",)).findings
     assert size.facts["ratio"] >= 4, size.sentence
     assert size.facts["sizes"] == {"batch": 2, "sequence": 2}

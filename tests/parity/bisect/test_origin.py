@@ -45,7 +45,7 @@ def test_a_loop_that_ends_elsewhere_is_blamed_on_its_condition(other):
     assert blamed[1] == f"{other.__name__}.goes_on" and "gt" in finding.sentence, finding.sentence
 
 
-def test_how_often_a_loop_is_asked_for_is_blamed_on_who_counts():
+def test_the_trip_count_of_a_loop_is_blamed_on_the_code_that_counts():
     def counted(x, turns):
         return jax.lax.fori_loop(0, turns, lambda at, x: jnp.sin(x) * 0.5 + at, x)
 
@@ -109,7 +109,7 @@ class TotalFromOne(Total):
 
 
 @pytest.mark.slow
-def test_what_a_sum_begins_with_is_blamed_on_who_makes_it():
+def test_the_start_of_a_sum_is_blamed_on_its_maker():
     layers = np.stack([W, W.T, W * W])
     finding, blamed = first(Total().summed, TotalFromOne().summed, X, layers)
     assert blamed[1] == "TotalFromOne.start", finding.sentence
@@ -141,7 +141,7 @@ class TwiceAlike(Twice):
         return jnp.cos(self.after(x) * 1.0)
 
 
-def test_a_constant_in_code_that_is_right_elsewhere_is_blamed_on_who_made_the_object():
+def test_a_constant_in_shared_code_is_blamed_on_the_constructor_call():
     finding, blamed = first(Twice().__call__, TwiceAlike().__call__, X)
     assert blamed[1] == "TwiceAlike.__init__", finding.sentence
 
@@ -163,7 +163,7 @@ class Bare(Affine):
         return jnp.matmul(w.T, x.T).T
 
 
-def test_what_is_left_out_at_the_end_of_a_function_is_blamed_on_that_function():
+def test_an_omission_at_the_end_of_a_function_is_blamed_on_it():
     finding, blamed = first(Affine(), Bare(), X, W, W[:1])
     assert blamed[1] == "Bare.product", finding.sentence
 
@@ -173,7 +173,7 @@ def gradients(scores):
 
 
 @pytest.mark.slow
-def test_a_stopped_gradient_is_told_from_one_that_changes_nothing():
+def test_a_stopped_gradient_differs_from_one_that_changes_nothing():
     def plain(x, w):
         return jax.nn.softmax(x @ w) @ jnp.sin(w)
 
@@ -186,7 +186,7 @@ def test_a_stopped_gradient_is_told_from_one_that_changes_nothing():
 
 
 @pytest.mark.slow
-def test_what_turns_values_round_is_not_taken_for_what_computes():
+def test_permutations_are_not_mistaken_for_computations():
     weights = np.tril(0.5 ** np.abs(np.arange(4)[:, None] - np.arange(4))).astype("float32")
 
     def product(x):
@@ -223,7 +223,7 @@ def on_wrong_parts(x):
     return jnp.sin(jax.shard_map(local, mesh=mesh, in_specs=HALF, out_specs=HALF)(x))
 
 
-def test_what_each_device_runs_on_its_part_is_looked_into():
+def test_per_device_bodies_are_compared():
     finding, blamed = first(on_parts, on_wrong_parts, X)
     assert blamed[1] == "on_wrong_parts.<locals>.local", finding.sentence
     assert first_unlike(*[jax.make_jaxpr(on_parts)(X).eqns[0]] * 2) is None

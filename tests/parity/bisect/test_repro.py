@@ -27,7 +27,7 @@ def project(tmp_path):
 
 
 @pytest.mark.long
-def test_it_fails_alike_where_the_project_is_not_and_passes_once_mended(shell, project, tmp_path):
+def test_it_fails_in_the_same_way_outside_the_project_and_passes_once_fixed(shell, project, tmp_path):
     made = shell(
         "bisect", "mlp/forward@single", "--search", "none", "--repro", str(tmp_path / "shown"), cwd=project
     )

@@ -25,7 +25,7 @@ def test_the_distance_is_right_to_a_factor_of_two(relative):
     assert relative / 2 < distance(sketch(ARRAY.astype("float64")), sketch(moved)) < 2 * relative
 
 
-def test_masks_do_not_drown_what_they_leave():
+def test_masks_do_not_hide_the_remaining_entries():
     masked, other = (np.where(np.arange(35) < 9, -1e9, array) for array in (ARRAY, 2 * ARRAY))
     assert distance(sketch(masked.astype("float32")), sketch(other.astype("float32"))) > 0.5
     elsewhere = np.where(np.arange(35) < 8, -np.inf, ARRAY).astype("float32")
@@ -42,20 +42,20 @@ def test_kinds_are_not_compared():
     ("value", "plain"),
     [(True, True), (7, True), (1.0, True), (0.37, False), (np.zeros(5), True), (np.arange(5), False)],
 )
-def test_what_says_too_little_is_known(value, plain):
+def test_uninformative_names_are_known(value, plain):
     assert sketch(jnp.asarray(value)).plain is plain
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
-def test_delta_debugging_finds_what_is_needed(drawn):
+def test_delta_debugging_finds_the_needed_parts(drawn):
     count, needed = drawn
     found = ddmin(list(range(count)), lambda part: needed <= set(part))
     assert set(found) == needed
 
 
-def test_delta_debugging_is_one_minimal_where_parts_hinder_each_other():
+def test_delta_debugging_is_one_minimal_if_parts_mask_each_other():
     def fails(part):
         return {1, 5} <= set(part) and (3 not in part or 7 in part)
 

@@ -88,13 +88,13 @@ def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be
 
 
 @pytest.mark.long
-def test_where_the_one_before_cannot_be_tested_all_are_named_and_a_mended_case_says_so(search):
+def test_if_the_version_before_cannot_be_tested_all_are_named_and_a_fixed_case_is_noted(search):
     found = search_versions(search(culprit=10, mended=True))
     assert (found.outcome, found.culprits, found.mended) == ("several", ("1.7", "1.8", "1.9", "1.10"), True)
 
 
 @pytest.mark.long
-def test_a_search_goes_on_where_it_was_and_a_check_that_changes_its_mind_is_ambiguous(search, tmp_path):
+def test_a_search_resumes_and_a_check_that_disagrees_with_itself_is_ambiguous(search, tmp_path):
     one = search(flaky=True)
 
     def killed(words):
@@ -111,7 +111,7 @@ def test_a_search_goes_on_where_it_was_and_a_check_that_changes_its_mind_is_ambi
 
 
 @pytest.mark.long
-def test_ends_that_come_to_the_same_and_ranges_of_nothing_are_refused(search):
+def test_equal_ends_and_empty_ranges_are_refused(search):
     whole = search()
     for requirement, words in (
         ("wobble>=1.1,<1.3", r"got 1\.1 passes, 1\.2 passes, expected one end"),
@@ -124,7 +124,7 @@ def test_ends_that_come_to_the_same_and_ranges_of_nothing_are_refused(search):
             search_versions(dataclasses.replace(whole, requirement=requirement))
 
 
-def test_versions_are_in_their_own_order_and_early_ones_are_asked_for(search):
+def test_versions_are_ordered_and_prereleases_need_a_request(search):
     search()
     assert available(Requirement("wobble>=1.8,<1.12")) == ["1.8", "1.9", "1.10", "1.11"]
     assert available(Requirement("wobble>=1.14,<=2.0rc1")) == ["1.14", "1.15", "2.0rc1"]

@@ -24,7 +24,7 @@ def test_truth_values_that_a_key_draws_are_no_constants():
     assert [path for path, _ in nnx.to_flat_state(constants.states()[0])] == [("table",)]
 
 
-def test_what_is_traced_once_is_made_by_the_same_operations_of_the_same_lines():
+def test_one_trace_has_the_same_operations_at_the_same_lines():
     calls = []
 
     def create(key):

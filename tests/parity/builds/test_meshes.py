@@ -26,7 +26,7 @@ AXES = st.lists(
 @pytest.mark.slow
 @few
 @given(AXES, st.sampled_from(Mode))
-def test_what_is_printed_is_read_back(axes, mode):
+def test_printed_output_is_read_back(axes, mode):
     spec = MeshSpec(axes=tuple(axes), mode=mode)
     assert MeshSpec.parse(str(spec)) == spec
     product = 1
@@ -77,7 +77,7 @@ def test_meshes_by_name(text, axes, mode, printed):
         ("Data8", "expected distinct axes"),
     ],
 )
-def test_errors_say_where_what_and_what_was_expected(text, says):
+def test_errors_name_place_value_and_expectation(text, says):
     with pytest.raises(ValueError, match=re.escape(f"mesh {text!r}: ") + ".*" + re.escape(says)):
         MeshSpec.parse(text)
 
@@ -92,7 +92,7 @@ def test_a_mesh_takes_the_first_devices_in_order(mode):
     assert mesh.axis_types == (expected, expected)
 
 
-def test_a_mesh_too_large_says_what_there_is_and_what_to_do():
+def test_a_mesh_too_large_names_the_devices_and_the_next_step():
     with pytest.raises(ValueError) as caught:
         MeshSpec.parse("data3.fsdp3").on(jax.devices())
     for part in (
@@ -119,7 +119,7 @@ def test_the_context_sets_the_mesh_and_takes_it_back():
     assert jax.sharding.get_abstract_mesh().empty
 
 
-def test_a_backend_asks_for_devices_only_for_a_mesh():
+def test_a_backend_requests_devices_only_for_a_mesh():
     def none():
         raise AssertionError("asked for devices")
 

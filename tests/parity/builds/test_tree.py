@@ -83,7 +83,7 @@ def test_a_linen_train_state_with_boxed_parameters_and_moments():
 
 
 @pytest.mark.slow
-def test_linen_collections_are_state_of_their_own_kind():
+def test_linen_collections_are_a_separate_kind_of_state():
     variables = Boxed().init(jax.random.key(0), jnp.ones((2, 3)))
     for tree in (variables, flax.core.freeze(variables)):
         leaf = describe(tree)["batch_stats/norm/mean"]
@@ -125,21 +125,21 @@ def test_nnx_logical_axes_reach_the_moments():
     assert leaves["model/norm/scale"].logical_axes is None
 
 
-def test_a_bias_declared_as_a_parameter_is_told_from_one_that_is_not():
+def test_a_bias_declared_as_a_parameter_differs_from_one_that_is_not():
     """Guards against history B4."""
     right, wrong = nnx.Dict(bias=Routing(jnp.ones(3))), nnx.Dict(bias=nnx.Param(jnp.ones(3)))
     kinds = [describe(nnx.state(module))["bias"] for module in (right, wrong)]
     assert [leaf.role for leaf in kinds] == [Role.STATE, Role.PARAMS]
 
 
-def test_typed_keys_are_rng_wherever_they_lie():
+def test_typed_keys_are_rng_in_any_collection():
     tree = {"params": {"key": jax.random.key(0)}, "other": jax.random.split(jax.random.key(1), 4)}
     leaves = describe(tree)
     assert set(roles(leaves).values()) == {Role.RNG}
     assert leaves["other"].shape == (4,) and leaves["other"].dtype.startswith("key<")
 
 
-def test_abstract_and_concrete_trees_are_described_alike():
+def test_abstract_and_concrete_trees_have_equal_descriptions():
     assert describe(jax.eval_shape(nnx_state)) == describe(nnx_state())
     abstract = describe(jax.eval_shape(linen_state))
     assert describe(jax.jit(linen_state)()) == abstract
@@ -181,7 +181,7 @@ def test_flatten_gives_the_arrays_under_the_described_paths():
 
 
 @pytest.mark.parametrize("make", [linen_state, nnx_state])
-def test_restore_puts_every_array_where_it_was(make):
+def test_restore_puts_every_array_in_its_placement(make):
     state = jax.jit(make)()
     flat = {path: array for path, array in flatten(state).items()}
     changed = {

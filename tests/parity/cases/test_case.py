@@ -81,7 +81,7 @@ def test_smoke_selects_the_small_subset():
     assert selected("smoke") == IDS[:2]
 
 
-def test_the_order_is_that_of_the_matrix_and_nothing_comes_twice():
+def test_the_order_is_that_of_the_matrix_without_repeats():
     selectors = ["mixtral", "smoke", "*@single", "llama2-scan", "llama2"]
     expected = selected(*selectors)
     assert expected == IDS
@@ -149,7 +149,7 @@ def flavour(make):
 
 
 @pytest.mark.slow
-def test_our_own_twins_require_one_program():
+def test_the_builtin_twins_require_one_program():
     """They are proved, or reordered with equal bits. A twin that is neither would need an entry here, with a reason."""
     twins = [
         case

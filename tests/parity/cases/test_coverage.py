@@ -86,7 +86,7 @@ def test_the_same_rows_are_chosen_again_and_kept_ones_stay():
     assert stale not in choose(SPACE, [stale])
 
 
-def test_a_row_less_leaves_something_missing_and_says_which_case_was_the_only_one():
+def test_removing_a_row_names_the_combination_that_only_it_covers():
     rows = {str(number): row for number, row in enumerate(choose(SPACE))}
     whole = cover(SPACE, rows)
     for id in rows:
@@ -94,7 +94,7 @@ def test_a_row_less_leaves_something_missing_and_says_which_case_was_the_only_on
         assert set(fewer.missing) == {part for part, case in whole.rare.items() if case == id}
 
 
-def test_what_is_named_is_rare_and_names_differ():
+def test_named_edits_are_rare_and_distinct():
     rows = choose(SPACE)
     names = words(rows, rows, SPACE)
     assert len(set(names)) == len(rows)
@@ -103,7 +103,7 @@ def test_what_is_named_is_rare_and_names_differ():
     assert words(rows[:1], rows, SPACE, names) not in names
 
 
-def test_a_row_is_completed_with_what_it_needs():
+def test_a_row_is_completed_with_its_prerequisites():
     assert SPACE.complete({"lock": "key"}) == {
         "colour": "red", "size": "small", "stuff": "paper", "kind": "box", "lid": "flat", "lock": "key",
     }  # fmt: skip

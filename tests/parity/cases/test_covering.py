@@ -135,7 +135,7 @@ def test_an_option_that_no_case_varies_is_noticed():
     assert not found.cases_with("sinks", "sinks")
 
 
-def test_what_is_called_refused_is_refused_whatever_the_rest_is():
+def test_a_refusal_is_independent_of_the_rest():
     rng = random.Random(3)
     for found in covered().values():
         space = found.space
@@ -158,7 +158,7 @@ def _with_a_say(space, values):
 
 
 @pytest.mark.parametrize("combination", WRITTEN, ids=lambda combination: "-".join(v for _, v in combination))
-def test_what_is_written_to_be_impossible_is_refused_when_it_is_traced(combination):
+def test_an_impossible_annotation_is_refused_when_traced(combination):
     chosen = dict(combination)
     space = SPACE["training" if {"pipeline", "replicas"} & set(chosen) else "decoding"]
     row = space.complete(chosen)

@@ -43,11 +43,11 @@ def clean_imports(undone_imports):
 # --- finding the file ---
 
 
-def test_without_a_file_our_own_pairs_run(tmp_path):
+def test_without_a_file_the_builtin_pairs_run(tmp_path):
     assert find_settings(tmp_path) == Settings(pairs=BUILT_IN, root=None)
 
 
-def test_this_project_runs_what_is_built_in():
+def test_this_project_runs_the_builtin_pairs():
     assert find_settings(Path(__file__)).pairs == BUILT_IN
 
 
@@ -100,7 +100,7 @@ def test_a_table_of_another_form_is_refused_with_its_place(tmp_path, text, expec
     assert f"{tmp_path}/pyproject.toml [tool.parity]: " in message and expected in message
 
 
-def test_what_a_run_may_take_is_a_setting(tmp_path):
+def test_the_resources_of_a_run_are_settings(tmp_path):
     words = 'workers = 3\ncompile-gib = 1.5\ncompile-seconds = 90\ncache = "here"\n'
     found = find_settings(settings(tmp_path, f'[tool.parity]\npairs = ["a:B"]\n{words}')).resources
     assert found == {"workers": 3, "memory": 3 * 2**29, "seconds": 90.0, "cache": tmp_path / "here"}
@@ -158,7 +158,7 @@ def test_a_module_that_fails_to_import_is_named_with_its_error(tmp_path, monkeyp
     assert f"pair {name!r}: {words}" in str(raised.value)
 
 
-def test_our_own_pairs_load():
+def test_the_builtin_pairs_load():
     pairs = [pair for name in BUILT_IN for pair in load_pairs(name)]
     assert all(isinstance(pair, Pair) for pair in pairs)
     assert len({pair.name for pair in pairs}) == len(pairs)
@@ -179,12 +179,12 @@ def test_pairs_of_the_file_and_further_ones_from_a_folder_below(tmp_path):
     assert ids(cases) == ["first_pair/forward@single", "second_pair/forward@single"]
 
 
-def test_where_no_project_says_which_pairs_there_are_the_named_ones_are_all(tmp_path):
+def test_without_a_project_the_named_pairs_are_all(tmp_path):
     pairs, cases = collect([module(tmp_path, "lone_pair")], {}, tmp_path)
     assert [pair.name for pair in pairs] == ["lone_pair"] and ids(cases) == ["lone_pair/forward@single"]
 
 
-def test_one_name_may_stand_for_several_pairs(tmp_path):
+def test_one_name_may_register_several_pairs(tmp_path):
     text = f"{PAIR}\nOTHER = PAIR.__class__(name='o', about='', cases=lambda settings: [])\nALL = [PAIR, OTHER]\n"
     module(tmp_path, "several_pair", text)
     assert [pair.name for pair in collect(["several_pair:ALL"], {}, tmp_path)[0]] == ["several_pair", "o"]
@@ -263,7 +263,7 @@ PAIR = dataclasses.replace(PAIR, cases=some)
             collect((), {"moe": "dropless"}, tmp_path, select=select)
 
 
-def test_the_project_s_folder_comes_behind_pythonpath_and_before_what_is_installed(tmp_path, monkeypatch):
+def test_the_project_folder_comes_after_pythonpath_and_before_installed_packages(tmp_path, monkeypatch):
     """A scratch copy named by PYTHONPATH wins over the project, and the project over an installed package."""
     chosen, project = tmp_path / "chosen", tmp_path / "project"
     for folder in (chosen, project):

@@ -263,7 +263,7 @@ class NnxSharded(nnx.Module):
 
 
 @pytest.mark.slow
-def test_logical_axes_shard_both_sides_alike():
+def test_logical_axes_shard_both_sides_equally():
     found = results(LinenSharded, NnxSharded, axis_rules=RULES, meshes=MESHES)
     assert_passed(found)
     assert len(found) == 6

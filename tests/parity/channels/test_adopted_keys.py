@@ -67,7 +67,7 @@ def outcome(make, keys):
     return run_case(pair.cases({})[0], Session(), ("program", "rng")).channels
 
 
-def test_adopted_keys_start_both_sides_alike():
+def test_adopted_keys_start_both_sides_equally():
     channels = outcome(adopted, Keys.SHARED)
     assert channels["rng"].findings == () and channels["rng"].verdict in ("proved", "bitwise")
     assert "initial state 2 draws from 2 keys" in channels["rng"].detail

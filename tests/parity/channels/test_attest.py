@@ -25,7 +25,7 @@ def real(id):
 
 
 @pytest.mark.slow
-def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
+def test_one_segment_in_the_batch_is_vacuous_if_values_decide():
     """History P2: rows of one document hide packing bugs. A proof holds for all batches."""
     case = real("llama2-scan/forward@fsdp4.tensor2-auto")
 
@@ -48,7 +48,7 @@ def origins_of(*files, **modules):
     return Origins({Flavour(name): number for name, number in modules.items()}, dict(files))
 
 
-def test_a_program_without_operations_of_its_own_model_code_is_not_attested():
+def test_a_program_without_operations_of_its_model_code_is_not_attested():
     build = real("llama2-scan/forward@fsdp4.tensor2-auto").candidate()
     own, library = ("/somewhere/models_nnx/mlp.py", 7), ("/somewhere/jax/lax.py", 90)
     foreign = ("models_linen/",)
@@ -80,7 +80,7 @@ class Unneeded(linen.Module):
         return 2 * x
 
 
-def test_only_what_the_trace_made_and_someone_needs_counts():
+def test_only_needed_values_of_the_trace_count():
     def forward(model, inputs):
         Unneeded().apply({}, inputs["x"])
         return {"values": {"y": model(inputs["x"]) + 1}}

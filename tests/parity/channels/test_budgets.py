@@ -39,7 +39,7 @@ def test_growth_from_nothing_has_a_slack(reference, candidate, passes):
         assert result.findings[0].distance.startswith(f"{grown}, budget 1.01 x or 1,024 more")
 
 
-def test_what_must_be_equal_has_no_slack():
+def test_quantities_that_must_be_equal_have_no_slack():
     more = dataclasses.replace(memory(0), values={"argument": 65, "output": 63, "temp": 0})
     result = compare_memory(memory(0), more)
     assert [finding.where for finding in result.findings] == ["argument bytes", "output bytes"]
@@ -51,7 +51,7 @@ def failed():
     return ChannelResult(name="collectives", verdict=Verdict.FAILED, detail="2 -> 3", findings=(finding,))
 
 
-def test_a_difference_within_its_budgets_passes_and_says_so():
+def test_a_difference_within_its_budgets_passes_with_a_note():
     wide = {
         "bytes": Budget(ratio=1.5, reason="a gather more"),
         "count": Budget(slack=1, reason="a gather more"),
@@ -96,7 +96,7 @@ def test_budgets_are_read_from_the_project_and_reach_the_cases(tmp_path):
         ({"loops": 3}, "budgets.loops: got 3, expected a table"),
     ],
 )
-def test_bad_budgets_say_where(table, message, tmp_path):
+def test_bad_budgets_are_errors_with_their_place(table, message, tmp_path):
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         read_budgets(table)
 

@@ -125,7 +125,7 @@ def result(paranoid=True, **faults):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paranoid", [False, True])
-def test_what_comes_back_whole_passes(paranoid):
+def test_a_complete_restore_passes(paranoid):
     channel = result(paranoid).channels["checkpoint"]
     assert (channel.verdict, channel.findings) == ("bitwise", ())
     assert ("3 leaves saved after 2 steps" in channel.detail) is paranoid
@@ -134,7 +134,7 @@ def test_what_comes_back_whole_passes(paranoid):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paranoid", [False, True])
-def test_what_is_proved_is_not_compiled(paranoid):
+def test_a_proved_case_is_not_compiled(paranoid):
     case = Case(
         id="toy/train_step@single",
         reference=lambda: build("toy reference"),
@@ -167,7 +167,7 @@ def test_a_fault_is_named(paranoid, faults, words):
 
 
 @pytest.mark.slow
-def test_damage_that_nobody_looks_for_is_named():
+def test_damage_that_no_check_covers_is_named():
     """A crash of the reader is no refusal either."""
     assert result(load=load_unchecked).verdict in ("failed", "error")
     assert result(load=load_crashing).verdict == "error"

@@ -84,7 +84,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("how", COMPUTED)
-def test_what_computes_nothing_but_nan_is_vacuous(how):
+def test_a_program_that_computes_only_nan_is_vacuous(how):
     found = channels(COMPUTED[how])
     assert vacuous(found) == (ALL - {("train_step", "state")} if how == "mask" else ALL)
     assert {str(found[program]["program"].verdict) for program in found} == {"proved"}
@@ -301,14 +301,14 @@ def test_a_state_moved_out_of_its_domain_is_no_finding():
         assert result.verdict == "passed", result.sentence()
 
 
-def test_what_is_meant_is_waived():
+def test_intended_differences_are_waived():
     waiver = Waiver(channel="values", where="outputs", reason="a placeholder")
     found = channels(COMPUTED["logarithm"], programs=("forward",), waivers=(waiver,))
     assert found["forward"]["values"].verdict == "waived"
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MOST_OPERATIONS", 5), ("MOST_BYTES", 10)])
-def test_the_record_says_what_was_not_looked_at(limit, value, monkeypatch):
+def test_the_record_lists_unchecked_channels(limit, value, monkeypatch):
     monkeypatch.setattr(sample, limit, value)
     found = channels(COMPUTED["logarithm"], programs=("forward", "train_step"))
     for results in found.values():
@@ -326,7 +326,7 @@ def test_a_run_that_would_fill_the_memory_is_left_out(monkeypatch):
     assert "a run takes more than 4,000 bytes" in found["forward"]["values"].detail
 
 
-def test_a_backend_that_runs_nothing_says_so():
+def test_a_backend_that_runs_nothing_reports_it():
     from parity.compare.backends.registry import find
     from parity.compare.placement import place
 

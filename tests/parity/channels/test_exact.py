@@ -16,7 +16,7 @@ def looked(case):
 
 
 @pytest.mark.slow
-def test_a_pipeline_is_told_to_be_equal_in_exact_arithmetic():
+def test_a_pipeline_is_proved_equal_in_exact_arithmetic():
     result = looked(sample("forward"))
     assert result.verdict is Verdict.EQUAL
     assert result.detail == "equal in exact arithmetic" and result.measures["terms"] > 1_000
@@ -24,12 +24,12 @@ def test_a_pipeline_is_told_to_be_equal_in_exact_arithmetic():
 
 
 @pytest.mark.long
-def test_what_is_assumed_is_said():
+def test_assumptions_are_listed():
     result = looked(sample("loss").with_accept(prove_exact=True))
     assert result.detail == "equal in exact arithmetic, if input targets is in [0, 272)"
 
 
-def test_another_microbatch_fails_the_case_and_says_where(monkeypatch):
+def test_another_microbatch_fails_the_case_with_its_place(monkeypatch):
     monkeypatch.setattr(
         Schedule, "microbatch", lambda self, t, s: (self.processed(t, s) + 1) % self.microbatches
     )
@@ -41,7 +41,7 @@ def test_another_microbatch_fails_the_case_and_says_where(monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_not_understood_is_said_by_a_case_that_asks():
+def test_an_unsupported_operation_is_reported_by_a_case_that_requires_it():
     case = next(case for case in PAIR.cases({}) if case.id.startswith("batch-split-plain-against-split-nnx"))
     result = looked(case.with_accept(prove_exact=True))
     assert result.verdict is Verdict.FAILED

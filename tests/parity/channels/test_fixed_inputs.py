@@ -86,7 +86,7 @@ def drawn_mask(rng):
         ),
     ],
 )
-def test_what_no_seed_changes_is_named(change, named):
+def test_leaves_that_no_seed_changes_are_named(change, named):
     result = result_of(change)
     assert result.channels["program"].verdict == "unproved"
     (note,) = notes(result)
@@ -109,7 +109,7 @@ def test_a_difference_that_fixed_positions_hide_is_found_once_they_vary():
     assert found.channels["values"].verdict == "failed"
 
 
-def test_what_varies_is_not_named():
+def test_varying_leaves_are_not_named():
     assert notes(result_of(lambda seed, rng: {"positions": drawn(rng), "mask": drawn_mask(rng)})) == []
 
 

@@ -166,7 +166,7 @@ def fields(config, prefix=""):
             yield prefix + field.name
 
 
-def test_every_option_of_the_configs_is_flipped_or_says_why_not():
+def test_every_option_of_the_configs_is_varied_or_excused():
     configs = [tiny(preset(name)) for name in {name for name, _, _ in FLAGS}]
     options = {
         name for config in configs for name in fields(config) if name not in ("mlp", "moe", "mtp", "pipeline")

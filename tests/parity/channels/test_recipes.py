@@ -146,7 +146,7 @@ def with_numbers_of_the_key(key):
         (with_numbers_of_the_key, with_numbers_of_the_key, True, False),
     ],
 )
-def test_only_what_is_the_same_has_one_number(one, other, same, alike):
+def test_only_equal_values_have_one_number(one, other, same, alike):
     assert both(one, other) == (same, alike)
     assert both(other, one) == (same, alike)
 

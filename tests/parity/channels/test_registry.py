@@ -15,7 +15,7 @@ def test_every_channel_has_a_file_a_column_and_an_aspect():
     assert sorted(name for aspect in Aspect for name in of_aspect(aspect)) == sorted(ALL)
 
 
-def test_what_runs_nothing_claims_no_run():
+def test_a_backend_that_runs_nothing_claims_no_run():
     """Channels of values are the only ones that need a run and are settled by a proof alone."""
     settled = {name for name, one in CHANNELS.items() if one.settled is Settled.LOWERED}
     assert {*of_aspect(Aspect.VALUES)} <= settled

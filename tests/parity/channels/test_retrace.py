@@ -151,7 +151,7 @@ def test_it_is_found_wherever_the_function_lives(step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "calls"), [(plain, 2), (closing, 1)])
-def test_a_step_that_calls_nothing_that_lasts_is_traced_once(step, calls):
+def test_a_step_without_lasting_callables_is_traced_once(step, calls):
     """A second trace would be useless here, and takes as long as the trace that all channels share."""
     made = []
 
@@ -174,7 +174,7 @@ def test_it_is_found_on_a_mesh(mesh):
 
 
 @pytest.mark.parametrize("between", ["nothing", "clear", "another"])
-def test_it_is_found_whatever_was_traced_before_and_whatever_was_let_go(between):
+def test_it_is_found_regardless_of_earlier_traces_and_cleared_caches(between):
     """The first call is the trace that the other channels read, which may be long ago."""
     work = comparison(plain, counting)
     assert work.candidate.traced and work.reference.traced
@@ -205,7 +205,7 @@ def counted(function, calls):
     return step
 
 
-def test_how_often_a_step_is_traced():
+def test_the_number_of_traces_of_a_step():
     """It is traced once for all channels and once for a second call; on further meshes of a kind once."""
     calls = {"reference": [], "candidate": []}
     work = comparison(counted(plain, calls["reference"]), counted(plain, calls["candidate"]))

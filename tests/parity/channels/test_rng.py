@@ -49,7 +49,7 @@ def layers(key_of):
 X = jnp.ones((B, D))
 
 
-def test_draws_of_a_scan_are_told_apart_by_turn():
+def test_draws_of_a_scan_are_distinguished_by_iteration():
     found = audited(layers(jax.random.fold_in), X, KEY)
     assert [draw.turns[0].index for draw in found.draws] == [0, 1, 2]
     assert [draw.shape for draw in found.draws] == [(B, D)] * L
@@ -58,7 +58,7 @@ def test_draws_of_a_scan_are_told_apart_by_turn():
     assert "test_rng.py" in found.draws[0].site and causes(found) == []
 
 
-def test_one_key_for_all_turns_is_named_with_the_loop():
+def test_one_key_for_all_iterations_is_named_with_the_loop():
     found = audited(layers(lambda key, index: key), X, KEY)
     (finding,) = repeated_keys(found, "candidate", "3 draws from 3 keys")
     assert finding.candidate.startswith("3 draws from 1 key, such as ")
@@ -82,7 +82,7 @@ def test_a_batch_of_equal_keys():
 
 
 @pytest.mark.parametrize("folds", [True, False])
-def test_steps_are_chained_by_what_the_program_returns(folds):
+def test_steps_are_chained_by_the_results_of_the_program(folds):
     def step(x, key, number):
         return drop(x, jax.random.fold_in(key, number)).sum(), number + (1 if folds else 0)
 
@@ -93,7 +93,7 @@ def test_steps_are_chained_by_what_the_program_returns(folds):
 
 
 @pytest.mark.parametrize("policy", [None, jax.checkpoint_policies.everything_saveable])
-def test_what_rematerialisation_repeats_is_no_second_use(policy):
+def test_rematerialised_repeats_are_no_second_use(policy):
     def loss(w, x, key):
         block = jax.checkpoint(lambda w, x: layers(jax.random.fold_in)(jnp.tanh(x * w), key), policy=policy)
         return block(w, x).sum()
@@ -128,7 +128,7 @@ def test_branches_and_while_loops_are_followed():
     assert len(audited(model, X, KEY, jnp.int32(1)).draws) == 1
 
 
-def test_only_what_keys_depend_on_is_computed():
+def test_only_the_inputs_of_keys_are_computed():
     asked = []
 
     def model(key, weights, x):
@@ -228,7 +228,7 @@ def test_two_parameters_from_one_key_are_named():
 
 
 @pytest.mark.slow
-def test_other_keys_fail_unless_the_pair_says_so():
+def test_other_keys_fail_unless_the_pair_declares_them():
     folded = {"fold": lambda key: jax.random.fold_in(key, 5)}
     assert outcome({}, folded).verdict is Verdict.FAILED
     swapped = {"create": {"other": True}, **folded}
@@ -326,7 +326,7 @@ def test_a_text_without_its_constants_is_like_no_other(shell, hoisted):
     assert (digest == "None", whole == "True") == (hoisted == "1", hoisted == "0"), ended.stderr
 
 
-def test_what_calls_back_into_python_is_like_no_other():
+def test_callbacks_into_python_equal_nothing():
     def calls(key):
         return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct((), jnp.float32), jax.random.uniform(key))
 

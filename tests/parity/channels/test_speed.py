@@ -83,7 +83,7 @@ def test_a_candidate_that_takes_longer_is_named_with_both_times():
     assert look(Slow, step=1e6).verdict is Verdict.EQUAL
 
 
-def test_what_nobody_budgets_or_what_is_proved_is_not_timed():
+def test_unbudgeted_and_proved_cases_are_not_timed():
     assert (look(Spelled).verdict, look(Spelled).detail) == (
         Verdict.SKIPPED,
         "no budget says how much slower it may be",
@@ -93,7 +93,7 @@ def test_what_nobody_budgets_or_what_is_proved_is_not_timed():
 
 
 @pytest.mark.slow
-def test_each_round_compiles_anew_whatever_jax_keeps(monkeypatch):
+def test_each_round_compiles_again_regardless_of_jax_caches(monkeypatch):
     backend, compiled = type(find("cpu")), []
     start = backend.start
 
@@ -107,7 +107,7 @@ def test_each_round_compiles_anew_whatever_jax_keeps(monkeypatch):
     assert jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_rounds_are_taken_in_turn():
+def test_rounds_are_interleaved():
     order = []
     times = iter(range(1, 100))
 
@@ -138,7 +138,7 @@ def test_a_budget_of_time_is_a_ratio():
         read_budgets({"speed": {"first_step": {"ratio": 1.1, "reason": "new kernel"}}})
 
 
-def test_a_flip_holds_what_was_timed():
+def test_a_flip_holds_the_timings():
     row = {"quantity": "step", "ratio": 1.4, "low": 1.3}
     channels = {"speed": {"verdict": "equal", "tables": {"speed": [row]}}, "program": {"verdict": "unproved"}}
     for ratio, held in ((1.2, ["speed.step: 1.00 -> 1.30, budget 1.2 x (a test)"]), (1.35, [])):

@@ -138,7 +138,7 @@ CONSTANTS = {
 
 @pytest.mark.parametrize("keys", BOTH)
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_what_no_key_changes_is_equal_to_the_bit(name, keys):
+def test_leaves_that_no_key_changes_are_bitwise_equal(name, keys):
     reference, candidate = CONSTANTS[name]
     assert found(reference, candidate, keys), name
     assert found(candidate, reference, keys), name
@@ -162,7 +162,7 @@ def spelled_otherwise(key):
     }
 
 
-def test_constants_made_otherwise_are_equal_and_nothing_is_compiled(monkeypatch):
+def test_constants_made_differently_are_equal_and_nothing_is_compiled(monkeypatch):
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *args, **rest: pytest.fail("compiled"))
     plain = with_constant(lambda: jnp.zeros(D))
     for keys, verdict in zip(BOTH, (Verdict.PROVED, Verdict.EQUAL), strict=True):
@@ -477,7 +477,7 @@ HARMLESS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_is_distributed_alike_is_no_finding(name):
+def test_equal_distributions_are_no_finding(name):
     reference, candidate = map(kernels, HARMLESS[name])
     result = compared(reference, candidate)
     assert result.findings == (), result.findings

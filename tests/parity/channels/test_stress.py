@@ -196,7 +196,7 @@ def test_stock_optimizers_a_step_late_are_found_and_another_spelling_passes(opti
     assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
 
 
-def test_counters_of_accumulated_steps_start_apart_from_the_schedule():
+def test_counters_of_accumulated_steps_start_at_other_values_than_the_schedule():
     def accumulated(rate):
         return optax.MultiSteps(optax.adam(rate), 2).gradient_transformation()
 

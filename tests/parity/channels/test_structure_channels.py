@@ -87,7 +87,7 @@ def step(state, inputs):
     return {"values": {"y": inputs["x"].sum()}, "state": {"params": {"w": state["params"]["w"] * 0.5}}}
 
 
-def test_a_proof_spares_the_compiler_and_says_so():
+def test_a_proof_spares_the_compiler_and_is_noted():
     channels = outcome({"function": gather}, {"function": gather})
     assert {name: str(channels[name].verdict) for name in ("dots", "collectives", "memory")} == {
         "dots": "proved",
@@ -191,7 +191,7 @@ def test_a_long_id_and_all_channels_fit_100_columns(capsys, blocks):
         (106_000, None, "failed", 2),
     ],
 )
-def test_the_order_of_arguments_is_told_from_a_need(candidate, reordered, verdict, compiles, monkeypatch):
+def test_the_order_of_arguments_differs_from_a_need(candidate, reordered, verdict, compiles, monkeypatch):
     """A proved candidate over the budget is measured once more with the reference's order of arguments."""
     numbers, asked = iter([100_000, candidate, reordered]), []
 

@@ -27,7 +27,7 @@ def bench():
 
 
 @pytest.mark.parametrize("id", ["training-across-warmup", "training-past-the-end"])
-def test_the_data_of_the_cases_can_tell(id, bench):
+def test_the_data_of_the_cases_detects_differences(id, bench):
     """One batch spikes and one is not finite; the learning rate is from both sides of an end of the schedule."""
     work = Evidence.of(real(f"{id}/train_step@single"), bench)
     leaves = work.reference.run(work.state, SEED, steps=6)["state"]

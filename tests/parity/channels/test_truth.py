@@ -144,7 +144,7 @@ def untrained(state, inputs):
         (untrained, "state", "params/b: expected a parameter that the program moves"),
     ],
 )
-def test_what_is_proved_but_idle_is_vacuous_and_nothing_runs(function, channel, words, monkeypatch):
+def test_a_proved_idle_case_is_vacuous_and_nothing_runs(function, channel, words, monkeypatch):
     monkeypatch.setattr(sample, "MOST_OPERATIONS", 0)
     result = outcome(function)
     assert result.verdict == "vacuous"
@@ -177,13 +177,13 @@ def clamped(state, inputs):
     return forward({"params": {**state["params"], "w": jnp.maximum(w, w - 1)}}, inputs)
 
 
-def test_a_case_that_is_asked_for_its_proof_alone_is_not_passed_without_one():
+def test_a_case_run_for_its_proof_only_does_not_pass_without_one():
     assert outcome(forward, channels=("program",)).verdict == "passed"
     assert outcome(forward, doubled, channels=("program",)).verdict == "unproved"
 
 
 @pytest.mark.slow
-def test_equal_numbers_of_programs_that_differ_are_counted_apart():
+def test_equal_numbers_of_different_programs_are_counted_separately():
     assert not numbers_only(outcome(forward))
     assert numbers_only(outcome(forward, clamped))
     alike = outcome(forward, doubled)
@@ -243,7 +243,7 @@ def test_nnx_against_nnx_through_a_bridge_is_not_two_flavours():
     assert "operations of modules are of nnx modules" in result.findings[0].sentence()
 
 
-def test_factories_without_files_of_their_own_are_attested_by_their_modules():
+def test_factories_without_files_are_attested_by_their_modules():
     result = program_of(foreign(lambda: LinenMlp(), lambda rngs: NnxMlp(rngs)))
     assert result.verdict is Verdict.PROVED and result.detail.startswith("attested linen and nnx")
 

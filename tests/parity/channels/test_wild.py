@@ -71,7 +71,7 @@ def cleaned(params, x):
 
 
 @pytest.mark.parametrize("candidate", [clipped, cleaned, lambda params, x: normed(params, x, eps=1e-9)])
-def test_what_the_usual_batch_does_not_reach_is_found_on_wild_data(candidate):
+def test_bugs_that_the_standard_batch_does_not_reach_are_found_on_stress_inputs(candidate):
     result = outcome(candidate)
     assert result.verdict == "failed"
     assert result.channels["values"].verdict is Verdict.FAILED
@@ -109,7 +109,7 @@ def reshaped(params, x):
     ("candidate", "words"),
     [(in_other_order, "not proved, but as close on"), (by_division, "both compile to one program")],
 )
-def test_what_differs_by_rounding_passes(candidate, words, program):
+def test_a_difference_by_rounding_passes(candidate, words, program):
     result = outcome(candidate, program)
     apart = [
         result.channels[name].verdict for name in ("values", "state")
@@ -119,7 +119,7 @@ def test_what_differs_by_rounding_passes(candidate, words, program):
 
 
 @pytest.mark.parametrize("program", ["forward", "train_step"])
-def test_what_differs_by_unit_axes_is_proved_by_rules(program):
+def test_a_difference_by_unit_axes_is_proved_by_rules(program):
     result = outcome(reshaped, program)
     assert result.channels["program"].verdict is Verdict.PROVED, result.sentence()
     assert "unit-dims" in result.channels["values"].detail

@@ -69,7 +69,7 @@ def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, argu
 
 
 @pytest.mark.slow
-def test_enforce_makes_what_is_above_its_bound_a_failure(command, monkeypatch, tmp_path):
+def test_enforce_fails_ratios_above_their_bound(command, monkeypatch, tmp_path):
     monkeypatch.setenv("XLA_FLAGS", "")
     slow = Paired(np.array([[1.0, 1.5]] * 3))
     found = Measured(

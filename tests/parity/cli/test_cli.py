@@ -118,7 +118,7 @@ def test_the_json_report_has_the_schema(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_paranoid_runs_what_is_proved(command, tmp_path):
+def test_paranoid_runs_proved_cases(command, tmp_path):
     ended = command("run", "toy/forward", "--paranoid", "--json", "r.json", cwd=project(tmp_path))
     channels = json.loads((tmp_path / "r.json").read_text())["cases"][0]["channels"]
     found = {name: channels[name]["verdict"] for name in ("program", "values", "loops", "memory")}
@@ -276,7 +276,7 @@ def test_a_mesh_that_cannot_be_is_one_line_and_exit_2(command, tmp_path, options
 
 
 @pytest.mark.long
-def test_too_few_devices_for_our_own_meshes(shell, tmp_path):
+def test_too_few_devices_for_the_builtin_meshes(shell, tmp_path):
     flags = "--xla_force_host_platform_device_count=2"
     ended = shell("run", "llama2-scan/forward", cwd=tmp_path, XLA_FLAGS=flags)
     assert (ended.code, ended.out) == (2, "")

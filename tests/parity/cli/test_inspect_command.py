@@ -70,7 +70,7 @@ def test_equal_sides_exit_0_and_every_section_is_there_in_100_columns(command, p
     assert "no cycles: the backend states no cycles" in ended.out
 
 
-def test_a_difference_exits_1_and_stands_beside_what_it_should_be(command, pair, tmp_path):
+def test_a_difference_exits_1_and_is_shown_next_to_the_expected_value(command, pair, tmp_path):
     ended = command("inspect", "looped/forward", "--pair", pair(7), "--json", "hlo.json")
     assert (ended.code, ended.err) == (1, "")
     assert "loops failed" in ended.out and "reference 5 trips, candidate 7 trips" in ended.out

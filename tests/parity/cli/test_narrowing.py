@@ -32,7 +32,7 @@ def runs(command, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_fail_fast_ends_with_the_first_failure_and_says_so(runs, tmp_path):
+def test_fail_fast_ends_with_the_first_failure_and_a_note(runs, tmp_path):
     ended = runs(WRONG, "--fail-fast", "--json", "report.json")
     assert ended.code == 1
     assert "PARTIAL: 1 of 2 cases finished before --fail-fast ended the run" in ended.out
@@ -47,7 +47,7 @@ def test_fail_fast_of_a_run_that_passes_changes_nothing(runs):
 
 
 @pytest.mark.slow
-def test_last_failed_runs_what_failed_until_it_passes(runs):
+def test_last_failed_runs_failed_cases_until_they_pass(runs):
     ended = runs(SOUND, "--last-failed")
     assert ended.code == 2 and "--last-failed: nothing has run in this project yet; leave it out" in ended.err
     assert runs(WRONG, "toy/grad").code == 1
@@ -65,7 +65,7 @@ def test_last_failed_runs_what_failed_until_it_passes(runs):
 
 
 @pytest.mark.slow
-def test_the_debugger_opens_where_a_side_raised_once_an_error(runs, monkeypatch):
+def test_the_debugger_opens_at_the_line_that_raised_once_an_error(runs, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("up 1\np 'batch of', x.shape[0]\ncontinue\ncontinue\n"))
     ended = runs(RAISES, "--pdb")
     assert ended.code == 1

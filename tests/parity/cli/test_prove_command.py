@@ -19,14 +19,14 @@ def test_a_proof_that_was_tried_and_failed_exits_1_and_names_the_caller(shell, p
 
 
 @pytest.mark.long
-def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
+def test_an_intended_other_program_is_no_failed_proof(shell, tmp_path):
     ended = shell("prove", "llama2-scan/forward", "llama2-scan-against-unroll-nnx/forward", cwd=tmp_path)
     assert (ended.code, ended.err) == (0, "")
     assert "1 of 2 proved" in ended.out and "operations a second" in ended.out
 
 
 @pytest.mark.long
-def test_modulo_sharding_says_what_differs_and_that_no_bits_are_claimed(shell, tmp_path):
+def test_ignoring_shardings_prints_differences_and_claims_no_bits(shell, tmp_path):
     case = "sharded-plain-against-zero1-nnx/train_step@data2.fsdp2.tensor2-explicit"
     ended = shell("prove", case, "--ignore-sharding", "--json", "report.json", cwd=tmp_path)
     assert (
@@ -135,7 +135,7 @@ def project(folder, pairs):
         ("pair('a', Same), pair('b', Same, **APART)", 0, "1 of 2 proved"),
     ],
 )
-def test_what_proves_nothing_does_not_pass(command, tmp_path, pairs, code, words):
+def test_a_case_without_evidence_does_not_pass(command, tmp_path, pairs, code, words):
     ended = command("prove", "--json", "report.json", cwd=project(tmp_path, pairs))
     assert ended.code == code, ended.out
     assert words in ended.out

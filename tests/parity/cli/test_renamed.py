@@ -71,7 +71,7 @@ def test_other_wrong_words_keep_their_message(command, words, said):
     assert ended.code == 2 and said in ended.err and "is now" not in ended.err
 
 
-def test_the_help_of_run_lists_rarely_used_options_apart_and_none_is_lost(command):
+def test_the_help_of_run_lists_rarely_used_options_separately_and_none_is_lost(command):
     ended = command("run", "--help")
     usual, rare = ended.out.split("Rarely used:\n")
     listed = [set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) for text in (usual, rare)]

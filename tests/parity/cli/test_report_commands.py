@@ -66,7 +66,7 @@ def test_a_report_is_printed_again_as_the_run_printed_it(ran, command):
 
 
 @pytest.mark.slow
-def test_what_a_bisect_finds_is_in_the_record_and_on_the_page(command, tmp_path):
+def test_the_result_of_a_bisect_is_in_the_record_and_on_the_page(command, tmp_path):
     folder = project(tmp_path, right="Planted")
     ended = command("run", "--bisect", "--json", "r.json", "--html", "r.html", cwd=folder)
     assert ended.code == 1
@@ -152,7 +152,7 @@ def test_a_report_of_other_code_or_other_settings_is_not_judged(ran, command, mo
 
 
 @pytest.mark.slow
-def test_the_gate_runs_what_a_flip_touches_and_keeps_baselines(command, tmp_path):
+def test_the_gate_runs_the_cases_of_a_flip_and_keeps_baselines(command, tmp_path):
     folder = project(tmp_path)
     ended = command("gate", "only_left", "--accept", "--json", "g.json", cwd=folder)
     assert ended.code == 0, ended
@@ -225,7 +225,7 @@ def test_under_github_actions_findings_are_annotations(ran, command, monkeypatch
     assert len(lines) == 1 and lines[0].startswith(f"::error file=both_twins.py,line={planted},")
 
 
-def test_forms_and_what_changed_of_a_report(ran, command):
+def test_forms_and_changes_of_a_report(ran, command):
     folder, _ = ran
     ended = command("report", "r.json", "--html", "x.html", "--since", "r.json", cwd=folder)
     assert (

@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(comman
     assert ended.out.splitlines()[-1].split() == ["step", "nnx"]  # no step was made
 
 
-def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch, command):
+def test_without_matplotlib_one_sentence_names_the_package_to_install(monkeypatch, command):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ended = command("train", "--plot", "curve.png")
     assert ended.code == 2 and ended.err.count("\n") == 1
@@ -155,7 +155,7 @@ def test_settings_reach_the_pipeline_the_step_and_the_model():
         training("llama2-7b", {"pipeline.gather": "sometimes"}, None, (8, 32))
 
 
-def test_predictors_and_replicas_are_asked_for_by_their_fields():
+def test_predictors_and_replicas_are_requested_by_their_fields():
     run = training("llama2-7b", {"diloco.period": "6", "mtp.depth": "2"}, None, (8, 32))
     assert run.config.mtp and run.diloco and (run.config.mtp.depth, run.diloco.period) == (2, 6)
     assert str(run.mesh) == "replica2.stage2.fsdp2-auto" and "2 replicas that meet every 6 steps" in run.title

@@ -128,7 +128,7 @@ def test_a_swap_of_gate_and_up_is_contradicted():
     assert not found["down/bias"].contradicted
 
 
-def test_swapped_names_with_a_rule_that_says_so_are_confirmed():
+def test_swapped_names_with_a_rule_for_it_are_confirmed():
     found = parameters(
         comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate")), weight_rules=crossed())
     )
@@ -137,7 +137,7 @@ def test_swapped_names_with_a_rule_that_says_so_are_confirmed():
 
 
 @pytest.mark.slow
-def test_a_rule_that_crosses_what_is_straight_is_contradicted():
+def test_a_rule_that_swaps_equal_leaves_is_contradicted():
     found = parameters(comparison(weight_rules=crossed()))
     assert found["gate/kernel"].contradicted and found["up/kernel"].contradicted
 
@@ -289,7 +289,7 @@ def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, name
     assert not any(one.contradicted for one in found.values())
 
 
-def test_the_channel_says_which_guesses_the_proof_leaves_open():
+def test_the_channel_names_guesses_that_the_proof_leaves_open():
     names = NAMES[CROSSED]
     tree = CHANNELS["tree"].look(Evidence.of(toys(unread, names), Session()))
     assert tree.verdict is Verdict.EQUAL  # no check distinguishes them

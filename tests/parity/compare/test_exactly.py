@@ -69,7 +69,7 @@ def rungs(candidate, **options):
     return result.verdict, {str(one.verdict) for one in result.channels.values()}
 
 
-def test_what_is_equal_in_exact_arithmetic_is_not_run(monkeypatch):
+def test_sides_equal_in_exact_arithmetic_are_not_run(monkeypatch):
     monkeypatch.setattr(sample, "MOST_OPERATIONS", 0)
     case, bench = comparison(row_by_row)
     result = run_case(case, bench, ("values", "gradients"))
@@ -84,18 +84,18 @@ def test_what_is_equal_in_exact_arithmetic_is_not_run(monkeypatch):
     "options",
     [{"paranoid": True}, {"paranoid": True, "require": Verdict.EXACT}, {"require": Verdict.ARBITRATED}],
 )
-def test_it_is_run_where_that_is_asked_for_or_the_case_does_not_rest_on_it(options):
+def test_it_is_run_on_request_or_if_the_case_does_not_accept_it(options):
     verdict, found = rungs(row_by_row, **options)
     assert verdict == "passed" and found <= {"bitwise", "floor"}
 
 
-def test_what_differs_fails_by_its_numbers():
+def test_a_difference_fails_by_its_numbers():
     verdict, found = rungs(without_the_last_row)
     assert verdict == "failed" and found == {"failed"}
 
 
 @pytest.mark.slow
-def test_what_is_refused_is_run():
+def test_a_refused_proof_leads_to_a_run():
     case, bench = comparison(sorted_rows)
     assert "sort" in Evidence.of(case, bench).accepted_exact_proof.refusal
     verdict, found = rungs(sorted_rows)
@@ -103,7 +103,7 @@ def test_what_is_refused_is_run():
 
 
 @pytest.mark.parametrize(("require", "verdict"), [("exact", "failed"), (("exact", "floor"), "passed")])
-def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_too(require, verdict):
+def test_numbers_replace_exact_arithmetic_only_if_the_case_names_their_rung_too(require, verdict):
     """`exact` and `floor`: neither includes the other, so a requirement of one is not satisfied by the other."""
     result = run_case(*comparison(sorted_rows, require=require), channels=("values",))
     detail = result.channels["values"].detail
@@ -113,7 +113,7 @@ def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_t
 
 
 @pytest.mark.parametrize("require", ["bitwise", "floor", "arbitrated"])
-def test_a_proof_in_exact_arithmetic_does_not_answer_for_rounding(require):
+def test_a_proof_in_exact_arithmetic_does_not_cover_rounding(require):
     case, bench = comparison(row_by_row, require=require)
     work = Evidence.of(case, bench)
     assert work.exact_proof.proved and work.accepted_exact_proof is None

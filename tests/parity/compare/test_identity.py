@@ -53,7 +53,7 @@ def test_two_builds_of_one_name_are_two_sides(program, paranoid):
 
 
 @pytest.mark.parametrize("paranoid", [False, True])
-def test_cases_whose_builds_keep_their_names_get_programs_of_their_own(paranoid):
+def test_cases_whose_builds_keep_their_names_get_separate_programs(paranoid):
     """The second case of a pair, with different settings of the candidate only, is not taken for the first."""
     bench = Session(paranoid=paranoid)
     plain = build("reference", lambda x: x * 3)
@@ -71,7 +71,7 @@ def test_states_and_draws_go_by_build_too():
     assert bench.state(sides[0]) is not bench.state(sides[1])
 
 
-def test_what_keys_make_is_remembered_by_build():
+def test_initial_states_are_cached_by_build():
     bench, names = Session(), ("reference", "candidate")
 
     def drawn(scale):

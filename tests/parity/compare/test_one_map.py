@@ -75,7 +75,7 @@ def test_programs_that_demand_different_maps_are_a_finding_in_each_of_them(progr
 
 
 @pytest.mark.parametrize("program", ["forward", "decode"])
-def test_names_that_only_use_can_tell_are_paired_for_all_programs(program):
+def test_names_that_only_use_identifies_are_paired_for_all_programs(program):
     candidate = build("candidate", ("b", "a"), {"forward": forward, "decode": forward})
     result = outcome(REFERENCE, candidate, program)
     assert result.verdict == "passed" and result.channels["program"].verdict is Verdict.PROVED
@@ -92,7 +92,7 @@ def test_a_map_is_inferred_once_for_all_cases_of_two_builds():
     assert works[0].weights is works[1].weights
 
 
-def test_a_program_that_differs_does_not_hide_what_the_others_tell():
+def test_a_program_that_differs_does_not_hide_the_findings_of_others():
     """A bug in decode changes its use of leaves; forward alone determines the map, and decode fails by its values."""
     wrong = {"forward": forward, "decode": lambda x, one, two: jnp.sin(x @ one) @ two}
     candidate = build("candidate", ("b", "a"), wrong)
@@ -107,7 +107,7 @@ def apart(x, one, two):
     return (jnp.tanh((x * 1.0) @ one) * 1.0) @ two
 
 
-def test_a_guess_is_shown_and_probed_where_nothing_is_proved():
+def test_a_guess_is_shown_and_probed_if_nothing_is_proved():
     right = build("candidate", ("one_weight", "two_weight"), {"forward": apart})
     tree = outcome(build("reference", ("one", "two"), {"forward": forward}), right).channels["tree"]
     assert tree.verdict is Verdict.EQUAL

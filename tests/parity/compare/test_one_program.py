@@ -90,7 +90,7 @@ def runs(monkeypatch):
     return seen
 
 
-def test_what_compiles_to_one_program_is_equal_to_the_bit_and_does_not_run(monkeypatch):
+def test_sides_that_compile_to_one_program_are_bitwise_and_do_not_run(monkeypatch):
     seen = runs(monkeypatch)
     result = outcome(plain, twice)
     assert result.channels["program"].verdict == "reordered", "else there is nothing to show"
@@ -109,7 +109,7 @@ def test_a_constant_that_differs_in_its_last_bit_is_another_program(monkeypatch)
 
 
 @pytest.mark.parametrize("rest", [{"paranoid": True}, {"require": Verdict.PROVED}])
-def test_it_is_not_asked_where_one_wants_runs_or_a_proof(monkeypatch, rest):
+def test_it_is_not_tried_if_runs_or_a_proof_are_required(monkeypatch, rest):
     seen = runs(monkeypatch)
     result = outcome(plain, twice, accept=Accept(**rest))
     assert "compile to one" not in result.channels["values"].detail
@@ -146,7 +146,7 @@ def test_a_switched_pair_of_arguments_is_another_program():
     assert result.channels["values"].verdict == "failed"
 
 
-def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
+def test_inputs_with_another_placement_make_another_case_of_the_same_text():
     """Each device does the same with its part, but the parts differ: rows here, columns there."""
     spec = jax.sharding.PartitionSpec
     mesh = MeshSpec.parse("data2.tensor2-auto")
@@ -168,7 +168,7 @@ def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_compiler()), reason="libtpu is not installed")
-def test_it_answers_for_values_where_nothing_runs():
+def test_it_decides_values_on_backends_that_run_nothing():
     sides = build("left", plain), build("right", twice)
     (placed,) = place([case(*sides)], find("aot:v5e:2x2"))
     result = run_case(placed, Session())
@@ -178,6 +178,6 @@ def test_it_answers_for_values_where_nothing_runs():
     )
 
 
-def test_devices_that_run_nothing_have_it_too(monkeypatch):
+def test_devices_without_execution_have_it_too(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
     assert outcome(plain, twice).channels["values"].verdict == "bitwise"

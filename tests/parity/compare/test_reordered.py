@@ -74,7 +74,7 @@ def reordered(params, inputs):
         (Verdict.PROVED, "failed", "failed"),
     ],
 )
-def test_operands_in_another_order_are_a_rung_of_their_own_and_run(require, program, values):
+def test_reordered_operands_are_a_separate_rung_and_run(require, program, values):
     result = outcome(
         functools.partial(forward, plain),
         functools.partial(forward, reordered),
@@ -114,7 +114,7 @@ def test_a_demand_for_reordered_is_one_for_equal_bits_with_contraction_and_witho
     assert outcome(products(True), products(False)).verdict == "passed", "where nobody demands bits"
 
 
-def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypatch):
+def test_reordered_operands_decide_values_on_backends_that_run_nothing(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
     for apply, verdict in ((reordered, "reordered"), (unproved, "open")):
         result = outcome(functools.partial(forward, plain), functools.partial(forward, apply))
@@ -122,7 +122,7 @@ def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypa
 
 
 @pytest.mark.parametrize(("require", "verdict"), [("floor", "reordered"), ("bitwise", "open")])
-def test_operands_in_another_order_do_not_answer_for_bits_where_nothing_runs(monkeypatch, require, verdict):
+def test_reordered_operands_do_not_decide_bits_on_backends_that_run_nothing(monkeypatch, require, verdict):
     monkeypatch.setattr(Devices, "executes", False)
     result = outcome(
         functools.partial(forward, plain),
@@ -161,7 +161,7 @@ def test_programs_on_two_meshes_are_not_compared_and_never_the_same():
     assert "programs not compared: layouts or meshes differ" in program.detail
 
 
-def test_another_program_fails_where_the_same_operations_are_demanded():
+def test_another_program_fails_if_the_same_operations_are_required():
     result = outcome(
         functools.partial(forward, plain),
         functools.partial(forward, unproved),

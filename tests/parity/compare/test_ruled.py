@@ -87,13 +87,13 @@ def test_one_program_settles_structure_too():
     assert not channels["program"].tables
 
 
-def test_what_a_comparison_says_of_itself():
+def test_properties_of_a_comparison():
     for apply, settled, same in ((plain, True, True), (ruled, True, False), (loose, False, False)):
         work = Evidence.of(case(apply), Session())
         assert (work.settled, work.same_program, work.proof_covers_compiled) == (settled, same, same)
 
 
-def test_what_is_proved_by_rules_and_runs_all_the_same_must_give_equal_bits():
+def test_a_case_proved_by_rules_that_still_runs_must_give_equal_bits():
     channels = run_case(case(ruled, accept=Accept(paranoid=True)), Session()).channels
     assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "bitwise")
 

@@ -100,7 +100,7 @@ def expected(steps, seed=0):
 
 
 @pytest.mark.slow
-def test_phases_happen_once_and_only_when_asked_for():
+def test_phases_happen_once_and_only_on_request():
     function = Counted()
     one = side(function, steps=2, donate=True)
     assert function.calls == 0
@@ -157,7 +157,7 @@ def test_one_step_returns_host_arrays_without_a_prefix(mesh, donate):
 
 
 @pytest.mark.parametrize("mesh", ["single", MESH])
-def test_several_steps_feed_the_state_back_and_prefix_what_they_return(mesh):
+def test_several_steps_feed_the_state_back_and_prefix_their_results(mesh):
     results = side(mesh=mesh, steps=3, donate=True).run(host_state(), 0)
     assert set(results["values"]) == {f"step{i}/loss" for i in (1, 2, 3)}
     assert set(results["gradients"]) == {f"step{i}/params/w" for i in (1, 2, 3)}
@@ -215,7 +215,7 @@ def test_donation_spares_a_host_array_that_the_device_uses_in_place():
     assert (results["state"]["step1/params/w"] != aligned).all()
 
 
-def test_specs_are_those_of_the_build_and_the_state_comes_back_where_it_lay():
+def test_specs_are_those_of_the_build_and_the_state_keeps_its_placement():
     one = side(mesh=MESH)
     assert one.specs == specs(None)
     assert side().specs == {}
@@ -237,7 +237,7 @@ def explode():
 
 
 @pytest.mark.parametrize(("where", "kind"), [("trace", "KeyError"), ("execute", "")])
-def test_a_crash_says_which_build_and_which_phase(where, kind):
+def test_a_crash_names_its_build_and_phase(where, kind):
     one = side(broken(where))
     with pytest.raises(SideError, match=f"linen toy: {where} failed: {kind}") as caught:
         one.run(host_state(), 0)
@@ -304,7 +304,7 @@ def test_an_interrupt_is_no_crash():
     assert clock.take()["execute"] > 0
 
 
-def test_what_a_block_books_is_not_booked_around_it_as_well():
+def test_time_of_an_inner_block_is_not_counted_outside_again():
     clock = Clock()
     with clock.book("judge"):
         time.sleep(0.02)

@@ -27,7 +27,7 @@ def summary(*sides):
     return Summary(id="toy/grad@single", backend="cpu", mesh="single", sides=sides)
 
 
-def test_ratios_are_of_what_both_sides_state():
+def test_ratios_are_of_quantities_that_both_sides_have():
     one = summary(
         side("linen", temp_bytes=100, cycles=None, moved_bytes=0), side("nnx", temp_bytes=150, cycles=3)
     )
@@ -35,7 +35,7 @@ def test_ratios_are_of_what_both_sides_state():
     assert one.ratio("cycles") is one.ratio("moved_bytes") is one.ratio("argument_bytes") is None
 
 
-def test_the_markdown_has_two_lines_and_ratios_and_says_why_a_side_has_none():
+def test_the_markdown_has_two_lines_and_ratios_and_the_reason_if_a_side_has_none():
     numbers = {"loops_lowered": 53, "loops_optimised": 48, "temp_bytes": 3 * 2**29}
     numbers |= {"peak_bytes": 2**32, "cycles": 2_500_000}
     good = summary(side("linen", **numbers), side("nnx", **{**numbers, "temp_bytes": 3 * 2**30}))
@@ -82,7 +82,7 @@ def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_side_that_does_not_compile_says_why_and_the_others_are_shown(command):
+def test_a_side_that_does_not_compile_reports_why_and_the_other_is_shown(command):
     words = (
         "inspect",
         "llama2-scan/forward@fsdp4.tensor2-auto",
@@ -105,7 +105,7 @@ def test_published_sizes_need_a_slice(command, words):
 
 
 @pytest.mark.slow
-def test_an_interrupt_keeps_what_is_done(monkeypatch):
+def test_an_interrupt_keeps_finished_results(monkeypatch):
     done = [summary(side("linen", temp_bytes=1), side("nnx", temp_bytes=2))]
 
     def summarise(work):

@@ -102,7 +102,7 @@ def scan_case(apply=scanned, **rest):
 
 
 @pytest.mark.slow
-def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
+def test_a_scan_equals_its_layers_except_for_rounding_and_settles_nothing():
     work = Evidence.of(scan_case(), Session())
     proof = work.proof
     assert proof is not None and (proof.rung, proof.proved, proof.same_program) == (
@@ -121,7 +121,7 @@ def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
 
 
 @pytest.mark.slow
-def test_what_no_backend_runs_is_answered_for_under_its_own_name(monkeypatch):
+def test_a_case_that_no_backend_runs_is_reported_under_its_name(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
     channels = run_case(scan_case(), Session()).channels
     assert {channels[name].verdict for name in ("values", "gradients")} == {"reordered"}
@@ -130,7 +130,7 @@ def test_what_no_backend_runs_is_answered_for_under_its_own_name(monkeypatch):
 
 
 @pytest.mark.slow
-def test_layers_backwards_are_told_with_the_place_where_they_part():
+def test_layers_backwards_are_reported_with_the_first_difference():
     channels = run_case(scan_case(functools.partial(scanned, reverse=True)), Session()).channels
     assert channels["program"].verdict == "unproved"
     assert channels["program"].findings[0].next_step == RESTS_ON_NUMBERS
@@ -240,7 +240,7 @@ def on_two(leaf: Any) -> jax.sharding.PartitionSpec:
 MESHES = {"mesh": MeshSpec.parse("fsdp2-auto"), "candidate_mesh": MeshSpec.parse("fsdp2-auto")}
 
 
-def test_modulo_sharding_lists_what_differs_and_claims_no_bits():
+def test_ignoring_shardings_lists_differences_and_claims_no_bits():
     sides = build("left", layers, written), build("right", layers, written, on_two)
     found = prove_modulo_sharding(Evidence.of(case(*sides, **MESHES), Session()))
     assert found.verdict == "same up to sharding"
@@ -259,7 +259,7 @@ def test_modulo_sharding_one_device_against_a_mesh():
     assert {row.place: row.reference for row in found.otherwise}["mesh"] == NOTHING
 
 
-def test_modulo_sharding_leaves_out_nothing_else():
+def test_ignoring_shardings_leaves_out_nothing_else():
     other = functools.partial(_turned, written)
     sides = build("left", layers, written), build("right", layers, other, on_two)
     found = prove_modulo_sharding(Evidence.of(case(*sides, **MESHES), Session()))

@@ -71,7 +71,7 @@ def test_a_waiver_that_is_newer_than_the_report_holds(report, rules, verdict, gi
         *("removed since", "expired since", "narrowed since", "one of two since"),
     ],
 )
-def test_what_no_waiver_of_today_accepts_blocks(report, rules, found, waivers):
+def test_findings_without_a_valid_waiver_block(report, rules, found, waivers):
     assert judged(report, rules, found, waivers)[0] == "blocked"
 
 
@@ -80,7 +80,7 @@ def test_a_waiver_with_another_reason_takes_the_place_of_the_old_one(report, rul
     assert verdict == "ready" and case["channels"]["values"]["findings"][0]["next_step"] == "waived: better"
 
 
-def test_what_has_not_changed_stays_as_it_is(report, rules):
+def test_unchanged_results_stay(report, rules):
     found = values("waived", accepted(FINDING))
     _, case, _ = judged(report, rules, found, [waiver()])
     assert case == next(one for one in report(values={"mtp-a": found})["cases"] if one["id"] == CASE)
@@ -92,7 +92,7 @@ def printed(gate):
     return [line.split() for line in console.export_text().splitlines()]
 
 
-def test_the_last_row_says_that_looser_settings_hold_the_gate(report, rules):
+def test_the_last_row_reports_that_relaxed_settings_block_the_gate(report, rules):
     readiness = [judge(rules.flips[FLIP], report(), rules, (CASE,), {})]
     rows = printed(gate_record(readiness, ["mtp.require is looser", "gate.require is looser"], []))
     assert rows[1][:2] == [FLIP, "ready"] and rows[2] == ["looser", "settings", "blocked", "2"]

@@ -31,7 +31,7 @@ def held(report, rules, fallen=None, planned=IDS, part=False):
     return {name: one.blocks for name, one in found.items() if one.verdict == "blocked"}
 
 
-def test_what_is_proved_is_ready(report, rules):
+def test_a_proved_flip_is_ready(report, rules):
     assert held(report(), rules) == {}
     readiness = judge(rules.flips["pure_nnx"], report(), rules, IDS, {})
     assert len(readiness.cells) == 9 and readiness.cases == IDS[:4]
@@ -77,7 +77,7 @@ def test_a_difference_blocks_exactly_the_flips_it_touches(report, rules, verdict
         ),
     ],
 )
-def test_what_is_no_answer_blocks(report, rules, changed, words):
+def test_an_inconclusive_result_blocks(report, rules, changed, words):
     found = held(report(**changed), rules)
     assert (
         set(found) == {"mtp"} and found["mtp"][0].startswith("mtp @data8-auto") and words in found["mtp"][0]
@@ -89,7 +89,7 @@ def test_a_feature_may_demand_less_than_the_flip(report, rules):
     assert set(held(report(values={"dense-unroll": "floor"}), rules)) == {"pure_nnx"}
 
 
-def test_what_one_case_skips_another_of_the_cell_may_answer(report, rules):
+def test_another_case_of_the_cell_may_cover_a_skipped_one(report, rules):
     assert held(report(loops={"dense-scan/forward": "skipped"}), rules) == {}
     assert set(held(report(loops={"dense-scan": "skipped"}), rules)) == {"pure_nnx", "scan_layers"}
 
@@ -130,7 +130,7 @@ def budget(table, ratio):
     return read_rules(table)
 
 
-def test_budgets_hold_what_is_measured(report, table):
+def test_budgets_bound_the_measured_quantities(report, table):
     found = report(memory={"mtp-a": channel("equal", **MEMORY)})
     assert held(found, budget(table, 1.25)) == {}
     assert held(found, budget(table, 1.1))["mtp"] == [
@@ -271,7 +271,7 @@ def test_a_flip_is_ready_only_if_each_feature_has_a_result_for_each_mesh_case_an
 
 
 @pytest.mark.parametrize("demand", [*map(str, RUNGS), "equal", "passes", ["floor", "exact"]])
-def test_no_demand_is_met_by_what_blocks_or_says_nothing(demand):
+def test_blocking_and_inconclusive_results_satisfy_no_requirement(demand):
     quiet = BLOCKING | {Verdict.SKIPPED, Verdict.UNPROVED, Verdict.TIE, Verdict.WAIVED}
     required = read_require({"values": demand}, "require")["values"]
     assert not quiet & required.accepted and required.met_by(Verdict.PROVED)

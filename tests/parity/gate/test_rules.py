@@ -69,7 +69,7 @@ def put(table, path, value):
         ("relaxed", [{"what": "x", "reason": "y", "expires": "soon"}], "got expires = 'soon'"),
     ],
 )
-def test_what_is_wrong_is_said(table, path, value, words):
+def test_errors_name_the_mistake(table, path, value, words):
     put(table, path, value)
     with pytest.raises(ValueError, match=r".") as refused:
         read_rules(table)
@@ -82,13 +82,13 @@ def test_a_flip_must_demand_something(table):
         read_rules(table)
 
 
-def test_a_project_without_flips_is_told_how_to_begin(tmp_path):
+def test_a_project_without_flips_gets_the_first_step(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.parity]\npairs = ["a:B"]\n')
     with pytest.raises(SettingsError, match=r"got no flips, expected \[tool.parity.flips.NAME\]"):
         find_rules(tmp_path)
 
 
-def test_our_own_flips_are_read():
+def test_the_flips_of_this_project_are_read():
     rules = find_rules(Path(__file__).parents[3])
     models = "enable_nnx pure_nnx_decoder pure_nnx shard_mode_explicit"
     features = "scan_layers prefetch_weights vocab_tiling diloco mtp"
@@ -161,7 +161,7 @@ def test_baselines_and_changes_have_the_order_of_the_ladder(report, tmp_path, wa
         ),
     ],
 )
-def test_what_is_looser_blocks_unless_an_entry_says_why(table, path, value, key):
+def test_a_relaxation_blocks_unless_an_entry_gives_the_reason(table, path, value, key):
     before = copy.deepcopy(table)
     put(before, "gate.tolerances.floor", 10.0)
     after = copy.deepcopy(before)
@@ -194,7 +194,7 @@ def test_a_demand_of_one_flip_or_feature_below_that_of_all_is_looser(table):
     assert not compare(table, after, {}, "abc").blocks
 
 
-def test_the_first_flips_of_a_project_loosen_nothing(table):
+def test_the_first_flips_of_a_project_relax_nothing(table):
     assert not compare({"pairs": ["a:B"]}, table, {}, "abc").blocks
 
 
@@ -233,7 +233,7 @@ def project(tmp_path):
     return write
 
 
-def test_the_merge_base_is_asked(project):
+def test_the_merge_base_is_read(project):
     project.git("branch", "-M", "main")
     assert not relaxed(project(branch="change")).blocks
     assert not relaxed(project(demand="proved")).blocks
@@ -243,7 +243,7 @@ def test_the_merge_base_is_asked(project):
     assert relaxed(project(demand="floor", entry=ENTRY.format(day="2020-01-31"))).blocks
 
 
-def test_what_is_stricter_on_the_main_branch_since_then_is_not_held_against_a_change(project):
+def test_a_requirement_raised_on_main_since_then_is_no_relaxation(project):
     project.git("branch", "-M", "main")
     project.git("branch", "change")
     project(demand="proved")

@@ -20,12 +20,12 @@ def test_results_are_followed_through_calls():
     assert forwarded_arguments(jax.checkpoint(lambda x, w: (x * w, w)), X, W) == [None, 1]
 
 
-def test_a_scan_hands_on_what_it_stacks_unchanged():
+def test_a_scan_forwards_stacked_inputs():
     assert forwarded_arguments(scanned(lambda x, w: (x + w, w)), X, W) == [None, 1]
     assert forwarded_arguments(scanned(lambda x, w: (x + w, 2 * w)), X, W) == [None, None]
 
 
-def test_a_scan_that_mixes_up_carry_and_input_hands_nothing_on():
+def test_a_scan_that_swaps_carry_and_input_forwards_nothing():
     assert forwarded_arguments(scanned(lambda x, w: (w, x)), X, W) == [None, None]
     stacks_a_constant = lambda x, w: lax.scan(lambda c, _: (c + 1, x), 0.0, w)[1]  # noqa: E731
     assert forwarded_arguments(stacks_a_constant, X, W) == [None]

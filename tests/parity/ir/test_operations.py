@@ -451,6 +451,7 @@ EVALUATED_ON = {
 """Element types of functions that the evaluator does not compute on all types; others test a sum or a product."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(evaluate.MAPS.keys() - {"reciprocal"}))
 def test_the_evaluator_computes_what_the_machine_computes(name, run):
     each, tried = FUNCTIONS[name], 0
@@ -468,6 +469,7 @@ def test_the_evaluator_computes_what_the_machine_computes(name, run):
     assert tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", integers.FOLDS)
 def test_integers_are_folded_as_the_machine_computes_them(name, run):
     ends = np.array([-128, -7, -1, 0, 1, 3, 100, 127])
@@ -488,6 +490,7 @@ def claim(arithmetic, left, right, names, others):
     return equal(*sides, Relation(arguments=links, results=result), ProofCache(arithmetic=arithmetic))
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("arithmetic", [REALS, UP_TO_ZEROS], ids=["real numbers", "floats that round"])
 @pytest.mark.parametrize("element", ["f32", "i32", "i1"])

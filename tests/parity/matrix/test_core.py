@@ -25,7 +25,7 @@ def missing(cases):
 
 
 @pytest.mark.slow
-def test_all_that_meets_in_a_case_written_by_hand_meets_in_the_core(matrix):
+def test_combinations_of_handwritten_cases_are_in_the_core(matrix):
     assert missing(matrix) == {}, "python tests/campaigns matrix.core writes the core anew"
 
 
@@ -46,7 +46,7 @@ def test_a_case_that_brings_something_new_is_missed(matrix):
     assert any(("logits_soft_cap", "7.0") in pair for pair in left)
 
 
-def test_the_cheaper_of_two_alike_is_taken(matrix):
+def test_the_cheaper_of_two_equal_ones_is_taken(matrix):
     cases = [case for case in matrix if case.id.startswith(("llama2-scan/train_step@", "llama2-scan/grad@"))]
     cases = [dataclasses.replace(case, smoke=False) for case in cases]
     dear = {case.id: 1.0 for case in cases}

@@ -200,7 +200,7 @@ def test_every_parameter_is_loaded_where_it_is_requested(flavour, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("flavour", Flavour)
-def test_a_run_goes_on_where_a_fresh_one_begins(flavour, tmp_path):
+def test_a_resumed_run_continues_from_the_saved_state(flavour, tmp_path):
     for settings, mesh in (
         (PLAIN, "fsdp2.tensor2"),
         ({**PLAIN, **ZERO1, "diloco.period": "3"}, "replica2.data2-explicit"),

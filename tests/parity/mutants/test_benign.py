@@ -75,7 +75,7 @@ def test_lines_are_those_of_functions_that_a_case_comes_by(project, processes, m
     assert lines_of_cases(*asked, processes) == found, "known, yet run again"
 
 
-def test_a_record_begins_anew(tmp_path):
+def test_a_record_starts_from_scratch(tmp_path):
     (tmp_path / "it.py").write_text(
         "def f(x):\n    if x:\n        return 1\n    return 2\n\n\nclass A:\n    y = 1\n"
     )
@@ -101,7 +101,7 @@ def places(project, monkeypatch):
     return make
 
 
-def test_edits_are_where_a_case_comes_by_and_fit(project, places, tmp_path):
+def test_edits_are_on_executed_lines_and_fit(project, places, tmp_path):
     text = (project / "twins" / "pair.py").read_text()
     last = text.count("\n")
     found = places([last - 1, last])
@@ -139,14 +139,14 @@ def test_a_seed_chooses_and_a_count_ends(places):
         (FIELDS + "colour = 1\n", "number 1: got colour, expected one of files, "),
     ],
 )
-def test_fields_that_cannot_be_used_say_why(tmp_path, text, words):
+def test_fields_that_cannot_be_used_give_the_reason(tmp_path, text, words):
     (tmp_path / "some.toml").write_text(text)
     with pytest.raises(MutantError) as raised:
         read_fields(tmp_path)
     assert words in str(raised.value)
 
 
-def test_a_field_without_files_says_so(project):
+def test_a_field_without_files_is_an_error(project):
     field = made.Field(files=("nothing/*.py",), cases=("mlp",))
     with pytest.raises(MutantError, match=r"nothing/\*.py match none"):
         benign_mutants([field], project, "", 1, 0, Processes())
@@ -179,7 +179,7 @@ def said(tmp_path, processes):
 
 
 @pytest.mark.slow
-def test_each_is_forked_anew(said, tmp_path):
+def test_each_call_forks_a_new_process(said, tmp_path):
     code, printed = said(
         "import os, sys; print(sys.argv[1:], os.getcwd(), os.getpid(), 'jax' in sys.modules)"
     )
@@ -197,7 +197,7 @@ def test_devices_are_chosen_before_jax_is_imported(said):
 
 
 @pytest.mark.slow
-def test_what_raises_or_dies_is_told_from_what_differs(said):
+def test_crashes_are_distinguished_from_differences(said):
     code, printed = said("raise KeyError('why')")
     assert code > 1 and "KeyError: 'why'" in printed
     code, _ = said("import os; os.abort()")
@@ -206,13 +206,13 @@ def test_what_raises_or_dies_is_told_from_what_differs(said):
 
 
 @pytest.mark.slow
-def test_what_is_edited_must_not_be_imported_before(said):
+def test_an_edited_module_must_not_be_imported_before(said):
     code, printed = said("print('on')", edited=("parity",))
     assert code > 1 and "['parity'] are imported" in printed
 
 
 @pytest.mark.long
-def test_what_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
+def test_a_case_that_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
     with pytest.raises(TimeoutError, match="took over 4 s"):
         said(
             f"import os, time; open({str(tmp_path / 'id')!r}, 'w').write(str(os.getpid())); time.sleep(600)",

@@ -67,7 +67,7 @@ def project(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_each_becomes_what_it_is(shell, project, tmp_path):
+def test_each_dtype_is_kept(shell, project, tmp_path):
     files = ("--json", str(tmp_path / "kills.json"), "--markdown", str(tmp_path / "kills.md"))
     ended = shell("mutants", "mutants", *files, cwd=project)
     record = json.loads((tmp_path / "kills.json").read_text())
@@ -132,7 +132,7 @@ def test_an_edit_of_the_project_forgets(project, tmp_path):
         ((HEAD + 'case = "a"\n' + EDIT) * 2, "ids ['one'] are there twice"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path, text, words):
+def test_a_file_that_cannot_be_used_is_an_error_with_the_reason(tmp_path, text, words):
     (tmp_path / "some.toml").write_text(text)
     with pytest.raises(MutantError) as raised:
         read_mutants(tmp_path)
@@ -201,7 +201,7 @@ def outcome(id, status, *by):
     return Outcome(id=id, content="c", status=status, by=by)
 
 
-def test_what_a_channel_alone_catches():
+def test_bugs_that_only_one_channel_catches():
     outcomes = [
         outcome("a", Status.KILLED, "program", "values"),
         outcome("b", Status.KILLED, "values", "state"),
@@ -220,7 +220,7 @@ def test_what_a_channel_alone_catches():
     assert score(outcomes)["score"] == 3 / 4
 
 
-def test_what_separates_bugs_from_what_is_benign():
+def test_the_margin_between_bugs_and_benign_edits():
     def one(status, floors, *by):
         return Outcome(id=f"{status}{floors}", content="c", status=status, by=by, floors=floors)
 

@@ -35,7 +35,7 @@ def test_every_rule_has_an_example():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_what_is_written_otherwise_computes_the_same(name):
+def test_rewrites_compute_the_same(name):
     example = EXAMPLES[name]
     before, texts = computed(example.text), rewritten(name, example.text)
     assert any(example.has in text for text in texts), texts
@@ -48,7 +48,7 @@ def test_what_is_written_otherwise_computes_the_same(name):
 @pytest.mark.parametrize(
     ("name", "text"), [(name, near) for name, one in EXAMPLES.items() for near in one.near]
 )
-def test_what_might_change_stays(name, text):
+def test_changeable_values_stay(name, text):
     assert rewritten(name, text) == []
 
 
@@ -87,12 +87,12 @@ def test_a_name_is_an_array_if_it_is_set_once_to_one(body, known):
         ("import-renamed", "import math\n\nx = math.pi\n", "from mine.it import math\n"),
     ],
 )
-def test_what_others_name_keeps_its_name(name, text, other):
+def test_names_that_others_use_are_kept(name, text, other):
     assert rewritten(name, text) and rewritten(name, text, ["import math\n"])
     assert rewritten(name, text, [other]) == []
 
 
-def test_what_a_project_calls_pure_may_move():
+def test_functions_declared_pure_may_move():
     text = "from mine import ops\n\n\ndef f():\n    return ops.a() * ops.b()\n"
     swap = BY_NAME["operands-swapped"]
     assert list(swap.sites(Source(text))) == []

@@ -9,7 +9,7 @@ from parity.prove import argument_fingerprints, program_fingerprint
 
 @pytest.mark.slow
 @pytest.mark.parametrize("twins", twin_samples(), ids=lambda twins: twins.name)
-def test_twins_use_their_arguments_alike(twins):
+def test_twins_use_their_arguments_equally(twins):
     left, right = argument_fingerprints(twins.reference), argument_fingerprints(twins.candidate)
     assert len(set(left)) == len(left), "every argument has a use of its own"
     assert [left[a] for a, _ in twins.arguments] == [right[b] for _, b in twins.arguments]
@@ -27,7 +27,7 @@ def _lower(run, *shapes):
     return jax.jit(run).lower(*[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes])
 
 
-def test_gate_and_up_are_told_apart():
+def test_gate_and_up_are_distinguished():
     shapes = (2, 3), (3, 4), (3, 4)
     x, gate, up = argument_fingerprints(_lower(_swiglu, *shapes))
     assert gate != up
@@ -35,14 +35,14 @@ def test_gate_and_up_are_told_apart():
     assert other == (up, gate, x)
 
 
-def test_arguments_used_alike_share_a_fingerprint_until_labelled():
+def test_arguments_used_equally_share_a_fingerprint_until_labelled():
     lowered = _lower(lambda a, b: jnp.sum(a * b), (3,), (3,))
     assert len(set(argument_fingerprints(lowered))) == 1
     assert len(set(argument_fingerprints(lowered, known={0: "left"}))) == 2
 
 
 @pytest.mark.slow
-def test_fingerprints_tell_programs_apart_and_last():
+def test_fingerprints_distinguish_programs_and_are_stable():
     prints = [
         program_fingerprint(sample.lowered, ordered=ordered)
         for sample in samples()

@@ -262,7 +262,7 @@ def test_a_condition_that_only_one_side_has_is_graded(name, turned):
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_no_number_settles(name):
+def test_differences_that_no_number_settles(name):
     ours, theirs, given, reason = DIFFERENT[name]
     proof = compared(ours, theirs, given)
     assert proof.rung is Verdict.UNPROVED
@@ -459,7 +459,7 @@ DIFFER_IN_GRADIENTS = {("ties between equals", "gradient"), ("a bound that choos
         if (name, word) not in DIFFER_IN_GRADIENTS
     ],
 )
-def test_what_is_written_otherwise_rests_on_numbers(name, derive):
+def test_rewrites_rest_on_numbers(name, derive):
     ours, theirs, given = HARMLESS[name]
     proof = compared(derive(ours), derive(theirs), given)
     assert not grades(proof), proof.frontier
@@ -509,7 +509,7 @@ def test_the_grade_reads_data(found, graded):
         ([("2", "3"), ("sqrt(4)", "5")], True),
     ],
 )
-def test_constants_that_were_only_grouped_otherwise(pairs, expected):
+def test_constants_that_were_only_grouped_differently(pairs, expected):
     assert regrouped([unlike(*pair) for pair in pairs]) is expected
 
 

@@ -41,7 +41,7 @@ def test_twins_that_close_over_other_tables_are_not(found, program):
     assert (other["program"], other["values"]) == ("unproved", "failed")
 
 
-def test_constants_are_told_by_their_bytes(found):
+def test_constants_are_identified_by_their_bytes(found):
     assert found["payloads"] == [False, True]
     assert found["prints"] == [[False, True], [False, True]]
     assert found["crossed"] == [True, False], "the order in which JAX hoists them means nothing"
@@ -55,5 +55,5 @@ def test_constants_have_no_place_among_the_flat_arguments(found):
     assert "argument 0 marked jax.token (a token: ordered effects)" in token
 
 
-def test_values_that_are_not_at_hand_are_equal_to_nothing(found):
+def test_missing_values_equal_nothing(found):
     assert found["values not at hand"] is False

@@ -10,7 +10,7 @@ import pytest
 from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 
 from parity.ir.jax_internals import run_module, stablehlo_module
-from parity.prove import Alone, WeightView, WeightViews, prove
+from parity.prove import UnpairedPositions, WeightView, WeightViews, prove
 from parity.verdicts import Verdict
 
 sys.path.append(str(Path(__file__).parent / "rewrites"))
@@ -27,7 +27,7 @@ def as_people_write():
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_what_the_map_moves_is_proved_by_a_rule_with_a_name(name):
+def test_moves_of_the_weight_map_are_proved_by_a_named_rule(name):
     layout = LAYOUTS[name]
     left, right = lowered(layout.left, layout.shapes), lowered(layout.right, (layout.whole,))
     proof = prove(left, right, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout))
@@ -38,7 +38,7 @@ def test_what_the_map_moves_is_proved_by_a_rule_with_a_name(name):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_what_reads_the_whole_almost_right_is_not(name):
+def test_an_almost_right_read_of_the_whole_is_refused(name):
     layout = LAYOUTS[name]
     left, right = lowered(layout.left, layout.shapes), lowered(layout.near, (layout.whole,))
     proof = prove(left, right, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout))
@@ -87,7 +87,7 @@ def test_a_result_that_is_moved_and_not_returned_moved_is_not_met():
     assert [entry.where for entry in proof.frontier][-1] == "result gradient of w"
 
 
-def test_a_part_that_is_not_read_is_no_part_of_what_is():
+def test_an_unread_part_is_no_part_of_the_reading():
     layout = LAYOUTS["stacked layers"]
     left = jax.jit(lambda x, *w: x @ w[0] @ w[2]).lower(
         *[jax.ShapeDtypeStruct(s, jnp.float32) for s in ((B, D), *layout.shapes)]
@@ -102,13 +102,13 @@ def test_a_part_that_is_not_read_is_no_part_of_what_is():
             right,
             arguments=[(0, 0)],
             results=[(0, 0)],
-            alone=Alone(moves=WeightViews(arguments=(group,))),
+            alone=UnpairedPositions(moves=WeightViews(arguments=(group,))),
         )
         assert proof.proved is same
 
 
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.rung is Verdict.PROVED])
-def test_what_is_proved_gives_the_same_bits(name):
+def test_proved_programs_give_the_same_bits(name):
     layout = LAYOUTS[name]
     modules = [
         stablehlo_module(each)

@@ -30,7 +30,7 @@ from reasons import REASONS  # pyright: ignore[reportMissingImports]
 pytestmark = pytest.mark.slow
 
 
-def test_the_list_is_long_and_reasons_are_for_what_is_in_it():
+def test_the_list_is_long_and_reasons_are_for_its_entries():
     names = [rewrite.name for rewrite in REWRITES]
     assert len(set(names)) == len(names) >= 200
     assert set(REASONS) < set(names)
@@ -47,7 +47,7 @@ def test_a_rewrite_is_proved_or_has_a_reason(rewrite):
 
 
 @pytest.mark.parametrize("step", STEPS[::3], ids=lambda step: step.name)
-def test_what_is_proved_gives_the_same_bits(step):
+def test_proved_programs_give_the_same_bits(step):
     left, right, proof = compare(step.one, step.other)
     if proof.proved:
         assert differ(left, right) == []
@@ -66,7 +66,7 @@ def test_random_programs_that_are_proved_give_the_same_bits(seed):
     assert not apart, (names, proof.rules)
 
 
-def test_a_batch_of_random_programs_with_near_misses_gives_the_same_bits_where_it_is_proved():
+def test_proved_random_programs_with_near_misses_give_the_same_bits():
     batch = batches.examine(7, 40)
     assert batch.programs == 40 and batch.proved > batch.run > 0 and batch.missed > 4
     assert batch.proved_missed <= 2 and batch.wrong == ()
@@ -82,7 +82,7 @@ def test_a_batch_notices_other_bits(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("derive", [lambda run: run, gradient], ids=["forward", "gradient"])
-def test_what_compiles_to_one_program_gives_the_same_bits(derive):
+def test_sides_that_compile_to_one_program_give_the_same_bits(derive):
     """It tests forms and near misses: two programs with one digest by chance would be detected."""
     cpu, alike, apart = find("cpu"), 0, 0
     for step in STEPS[::3]:

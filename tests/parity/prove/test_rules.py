@@ -66,7 +66,7 @@ def test_one_program_needs_no_rule(check):
     assert "rules" not in proof.sentence()
 
 
-def test_no_rule_is_tried_where_arguments_differ(check):
+def test_no_rule_is_tried_if_arguments_differ(check):
     """Donation differs: then the strict proof decides."""
     donating = jax.jit(lambda x: x.reshape(6), donate_argnums=0).lower(jnp.ones((2, 3)))
     keeping = jax.jit(lambda x: x.reshape(3, 2).reshape(6)).lower(jnp.ones((2, 3)))
@@ -78,7 +78,7 @@ def test_no_rule_is_tried_where_arguments_differ(check):
 
 @pytest.mark.parametrize("kind", ["forward", "gradient"])
 @pytest.mark.parametrize("step", [step for step in STEPS if step.miss], ids=lambda step: step.name)
-def test_what_misses_a_condition_by_one_is_never_proved(step, kind):
+def test_a_condition_missed_by_one_is_never_proved(step, kind):
     derive = gradient if kind == "gradient" else lambda run: run
     *_, proof = compare(derive(step.one), derive(step.miss))
     assert proof.rung is Verdict.UNPROVED, proof.sentence()
@@ -202,7 +202,7 @@ NEAR = {
 
 
 @pytest.mark.parametrize("name", NEAR)
-def test_what_is_nearly_the_same_is_never_proved(check, name):
+def test_nearly_equal_programs_are_never_proved(check, name):
     one, other = NEAR[name]
     proof = check(one, other, (jnp.ones((4, 6)), jnp.ones((4, 6), jnp.int32)))
     assert proof.rung is Verdict.UNPROVED, proof.sentence()
@@ -218,7 +218,7 @@ def _comparison(order):
 
 
 @pytest.mark.parametrize(("order", "rung"), [("SIGNED", Verdict.PROVED), ("UNSIGNED", Verdict.UNPROVED)])
-def test_numbers_are_folded_in_their_own_order_only(order, rung):
+def test_numbers_are_folded_in_their_written_order_only(order, rung):
     from parity.ir.jax_internals import parse_module, stablehlo_module
     from parity.prove import prove
 
@@ -273,7 +273,7 @@ def test_a_reducer_that_adds_and_returns_something_else_is_no_sum(returned, rung
         *[(start, "unproved") for start in ("1.0", "0x00000001", "0x80000001", "1.4e-45", "0x7FC00000")],
     ],
 )
-def test_where_a_sum_starts_is_read_as_a_value(start, rung):
+def test_the_start_of_a_sum_is_read_as_a_value(start, rung):
     like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
     summed = SUMMED.replace("RETURNED", "%added").replace("dense<0.0>", f"dense<{start}>")
     sides = [parse_module(text, like) for text in (summed, RESHAPED)]
@@ -284,7 +284,7 @@ def test_where_a_sum_starts_is_read_as_a_value(start, rung):
     "side",
     ["%x: tensor<3x1xf32> {k.note = 1 : i32}", "%x: tensor<3x1xf32> {k.note = dense<1> : tensor<1xi32>}"],
 )
-def test_what_decides_does_not_hang_on_what_is_printed(side, monkeypatch):
+def test_decisions_do_not_depend_on_printing(side, monkeypatch):
     """A bug in the text of a difference must not make a proof."""
     monkeypatch.setattr("parity.prove.proof.attribute_differences", lambda *sides: ())
     like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
@@ -296,7 +296,7 @@ def test_what_decides_does_not_hang_on_what_is_printed(side, monkeypatch):
     assert not prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).proved
 
 
-def test_how_many_places_differ_is_told(check):
+def test_the_number_of_differing_places_is_reported(check):
     x = jnp.ones((3, 4))
     proof = check(lambda a: (jnp.sin(a), jnp.exp(a)), lambda a: (jnp.cos(a), jnp.tanh(a)), (x,))
     assert len(proof.frontier) == 2 and proof.sentence().endswith("; 1 other place differs")

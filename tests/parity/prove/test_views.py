@@ -48,7 +48,7 @@ def moved(view, data, draw):
 @pytest.mark.slow
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(data=st.data(), shape=st.sampled_from(SHAPES))
-def test_a_view_shows_what_numpy_shows(data, shape):
+def test_a_view_equals_numpy(data, shape):
     source = np.arange(math.prod(shape))
     view, array = whole(7, source.size), source.reshape(shape)
     for _ in range(data.draw(st.integers(1, 5))):
@@ -161,5 +161,5 @@ def test_widening(narrow, wide, kept):
     "text",
     ["tensor<?x3xf32>", "tensor<0x3xf32>", "tensor<3xf32, #sparse>", "!stablehlo.token", "tensor<4x!q>"],
 )
-def test_what_is_no_plain_array_is_left_alone(text):
+def test_values_that_are_no_plain_arrays_are_kept(text):
     assert parse_array(text) is None

@@ -37,7 +37,7 @@ def checked_junit(text):
     return root
 
 
-def test_junit_is_valid_and_counts_what_blocks(whole):
+def test_junit_is_valid_and_counts_blocking_results(whole):
     root = checked_junit(render("junit", whole))
     assert {name: root.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "6",
@@ -64,7 +64,7 @@ TEXTS = st.text(max_size=20)
     verdict=st.sampled_from(ENDS),
     channels=st.lists(st.sampled_from((*ENDS, "waived")), min_size=1, max_size=3),
 )
-def test_junit_is_valid_whatever_the_texts_and_the_ends(make, id, text, verdict, channels):
+def test_junit_is_valid_for_any_text_and_ending(make, id, text, verdict, channels):
     found = [make.finding(where=text, candidate=text, next_step="waived: " + text, traceback=text)]
     one = make.case(
         id, verdict, {f"{text}{n}": make.channel(end, text, found) for n, end in enumerate(channels)}
@@ -94,7 +94,7 @@ def broken(text):
         yield text.replace(old, new, 1)
 
 
-def test_the_schema_refuses_what_no_ci_server_reads(whole):
+def test_the_schema_refuses_files_that_no_ci_server_reads(whole):
     for text in broken(render("junit", whole)):
         with pytest.raises(xmlschema.XMLSchemaValidationError):
             JUNIT.validate(text)
@@ -121,7 +121,7 @@ def test_every_form_shows_a_flip_that_is_held_back(make):
 COMMAND = re.compile(r"::(error|warning|notice)( [a-zA-Z]+=[^:,\r\n]*(,[a-zA-Z]+=[^:,\r\n]*)*)?::[^\r\n]*")
 
 
-def test_annotations_keep_to_the_grammar_and_name_the_candidate_s_own_line(whole):
+def test_annotations_keep_to_the_grammar_and_name_the_line_of_the_candidate(whole):
     lines = render("annotations", whole).splitlines()
     assert lines and all(COMMAND.fullmatch(line) for line in lines)
     value = next(line for line in lines if "values failed" in line)
@@ -168,7 +168,7 @@ def test_annotations_are_read_back_as_they_were_meant(make, id, where, name, fol
     assert parsed(_command("warning", where, {"file": f"x{folder}y"}))[1] == {"file": f"x{folder}y"}
 
 
-def test_annotations_join_what_lies_at_one_line_and_say_what_is_cut(make):
+def test_annotations_join_findings_of_one_line_and_count_the_cut_ones(make):
     def failed(number, line):
         place = make.finding(where=f"x{number}", candidate=f"at new.py:{line} in f")
         return make.case(f"toy{number}/f@single", "failed", {"values": make.channel("failed", "", [place])})
@@ -188,7 +188,7 @@ def test_places_of_a_finding(make):
     assert places(make.finding(candidate="float32, 1.5:3")) == []
 
 
-def test_markdown_says_the_verdict_first_and_no_text_becomes_markup(whole, make):
+def test_markdown_begins_with_the_verdict_and_no_text_becomes_markup(whole, make):
     text = render("markdown", whole)
     assert text.startswith("## Parity: does not pass\n\n1 passed, 1 failed, 1 vacuous, 1 error, 1 unproved")
     assert "<b>" not in text and "</script>" not in text and "&lt;b&gt; &amp;" in text
@@ -231,7 +231,7 @@ class Page(html.parser.HTMLParser):
             self.scripts.append(data)
 
 
-def test_the_page_is_whole_needs_nothing_else_and_no_text_becomes_markup(whole):
+def test_the_page_is_complete_and_standalone_and_no_text_becomes_markup(whole):
     text = render("html", whole, [whole])
     page = Page(text)
     assert not page.open and len(set(page.ids)) == len(page.ids)
@@ -250,7 +250,7 @@ def test_numbers_that_json_has_no_word_for_reach_the_page_as_unknown(make):
     assert json.loads(page.scripts[0])["channels"]["values"]["measures"] == {"ratio": None, "b": 2.0}
 
 
-def test_the_page_shows_the_trend_and_what_changed(make):
+def test_the_page_shows_the_trend_and_the_changes(make):
     before = make.report(make.case("toy/f@single"), make.case("gone/f@single"))
     worse = make.case(
         "toy/f@single", "failed", {"program": make.channel("proved"), "values": make.channel("failed")}
@@ -270,5 +270,5 @@ def test_a_large_matrix_is_laid_out_in_part(make):
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_every_form_takes_a_report_of_nothing(make, name):
+def test_every_form_accepts_an_empty_report(make, name):
     assert isinstance(render(name, make.report()), str)

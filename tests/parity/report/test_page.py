@@ -75,7 +75,7 @@ def test_no_name_becomes_markup_or_code(page, rich):
     assert not [name for _, attributes, _ in page.elements for name in attributes if name.startswith("on")]
 
 
-def test_the_script_makes_no_markup_of_texts_and_asks_for_nothing():
+def test_the_script_makes_no_markup_of_texts_and_loads_nothing():
     for name in ("page.js", "pictures.js"):
         text = (FOLDER / name).read_text()
         assert not re.search(
@@ -130,7 +130,7 @@ def test_device_numbers_can_be_read_on_every_shard():
 # --- pictures ---
 
 
-def test_each_way_of_cutting_is_drawn_once_and_what_cannot_be_read_is_not(rich):
+def test_each_sharding_is_drawn_once_and_unreadable_ones_are_not(rich):
     found = grids(rich["cases"])
     assert set(found) == {
         "fsdp4.tensor2-auto|fsdp,tensor|embed,mlp",
@@ -162,7 +162,7 @@ def test_a_picture_of_too_many_shards_is_words(make):
     assert not found["cells"] and found["across"] == "512 shards, too many to draw" and MOST_SHARDS < 512
 
 
-def test_the_sentence_of_a_bisect_stands_above_the_findings(rich):
+def test_the_sentence_of_a_bisect_is_above_the_findings(rich):
     text = FORMS["html"].render(rich, ())
     card = text[text.index('<p class="cause">') :]
     assert "values failed at loss: a &lt;b&gt;" in card[:400]

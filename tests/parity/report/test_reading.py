@@ -63,7 +63,7 @@ def test_a_partial_report_stays_partial(make):
         ),
     ],
 )
-def test_what_is_no_report_is_refused_in_words(whole, spoil, words):
+def test_a_file_that_is_no_report_is_refused(whole, spoil, words):
     check_report(whole, "report x")
     spoil(whole)
     with pytest.raises(ReportFileError, match="report x") as refused:
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_report(tmp_path, text, words):
         read_report(path)
 
 
-def test_changes_come_with_what_blocks_first(make):
+def test_blocking_changes_come_first(make):
     def case(id, **verdicts):
         return make.case(id, channels={name: make.channel(verdict) for name, verdict in verdicts.items()})
 
@@ -103,7 +103,7 @@ def test_changes_come_with_what_blocks_first(make):
     assert not changes(before, before)
 
 
-def test_a_full_disk_is_said_and_leaves_what_was_there(whole, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_old_files_stay(whole, tmp_path, monkeypatch):
     path, page = tmp_path / "r.json", tmp_path / "r.html"
     write_text("old", path)
 

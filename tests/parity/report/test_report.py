@@ -103,7 +103,7 @@ def test_the_report_has_the_schema_s_keys():
     }
 
 
-def test_a_partial_report_says_how_many_cases_are_missing():
+def test_a_partial_report_counts_the_missing_cases():
     whole = as_json(run(result(), planned=5))
     assert whole["partial"] == {"planned": 5, "finished": 1}
     assert "partial" not in as_json(run(result()))
@@ -136,7 +136,7 @@ def test_a_report_that_cannot_be_finished_leaves_the_old_one_and_no_scrap(tmp_pa
     assert os.listdir(tmp_path) == ["report.json"]
 
 
-def test_where_a_report_may_go(tmp_path):
+def test_folders_that_may_hold_a_report(tmp_path):
     check_writable(tmp_path / "new.json")
     (tmp_path / "old.json").write_text("old")
     check_writable(tmp_path / "old.json")
@@ -152,7 +152,7 @@ def test_where_a_report_may_go(tmp_path):
         ("/proc/report.json", "cannot make a file in /proc"),
     ],
 )
-def test_where_a_report_may_not_go(tmp_path, path, words):
+def test_folders_that_may_not_hold_a_report(tmp_path, path, words):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"report path .*; expected a writable file name") as raised:
         check_writable(tmp_path / path)
@@ -200,7 +200,7 @@ def test_the_closing_line_counts_verdicts_and_phases():
     assert "PARTIAL" not in text
 
 
-def test_an_interrupted_run_says_partial():
+def test_an_interrupted_run_is_marked_partial():
     text = printed(print_table, run(result(), planned=54))
     assert text.splitlines()[-1].startswith("PARTIAL: 1 of 54 cases finished")
     assert "nothing ran in 2 s" in printed(print_table, run(planned=3))
@@ -281,7 +281,7 @@ def resting(verdict=Verdict.UNPROVED, **channels):
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNPROVED, Verdict.REORDERED])
-def test_the_first_difference_of_what_passes_is_printed_and_in_every_report(verdict):
+def test_the_first_difference_of_a_passed_case_is_printed_and_in_every_report(verdict):
     case = resting(verdict)
     report = as_json(run(case, result("passed")))
     texts = {form.name: form.render(report, ()) for form in FORMS.values()}
@@ -292,12 +292,12 @@ def test_the_first_difference_of_what_passes_is_printed_and_in_every_report(verd
     assert "file=new.py,line=9" in texts["annotations"]
 
 
-def test_what_fails_says_its_own_difference_and_the_first_once():
+def test_a_failure_names_its_difference_and_the_first_one_once():
     text = printed(print_findings, [resting(gradients=failed().channels["values"])])
     assert text.count("operand 1") == 1 and "not settled" not in text
 
 
-def test_a_proof_by_rules_has_letters_of_its_own():
+def test_a_proof_by_rules_has_separate_letters():
     ruled = ChannelResult(name="program", verdict=Verdict.PROVED, measures={"rules": 2})
     values = ChannelResult(name="values", verdict=Verdict.PROVED, measures={"rules": 2})
     table = printed(print_table, run(result(channels={"program": ruled, "values": values})))

@@ -71,7 +71,7 @@ def test_a_part_that_was_interrupted_makes_the_whole_partial(whole):
         (lambda found: found.clear(), "got no report"),
     ],
 )
-def test_what_are_not_the_parts_of_one_run(whole, spoil, words):
+def test_records_that_are_not_parts_of_one_run_are_refused(whole, spoil, words):
     found = parts(whole, 3)
     spoil(found)
     with pytest.raises(MergeError, match="report") as refused:

@@ -8,7 +8,7 @@ from parity.run.run import MAPS, clear_caches_if_many_mappings
 
 @pytest.mark.long
 @pytest.mark.skipif(not MAPS.exists(), reason="only Linux tells and limits the maps of a process")
-def test_compiled_programs_are_let_go_where_there_are_too_many_maps():
+def test_caches_are_cleared_if_there_are_too_many_mappings():
     traces = []
 
     @jax.jit

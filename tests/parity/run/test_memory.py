@@ -156,7 +156,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changes_in_the_project_is_noticed(project, change):
+def test_any_change_in_the_project_is_noticed(project, change):
     before = Manifest.of(project)
     assert before.again().key == before.key and before.changed(before.again()) == []
     CHANGES[change](project)
@@ -183,7 +183,7 @@ CACHED = {
 
 
 @pytest.mark.parametrize("file", CACHED)
-def test_what_tools_and_the_run_write_changes_nothing(project, file):
+def test_files_written_by_tools_and_the_run_change_nothing(project, file):
     path = project / CACHED[file]
     path.parent.mkdir(parents=True, exist_ok=True)
     written = [project / "out" / "report.json", project / "caches" / "parity"]
@@ -275,7 +275,7 @@ PACKAGES = {
 
 
 @pytest.mark.parametrize("change", PACKAGES)
-def test_packages_and_what_is_importable(project, site, change):
+def test_packages_and_importable_modules(project, site, change):
     before = Manifest.of(project)
     PACKAGES[change](site)
     assert before.again().key != before.key
@@ -379,13 +379,13 @@ def test_what_passed_comes_back_as_cached(kept):
 
 
 @pytest.mark.parametrize("verdict", ["failed", "error", "vacuous", "open", "skipped", "unproved"])
-def test_only_what_passed_is_kept(kept, verdict):
+def test_only_passed_cases_are_kept(kept, verdict):
     memory, result = kept
     store(memory, dataclasses.replace(result, verdict=verdict))
     assert memory.recall(result.case) is None
 
 
-def test_what_passed_with_findings_and_notes_comes_back_with_them(kept):
+def test_passed_cases_come_back_with_findings_and_notes(kept):
     memory, result = kept
     moment = Finding(where="w.mu", reference="1", candidate="2", labels=("a", "b"))
     finding = Finding(where="w", reference="1", candidate="2", distance="3 ulp", follows=(moment,))
@@ -401,14 +401,14 @@ def test_what_passed_with_findings_and_notes_comes_back_with_them(kept):
     assert recalled is not None and recalled.channels == {"values": told}
 
 
-def test_what_was_not_watched_is_not_kept(kept):
+def test_unwatched_results_are_not_kept(kept):
     memory, result = kept
     store(memory, dataclasses.replace(result, read=None))
     assert memory.recall(result.case) is None
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_what_is_edited_during_the_run_keeps_nothing_even_if_it_is_undone(kept, project, back):
+def test_an_edit_during_the_run_keeps_nothing_even_if_it_is_undone(kept, project, back):
     memory, result = kept
     path, memory.PATIENCE = project / "model" / "layer.py", 0
     text = path.read_text()
@@ -428,7 +428,7 @@ def test_a_broken_entry_is_none(kept, tmp_path):
     assert memory.recall(result.case) is None
 
 
-def test_what_changed_since_the_last_run_is_named(project, monkeypatch):
+def test_changes_since_the_last_run_are_named(project, monkeypatch):
     VerdictCache(Manifest.of(project), "").since_last()
     assert VerdictCache(Manifest.of(project), "").since_last() == []
     (project / "model" / "layer.py").write_text("SCALE = 3.0\n")

@@ -85,7 +85,7 @@ def test_a_case_that_kills_its_process_is_an_error_and_the_others_run(shell, pro
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_is_done_and_kills_the_workers(shell, project):
+def test_ctrl_c_keeps_finished_results_and_kills_the_workers(shell, project):
     folder = project("A", "SLEEP")
     process = shell.start("run", "--workers", "2", "--json", "r.json", cwd=folder)
     try:

@@ -113,7 +113,7 @@ def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
         (("--processes", "2", "--backend", "gpu"), "gpu"),
     ],
 )
-def test_what_cannot_run_together_is_wrong_usage(command, words, says):
+def test_options_that_exclude_each_other_are_wrong_usage(command, words, says):
     ended = command("run", "llama2-scan/forward@fsdp4.tensor2-auto", *words)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1) and says in ended.err
 
@@ -135,9 +135,7 @@ def test_the_processes_have_as_many_devices_as_the_meshes_need(mesh, candidate_m
     ("mesh", "candidate_mesh", "says"),
     [("data3", None, "3 devices, expected a multiple of 2"), ("data2", "data4", "meshes of 2 and 4 devices")],
 )
-def test_a_mesh_that_lies_in_some_of_the_processes_only_is_skipped_with_the_reason(
-    mesh, candidate_mesh, says
-):
+def test_a_mesh_within_some_of_the_processes_is_skipped_with_the_reason(mesh, candidate_mesh, says):
     other = candidate_mesh and MeshSpec.parse(candidate_mesh)
     case = dataclasses.replace(SINGLE, mesh=MeshSpec.parse(mesh), candidate_mesh=other)
     (result,) = run_in_processes([case], Request(processes=2))
@@ -156,7 +154,7 @@ def outcome(**channels):
     return Outcome(reference="r", candidate="c", verdict="?", channels=results, seconds={"compile": 1.0})
 
 
-def test_what_all_processes_say_is_said_once():
+def test_findings_of_all_processes_are_reported_once():
     one = outcome(tree={"verdict": Verdict.EQUAL, "detail": "3 leaves"}, values={"verdict": Verdict.BITWISE})
     result = merged(CASE, [one, one])
     assert (result.verdict, result.channels) == ("passed", one.channels) and result.case is CASE

@@ -170,7 +170,7 @@ def test_an_address_may_follow_and_a_selector_is_none(words, told):
         ("--ray auto --cached", "--cached: what the machines of auto read is not seen here"),
     ],
 )
-def test_what_does_not_go_together_is_said_in_one_line(command, project, words, says):
+def test_conflicting_options_are_reported_in_one_line(command, project, words, says):
     ended = command("run", *words.split(), cwd=project)
     assert ended.code == 2 and says in ended.err and len(ended.err.splitlines()) == 1
 
@@ -181,7 +181,7 @@ def test_without_ray_the_way_to_it_is_named(monkeypatch):
         check_address("local")
 
 
-def test_a_worker_says_its_phases_and_what_its_machine_lacks(monkeypatch, tmp_path):
+def test_a_worker_reports_its_phases_and_the_lacks_of_its_machine(monkeypatch, tmp_path):
     module = types.ModuleType("works_here")
     module.work = lambda number, tell: (tell("adding"), Path.cwd(), number + 1)[1:]
     monkeypatch.setitem(sys.modules, "works_here", module)
@@ -205,7 +205,7 @@ def test_a_worker_says_its_phases_and_what_its_machine_lacks(monkeypatch, tmp_pa
     assert "got no folder /no/such/folder" in list(attend(gone, "cpu", "works_here:work", ()))[-1][1][1]
 
 
-def test_a_worker_looks_for_the_accelerator_that_the_driver_left_alone():
+def test_a_worker_finds_the_accelerator_that_the_driver_left_free():
     lines = (
         "import os",
         "from parity.compare.backends.environment import prepare",
@@ -221,7 +221,7 @@ def test_a_worker_looks_for_the_accelerator_that_the_driver_left_alone():
     assert (ended.stdout, ended.stderr) == ("tpu,cpu None\n", "")
 
 
-def test_a_task_declares_what_one_machine_can_give():
+def test_a_task_declares_the_resources_of_one_machine():
     gib = 2**30
     has = [{"CPU": 4.0, "memory": 16.0 * gib}, {"CPU": 8.0, "memory": 64.0 * gib, "GPU": 4.0, "TPU": 8.0}]
     assert declared("cpu", 8, has) == {"num_cpus": 1, "memory": 2 * gib}

@@ -110,7 +110,7 @@ PROVED = {
 """The verdicts on a proved step that differ from those in the registry."""
 
 
-def test_every_channel_answers_in_order_and_a_proof_runs_nothing(monkeypatch):
+def test_every_channel_reports_in_order_and_a_proof_runs_nothing(monkeypatch):
     monkeypatch.setattr("parity.compare.sample.MOST_OPERATIONS", 0)
     result = outcome(step, step)
     assert tuple(result.channels) == ALL and surprises(verdicts(result), **PROVED) == {}
@@ -121,7 +121,7 @@ def test_every_channel_answers_in_order_and_a_proof_runs_nothing(monkeypatch):
 
 
 @pytest.mark.slow
-def test_paranoid_runs_what_is_proved():
+def test_paranoid_runs_proved_cases():
     result = outcome(step, step, paranoid=True)
     ran = dict.fromkeys(("values", "gradients", "state"), "bitwise")
     stated = {**PROVED, **ran, "dots": "equal", "memory": "equal"}
@@ -147,7 +147,7 @@ def test_without_a_proof_the_bits_decide():
 
 
 @pytest.mark.slow
-def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
+def test_a_requirement_for_all_cases_holds_if_a_proof_can_be_tried():
     """`parity run --require proved` fails equal bits of different programs; sides that must differ keep their rung."""
     other = case(forward, functools.partial(forward, apply=unproved))
     by_intent = other.with_accept(not_applicable={"program": "other programs by intent"})
@@ -260,7 +260,7 @@ def test_one_side_without_values_fails():
 
 
 @pytest.mark.slow
-def test_a_batch_of_one_number_is_vacuous_where_values_decide():
+def test_a_constant_batch_is_vacuous_if_values_decide():
     """History P2; a proof holds for all inputs and needs no batch."""
     sides = [
         build(f"linen {name}", function, inputs=one_row)

@@ -37,7 +37,7 @@ def test_a_channel_passes_once_all_that_it_found_is_accepted():
     assert [one.next_step for one in channels["tree"].findings] == ["waived: also known", "waived: known"]
 
 
-def test_what_is_left_still_blocks_and_comes_first():
+def test_remaining_findings_block_and_come_first():
     channels = waive("mlp/grad@single", failed("a", "b"), [Waiver(where="a", reason="known")])
     assert channels["tree"].verdict is Verdict.FAILED
     assert [one.where for one in channels["tree"].findings] == ["b", "a"]
@@ -53,7 +53,7 @@ def with_moment():
     ("globs", "left"),
     [(("params/w",), ["mu/w"]), (("mu/w",), ["params/w"]), (("params/w", "mu/w"), []), (("*w",), [])],
 )
-def test_what_follows_from_a_finding_is_accepted_by_itself(globs, left):
+def test_consequences_of_a_waived_finding_are_accepted(globs, left):
     waivers = tuple(Waiver(where=glob, reason=f"known: {glob}") for glob in globs)
     found = result("mlp/train_step@single", waivers, with_moment())
     state = found.channels["state"]
@@ -158,7 +158,7 @@ def test_settings_hold_waivers(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_shows_what_is_waived_and_refuses_what_matches_nothing(command, tmp_path):
+def test_a_run_shows_waived_findings_and_refuses_waivers_that_match_nothing(command, tmp_path):
     text = EXAMPLE.read_text().replace("jax.nn.gelu(self.up", "jax.nn.silu(self.up")
     (tmp_path / "my_twins.py").write_text(text)
     settings = tmp_path / "pyproject.toml"

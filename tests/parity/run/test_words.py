@@ -32,7 +32,7 @@ def raised(function):
     raise AssertionError("nothing was raised")
 
 
-def test_an_exception_tells_the_side_all_of_the_message_and_the_line():
+def test_an_exception_is_reported_with_side_message_and_line():
     def layer():
         raise ValueError("first line\n\n  second line")
 
@@ -53,7 +53,7 @@ def test_a_long_message_is_cut_in_the_sentence_alone():
     assert 2_000 * "x" in found.traceback
 
 
-def test_one_side_by_itself_is_told_as_expected_and_got():
+def test_one_side_alone_is_reported_as_expected_and_got():
     import numpy as np
 
     (found,) = not_finite({"loss": np.asarray([1.0, np.inf])})
@@ -99,7 +99,7 @@ def test_moments_are_folded_into_the_parameter_that_is_missing():
     assert found.cause == "a params leaf that only the reference has, with its moments (2)"
 
 
-def test_a_run_without_settings_tells_how_to_begin(command):
+def test_a_run_without_settings_shows_the_first_step(command):
     ended = command("run")
     assert ended.code == 2
     assert "no pyproject.toml here or above has [tool.parity]" in ended.err

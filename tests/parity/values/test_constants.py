@@ -37,7 +37,7 @@ OF_COUNTS = {
 
 
 @pytest.mark.parametrize("name", OF_COUNTS)
-def test_a_counter_meets_a_constant(name):
+def test_a_counter_compared_with_a_constant_is_found(name):
     function, number = OF_COUNTS[name]
     met = harvested(function, COUNT).met
     assert any(each.argument == 0 and each.number == pytest.approx(number) for each in met), met
@@ -58,7 +58,7 @@ OF_FLOATS = {
 
 
 @pytest.mark.parametrize("name", OF_FLOATS)
-def test_entries_of_an_array_meet_a_constant(name):
+def test_entries_of_an_array_compared_with_a_constant_are_found(name):
     function, numbers = OF_FLOATS[name]
     met = {each for each in harvested(function, ARRAY).met if each.use is Use.COMPARED}
     assert sorted(each.number for each in met if each.argument == 0) == pytest.approx(
@@ -66,7 +66,7 @@ def test_entries_of_an_array_meet_a_constant(name):
     )
 
 
-def test_what_is_computed_from_several_entries_is_no_function_of_one():
+def test_a_value_of_several_entries_is_no_function_of_one():
     met = harvested(lambda x: jnp.sum(x) > 5, ARRAY).met
     assert {(each.use, each.argument, each.number) for each in met if each.use is Use.COMPARED} == {
         (Use.COMPARED, None, 5.0)

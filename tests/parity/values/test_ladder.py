@@ -153,7 +153,7 @@ def test_complex_leaves_differ_in_their_imaginary_part():
     ],
     ids=["better", "as bad on the other side", "twice as bad", "just beyond", "much worse"],
 )
-def test_arbitration_asks_the_truth(error, verdict):
+def test_arbitration_uses_the_float64_reference(error, verdict):
     """The reference errs by 0.5; numbers are powers of two so that the bound is reached exactly."""
     assert ARBITRATION == 2
     truth = np.array([8.0])
@@ -167,7 +167,7 @@ def test_a_truth_far_from_the_reference_excuses_nothing(truth, verdict):
     assert one(f32(8.5), f32(7.5), exact={"x": np.array([truth])}).verdict is verdict
 
 
-def test_the_truth_is_asked_only_beyond_the_floor():
+def test_the_float64_reference_runs_only_above_the_floor():
     lower = Judge(floor=lambda: {"x": 1.0}, exact=never)
     assert climb("values", {"x": f32(4.0)}, {"x": f32(5.0)}, lower).verdict is Verdict.FLOOR
 
@@ -245,20 +245,20 @@ def test_the_index_of_the_worst_entry_is_given():
     ("require", "verdict"),
     [(Verdict.BITWISE, Verdict.FAILED), (Verdict.FLOOR, Verdict.FLOOR), (Verdict.ARBITRATED, Verdict.FLOOR)],
 )
-def test_a_floor_fails_where_bits_are_demanded(require, verdict):
+def test_a_floor_fails_if_bits_are_required(require, verdict):
     result = one(f32(4.0), f32(5.0), floor={"x": 1.0}, require=require)
     assert result.verdict is verdict
     assert ("rung floor where bitwise is required" in result.detail) == (verdict is Verdict.FAILED)
 
 
 @pytest.mark.parametrize("require", [Verdict.PROVED, Verdict.REORDERED])
-def test_equal_bits_fail_where_the_same_program_is_demanded(require):
+def test_equal_bits_fail_if_the_same_program_is_required(require):
     result = one(f32(4.0), f32(4.0), require=require)
     assert result.verdict is Verdict.FAILED
     assert f"rung bitwise where {require} is required" in result.detail
 
 
-def test_arbitration_fails_where_a_floor_is_demanded():
+def test_arbitration_fails_if_a_floor_is_required():
     result = one(f32(8.5), f32(8.25), exact={"x": np.array([8.0])}, require=Verdict.FLOOR)
     assert result.verdict is Verdict.FAILED
     assert "rung arbitrated where floor is required" in result.detail

@@ -26,7 +26,7 @@ from parity.verdicts import Verdict
         ("step1", ("step1", "", None)),
     ],
 )
-def test_where_a_leaf_belongs(path, place):
+def test_the_module_of_a_leaf(path, place):
     assert place_of(path) == Place(*place)
 
 
@@ -54,7 +54,7 @@ def test_a_layer_is_as_far_off_as_its_worst_leaf_and_the_same_bits_are_no_number
     assert rows[-1]["stack"] == "head" and rows[-1]["leaves"] == 1
 
 
-def test_the_ladder_tells_the_layers_that_agree_too():
+def test_the_ladder_also_names_the_layers_that_agree():
     reference = {f"params/layers_{n}/up/kernel": np.full((3,), 1.0 + n, np.float32) for n in range(3)}
     candidate = {**reference, "params/layers_1/up/kernel": np.full((3,), 2.5, np.float32)}
     judge = Judge(floor=lambda: dict.fromkeys(reference, 1e-7), exact=None)

@@ -45,7 +45,7 @@ def test_a_nudge_goes_both_ways(dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_a_nudge_leaves_zeros_and_what_is_not_finite(dtype):
+def test_a_nudge_leaves_zeros_and_non_finite_values(dtype):
     """Masks are made of the lowest number or of infinities; a nudge must not make new ones."""
     limit = ml_dtypes.finfo(dtype).max
     x = np.array([0.0, -0.0, limit, -limit, np.nan], dtype)
@@ -72,7 +72,7 @@ def test_a_nudge_leaves_infinities(number):
     ],
     ids=["ints", "bools", "keys", "int4"],
 )
-def test_a_nudge_leaves_what_is_no_float(array):
+def test_a_nudge_leaves_values_that_are_no_floats(array):
     assert nudge({"x": array}, rng())["x"].tobytes() == array.tobytes()
 
 

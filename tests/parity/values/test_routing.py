@@ -51,14 +51,14 @@ def test_noise_is_the_median_over_tokens_so_that_tokens_that_flip_do_not_count()
     assert margin_noise(everywhere, [everywhere])["layers_1"] == np.finfo(np.float32).eps / 2
 
 
-def test_choices_become_inputs_in_buffers_of_their_own():
+def test_choices_become_inputs_in_separate_buffers():
     ours = routing([[[0, 1]]], [[0.5]])
     forced = forced_inputs(ours)
     assert list(forced) == ["forced/layers_1"]
     assert not np.shares_memory(forced["forced/layers_1"], ours["layers_1/preferred"])
 
 
-def test_nearly_alike_routers_tell_experts_apart_by_the_last_place_only():
+def test_nearly_equal_routers_distinguish_experts_by_the_last_place_only():
     kernel = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     found = nearly_alike({"decoder/router/kernel": kernel, "other": kernel})
     alike = found["decoder/router/kernel"]
@@ -117,7 +117,7 @@ def test_a_flip_that_is_no_tie_fails_though_there_are_ties_as_well(tied):
 
 
 @pytest.mark.slow
-def test_a_case_without_flips_says_that_every_token_chooses_alike():
+def test_a_case_without_changed_choices_reports_that_all_tokens_choose_equally():
     case = next(case for case in PAIR.cases({}) if case.id.startswith("moe-mixtral-dropless-scan/forward"))
     jax.config.update("jax_disable_most_optimizations", True)
     try:

@@ -18,7 +18,7 @@ SCATTERED = {
 
 
 @pytest.mark.parametrize("name", SCATTERED)
-def test_what_is_scattered_into_zeros_is_zero_only_if_the_update_keeps_zeros(name):
+def test_a_scatter_into_zeros_is_zero_only_if_the_update_keeps_zeros(name):
     function, content = SCATTERED[name]
     program = read_program(jax.jit(lambda: function(jnp.zeros(5))).lower())
     (fact,) = result_facts(program, [])

@@ -148,7 +148,7 @@ def test_a_train_state_becomes_a_model_with_its_optimizer_and_comes_back(fused, 
 
 
 @pytest.mark.parametrize("form", ["params", "bare", "py_tree", "zarr", "manager", "item"])
-def test_whatever_wrote_it(fused, tmp_path, form):
+def test_any_writer_is_accepted(fused, tmp_path, form):
     state, source = train_state(LinenMlp()), tmp_path / "source"
     if form in ("manager", "item"):
         saved = ocp.args.Composite(state=ocp.args.StandardSave(state), note=ocp.args.JsonSave({"a": 1}))
@@ -302,7 +302,7 @@ def test_a_guess_is_refused_unless_something_confirmed_it(fused, linen_state, tm
     convert(read_map(tmp_path / "map.json"), linen_state, tmp_path / "nnx")
 
 
-def test_what_exists_is_left_alone(fused, linen_state, tmp_path):
+def test_existing_files_are_kept(fused, linen_state, tmp_path):
     (tmp_path / "nnx").mkdir()
     with pytest.raises(ValueError, match="nnx: already exists, expected a new folder"):
         convert(fused, linen_state, tmp_path / "nnx")
@@ -367,7 +367,7 @@ def test_a_map_survives_the_file(fused, tmp_path):
     assert read_map(tmp_path / "map.json") == fused
 
 
-def test_a_skeleton_keeps_sequences_and_what_is_empty():
+def test_a_skeleton_keeps_sequences_and_empty_containers():
     state = {"a": [jnp.ones(1), optax.EmptyState()], "b": {}, "c": None, "d": (jnp.ones(2),)}
     assert skeleton(state) == {"a": ["a/0", None], "b": {}, "c": None, "d": ["d/0"]}
 

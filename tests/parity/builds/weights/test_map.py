@@ -121,7 +121,7 @@ def per_layer(model, layer, holder, moment_holder, moments, dtype="float32"):
     st.sampled_from(("float32", "bfloat16")),
     st.randoms(use_true_random=False),
 )
-def test_names_pair_all_leaves_whatever_holds_them(model, holder, moment_holder, moments, dtype, random):
+def test_names_pair_all_leaves_in_any_container(model, holder, moment_holder, moments, dtype, random):
     """Shapes coincide all the time here, and the candidate lists its leaves in any order."""
     reference = per_layer(model, "layers_{}", "params/", "opt_state/", moments, dtype)
     candidate = per_layer(model, "layers/{}", holder, moment_holder, moments, dtype)
@@ -151,7 +151,7 @@ def stacked(model, axis_of, moments, holder="model/"):
 
 @few
 @given(models(shapes=((11, 13), (13, 11), (11,), (13, 17, 11), ())), st.data())
-def test_stacked_layers_meet_single_ones_at_any_axis(model, data):
+def test_stacked_layers_are_paired_with_single_ones_at_any_axis(model, data):
     """No size equals the number of layers, so shapes alone determine the axis."""
     number, parts, _ = model
     moments = data.draw(st.sets(st.sampled_from(MOMENTS)))
@@ -274,7 +274,7 @@ def test_moments_under_different_chains_are_not_swapped(prefixes):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_named_axis_decides_where_sizes_do_not(axis):
+def test_a_named_axis_decides_if_sizes_do_not(axis):
     names = ["embed", "mlp"]
     whole = leaf("params/layers/w", (2, 2, 2), axes=(*names[:axis], "layers", *names[axis:]))
     singles = [leaf(f"model/layers/{i}/w", (2, 2), axes=("embed", "mlp")) for i in range(2)]
@@ -350,7 +350,7 @@ def test_a_rule_may_name_moments_too():
     assert {(entry.matched_by, entry.transform) for entry in weights.entries} == {("rule", rule.transform)}
 
 
-def test_a_rule_whose_partners_are_missing_does_nothing_by_halves():
+def test_a_rule_whose_partners_are_missing_changes_nothing():
     reference, candidate = leaves(leaf("params/qkv", (5, 9))), leaves(leaf("model/q", (5, 5)))
     rule = Rule(reference=("qkv",), candidate=("q", "k", "v"), transform=Split(1, (5, 2, 2)))
     with pytest.raises(MapError) as caught:

@@ -63,14 +63,14 @@ def test_a_leaf_that_is_paired_takes_the_rest_of_its_module_along():
     assert pairs(weights)["params/Dense_1/bias"] == "model/a/bias"
 
 
-def test_names_of_ones_own_are_paired_by_nearest_name():
+def test_custom_names_are_paired_by_nearest_name():
     reference, candidate = dense("params/encoder", "params/decoder"), dense("model/dec", "model/enc")
     found = pairs(infer(reference, candidate, order=lambda: 1 / 0))
     assert found["params/encoder/bias"] == "model/enc/bias"
     assert found["params/decoder/kernel"] == "model/dec/kernel"
 
 
-def test_statistics_lie_beside_the_parameters_of_their_module():
+def test_statistics_are_next_to_the_parameters_of_their_module():
     norm = "{0}/scale 5, {0}/bias 5"
     reference = leaves(", ".join(norm.format(f"params/BatchNorm_{i}") for i in (0, 1)))
     reference |= leaves(
@@ -90,7 +90,7 @@ def test_statistics_lie_beside_the_parameters_of_their_module():
     assert found["batch_stats/BatchNorm_1/var"] == "model/last/var"
 
 
-def test_moments_follow_their_parameters_whatever_holds_them():
+def test_moments_follow_their_parameters_in_any_container():
     """As `TrainState` stores them, with `params` in the middle, against `nnx.Optimizer`."""
     reference = dense("params/params/Dense_0", "params/params/Dense_1")
     candidate = dense("model/up", "model/down")
@@ -111,7 +111,7 @@ def test_moments_follow_their_parameters_whatever_holds_them():
     assert found["opt_state/0/nu/params/Dense_0/kernel"] == "optimizer/opt_state/1/0/nu/up/kernel"
 
 
-def test_rules_may_spell_numbered_names_as_the_model_does():
+def test_rules_may_write_numbered_names_like_the_model():
     reference = leaves("params/mlp/wi_0/kernel 3x5, params/mlp/wi_1/kernel 3x5")
     candidate = leaves("model/mlp/up/kernel 3x5, model/mlp/gate/kernel 3x5")
     rules = [
@@ -153,7 +153,7 @@ def test_random_state_of_one_side_stays_alone():
     assert weights.alone == (("dropout",), ("model/drop/rngs/count", "model/drop/rngs/key"))
 
 
-def test_first_uses_look_into_calls_and_loops():
+def test_first_uses_include_calls_and_loops():
     def step(a, b, c, unused):
         x = jax.checkpoint(lambda c: jnp.sin(c))(c)
         x, _ = jax.lax.scan(lambda x, _: (x * b + a, None), x, None, length=3)

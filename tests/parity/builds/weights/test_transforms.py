@@ -152,14 +152,14 @@ def test_split_cuts_a_fused_kernel_into_uneven_parts():
         (Concat(1, (2, 3)), "concatenate (2, 3) along axis 1"),
     ],
 )
-def test_a_transform_says_what_it_does(transform, text):
+def test_a_transform_describes_itself(transform, text):
     assert str(transform) == text
 
 
 @pytest.mark.slow
 @few
 @given(data=st.data())
-def test_shapes_are_those_of_what_apply_returns(data):
+def test_shapes_are_those_of_the_result_of_apply(data):
     number, rows, columns = (data.draw(st.integers(1, 3)) for _ in range(3))
     shape = (rows, columns, 4)
     axis = data.draw(st.integers(-3, 2))

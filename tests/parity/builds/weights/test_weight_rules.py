@@ -12,7 +12,7 @@ def leaf(path, shape):
     return Leaf(path=path, shape=shape, dtype="float32", role=Role.PARAMS, kind="Param")
 
 
-def test_a_rule_whose_shapes_do_not_fit_says_so_at_once():
+def test_a_rule_whose_shapes_do_not_fit_is_an_error_at_once():
     rule = Rule(reference=("qkv",), candidate=("q", "k"), transform=Split(axis=0, sizes=(2, 2)))
     sides = {"qkv": leaf("qkv", (4, 3))}, {"q": leaf("q", (2, 3)), "k": leaf("k", (2, 5))}
     message = (
@@ -22,7 +22,7 @@ def test_a_rule_whose_shapes_do_not_fit_says_so_at_once():
         infer(*sides, [rule])
 
 
-def test_a_stack_axis_that_nothing_tells_is_reported():
+def test_an_unidentified_stack_axis_is_reported():
     single = {f"layers_{i}/w": leaf(f"layers_{i}/w", (3,)) for i in range(3)}
     weights = infer({"layers/w": leaf("layers/w", (3, 3))}, single)
     (entry,) = weights.guessed
@@ -100,6 +100,6 @@ def test_leaves_that_are_left_over_come_with_the_rule_that_missed_them():
     ],
     ids=["all", "either", "first one, then the rest", "the rest is taken"],
 )
-def test_a_rule_that_earlier_rules_leave_nothing_is_no_mistake(rules):
+def test_a_rule_whose_leaves_earlier_rules_took_is_no_mistake(rules):
     weights = infer(REFERENCE, CANDIDATE, rules)
     assert {entry.matched_by for entry in weights.entries} == {"rule"}

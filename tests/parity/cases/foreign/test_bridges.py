@@ -85,6 +85,6 @@ def test_a_bug_around_a_bridge_is_found(compare):
     assert found.verdicts("state") == {"train_step": "failed"}
 
 
-def test_a_side_that_is_bridged_whole_must_say_so(compare):
+def test_a_side_that_is_bridged_whole_must_be_declared(compare):
     found = compare(LinenModel, whole_in_nnx, channels=("program",))
     assert found.verdicts("program") == {"train_step": "failed"}

@@ -112,7 +112,7 @@ def test_a_loss_may_return_more_than_the_loss(compare):
     assert found.verdicts("program") == {"grad": "proved"}
 
 
-def test_training_a_model_without_parameters_says_what_to_do(compare):
+def test_training_a_model_without_parameters_is_an_error_with_the_next_step(compare):
     found = compare(LinenActs, lambda rngs: NnxActs(), channels=("program",))
     assert "no parameters to train; register it with programs=('forward', 'grad')" in found.text
 
@@ -172,7 +172,7 @@ def test_one_call_in_a_test():
 
 
 @pytest.mark.slow
-def test_one_call_says_what_differs():
+def test_one_call_names_the_difference():
     x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
     with pytest.raises(parity.TwinsDifferError, match="values failed") as raised:
         parity.assert_twins(

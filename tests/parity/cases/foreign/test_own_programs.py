@@ -93,7 +93,7 @@ def own(create, step, flavour=parity.Flavour.NNX):
 
 
 @pytest.mark.slow
-def test_a_train_state_meets_an_nnx_optimizer():
+def test_a_train_state_is_paired_with_an_nnx_optimizer():
     """Names are matched automatically, moments are stored under `params`, and step counters differ in integer type."""
     found = result(own(Trained, nnx_step))
     assert str(found.verdict) == "passed", found.sentence()
@@ -131,7 +131,7 @@ def counting(dtype, by=1, read=False):
         ((counting("int32"), counting("uint8")), "unproved", "failed"),
     ],
 )
-def test_counters_in_other_integers_are_proved_where_both_only_count_alike(sides, program, state):
+def test_counters_in_other_integers_are_proved_if_both_count_equally(sides, program, state):
     found = result(sides[1], sides[0], channels=("program", "tree", "state"))
     assert (str(found.channels["program"].verdict), str(found.channels["state"].verdict)) == (program, state)
     words = "but for 1 counter that both sides count up alike, in other integers"
@@ -225,7 +225,7 @@ def test_a_checkpoint_on_disk_takes_the_place_of_a_random_state(tmp_path):
         _ = Evidence.of(pairs[2].cases({})[0], Session()).state
 
 
-def test_published_sizes_are_a_pair_of_their_own():
+def test_published_sizes_are_a_separate_pair():
     def pair(name, width, **more):
         return parity.twins(
             name,

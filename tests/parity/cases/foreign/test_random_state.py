@@ -8,7 +8,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.compare.unpaired import POINTER, arrays_alone
+from parity.compare.unpaired import POINTER, describe_unpaired
 
 B, T, D, H, F, L = 4, 5, 12, 6, 3, 2
 
@@ -113,9 +113,9 @@ def test_a_stream_whose_key_moves_is_followed(compare):
     assert note.startswith("model/drop/rngs: ") and "nothing draws from it" in note
 
 
-def test_inner_scans_and_tiles_have_their_own_words_and_sizes():
+def test_inner_scans_and_tiles_have_separate_names_and_sizes():
     abstract = {"keys": jax.ShapeDtypeStruct((1, 5), jax.random.key(0).dtype)}
-    (flat,), (tiled,) = (arrays_alone(abstract, ["keys"], tiled=tiled) for tiled in (False, True))
+    (flat,), (tiled,) = (describe_unpaired(abstract, ["keys"], tiled=tiled) for tiled in (False, True))
     assert (flat.traced, flat.inner) == ("key<fry>[1, 5]", ("key<fry>[5]",))
     assert (flat.compiled, flat.compiled_inner) == ("u32[1,5,2]", ("u32[5,2]",))
     assert (flat.size, tiled.size) == (1 * 5 * 2 * 4 + POINTER, 1 * 8 * 128 * 4 + POINTER)
@@ -126,7 +126,7 @@ def test_inner_scans_and_tiles_have_their_own_words_and_sizes():
     [((), 128), ((2,), 128), ((129,), 256), ((2, 2), 256), ((3, 2), 512), ((2, 9, 2), 2 * 16 * 128)],
 )
 def test_small_arrays_take_whole_tiles(shape, numbers):
-    (found,) = arrays_alone({"count": jax.ShapeDtypeStruct(shape, "uint32")}, ["count"], tiled=True)
+    (found,) = describe_unpaired({"count": jax.ShapeDtypeStruct(shape, "uint32")}, ["count"], tiled=True)
     assert found.size == 4 * numbers + POINTER
 
 

@@ -68,7 +68,7 @@ def case_of(make, rngs=("dropout",), program="forward"):
 
 @pytest.mark.parametrize("make", [New, Stacked, Given], ids=["model", "stacked", "call"])
 @pytest.mark.parametrize("rngs", [("dropout",), ("noise", "dropout")], ids=["one", "two"])
-def test_the_key_of_the_batch_decides_what_is_dropped(make, rngs):
+def test_the_key_of_the_batch_decides_the_dropped_values(make, rngs):
     build = case_of(make, rngs).candidate()
     state = jax.jit(build.create)(jax.random.key(0))
     run = jax.jit(build.programs["forward"].function)

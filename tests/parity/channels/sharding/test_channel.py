@@ -71,7 +71,7 @@ def test_the_oracle_agrees_with_the_resolver_of_the_twins(table):
     assert linen_spec(leaf(names, shape, spec), rules, mesh) == entries(spec, len(names))
 
 
-def test_the_oracle_differs_where_rules_are_lost():
+def test_the_oracle_differs_if_rules_are_lost():
     sizes = {"fsdp": 2, "fsdp_transpose": 2}
     kernel = leaf(("embed", "heads"), (8, 8))
     assert linen_spec(kernel, DEFAULT_RULES, sizes) == (("fsdp", "fsdp_transpose"), ())
@@ -207,7 +207,7 @@ def test_specs_are_compared_before_a_crash():
     assert f"candidate {P(None, 'tensor', 'fsdp')}" in sentence and "216 and 216 bytes per device" in sentence
 
 
-def test_what_the_compiled_program_takes_is_held_to_the_specs():
+def test_arguments_of_the_compiled_program_must_match_the_specs():
     """Both sides are compiled only if nothing is proved; then the state's placement is read from each executable."""
     mesh = "fsdp4.tensor2-auto"
     side = side_of(scanned(mesh), mesh)
@@ -340,5 +340,5 @@ def test_a_scan_axis_under_a_hard_coded_name_with_two_stacks(seen):
         )
 
 
-def test_each_stack_under_its_own_name(seen):
+def test_each_stack_has_its_name(seen):
     assert seen(stacks_case(lambda stack: stack)) == {"tree": [], "sharding": []}

@@ -153,7 +153,7 @@ def test_the_record_has_a_row_for_each_way_in_which_leaves_are_cut(command, tmp_
 
 
 @pytest.mark.slow
-def test_leaves_that_are_cut_otherwise_are_recorded_as_each_side_cuts_them(command, tmp_path):
+def test_leaves_with_other_shardings_are_recorded_for_each_side(command, tmp_path):
     row = recorded(command, tmp_path, '("hidden", "in")')["tiny/forward@data2.tensor4-auto"][0]
     assert (row["reference"], row["reference_axes"]) == ("data,tensor", "in,hidden")
     assert (row["candidate"], row["candidate_axes"]) == ("tensor,data", "hidden,in")

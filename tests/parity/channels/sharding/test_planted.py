@@ -56,7 +56,7 @@ def test_rules_as_a_dict_in_both_twins(mode, planted, seen):
 
 
 @pytest.mark.long
-def test_rules_as_a_dict_go_unseen_where_no_name_has_two_usable_rules(planted, seen):
+def test_rules_as_a_dict_change_nothing_if_no_name_has_two_usable_rules(planted, seen):
     """The mesh must trigger the bug: on ``data8`` every table resolves equally."""
     edit = WALK, WALK.replace("enumerate(rules)", "enumerate(dict(rules).items())")
     found = seen(planted("unroll/train_step@data8.tensor1-auto", "shared/sharding.py", edit, both=True))
@@ -251,20 +251,20 @@ SPECS = (
 
 
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
-def test_parameters_left_where_the_moments_lie(mode, planted, seen):
+def test_parameters_left_in_the_placement_of_moments(mode, planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-{mode}", "train.py", FROM))
     assert with_words(found["sharding"], "constraints on float32[48, 80]: reference", "P('fsdp', 'tensor') ")
 
 
 @pytest.mark.long
-def test_gradients_left_where_the_parameters_lie(planted, seen):
+def test_gradients_left_in_the_placement_of_parameters(planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-auto", "train.py", TO))
     assert with_words(
         found["sharding"], "constraints on float32[48, 80]: reference", "P(('fsdp', 'data'), 'tensor')"
     )
 
 
-def test_gradients_left_where_the_parameters_lie_break_the_types(planted):
+def test_gradients_left_in_the_placement_of_parameters_break_the_types(planted):
     result = outcome(planted(f"unroll-zero1/train_step@{ZERO1}-explicit", "train.py", TO))
     assert result.verdict == "error"
     assert with_words(
@@ -274,7 +274,7 @@ def test_gradients_left_where_the_parameters_lie_break_the_types(planted):
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
-def test_moments_left_where_the_parameters_lie(mode, planted, seen):
+def test_moments_left_in_the_placement_of_parameters(mode, planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-{mode}", "train.py", SPECS))
     assert with_words(
         found["sharding"],
@@ -315,7 +315,7 @@ BENIGN = {
 
 
 @pytest.mark.parametrize("name", BENIGN)
-def test_rules_that_resolve_alike_are_no_finding(name, ruled, seen):
+def test_rules_that_resolve_equally_are_no_finding(name, ruled, seen):
     case = ruled(f"unroll/train_step@{FSDP}-explicit", name, BENIGN[name])
     rules = [side().rules for side in (case.reference, case.candidate)]
     assert rules[0] != rules[1]

@@ -139,7 +139,7 @@ def three_steps(flavour, mode):
 @pytest.mark.long
 @pytest.mark.parametrize("flavour", Flavour)
 @pytest.mark.parametrize("mode", Mode)
-def test_state_comes_back_where_it_was_for_three_steps(flavour, mode):
+def test_state_keeps_its_placement_for_three_steps(flavour, mode):
     mesh, specs, compiled, history = three_steps(flavour, mode)
     taken, returned = compiled.input_shardings[0][0], compiled.output_shardings[0]
     unread = [path for path, sharding in taken.items() if sharding is None]

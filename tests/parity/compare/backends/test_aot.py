@@ -54,7 +54,7 @@ def test_a_missing_compiler_is_one_message_with_the_command(no_libtpu, command):
     )
 
 
-def test_the_doctor_says_how_to_get_it(no_libtpu, monkeypatch):
+def test_the_doctor_names_the_install_command(no_libtpu, monkeypatch):
     monkeypatch.setattr("parity.cli.machine.version", lambda package: None if package == "libtpu" else "1")
     (check,) = [check for check in diagnose() if check.name == "libtpu"]
     assert (check.found, check.needed) == ("not installed", False)
@@ -148,7 +148,7 @@ def test_it_compiles_for_one_device_and_for_part_of_a_slice(mesh):
 
 
 @needs_compiler
-def test_what_the_compiler_writes_stays_off_the_screen_and_goes_with_the_error(capfd):
+def test_output_of_the_compiler_is_hidden_and_attached_to_its_error(capfd):
     def noisy():
         os.write(2, b"E0000 common_lib.cc: no such luck\n")
         raise ValueError("out of luck")
@@ -165,7 +165,7 @@ def smoke():
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
+def test_a_proved_case_is_still_compiled_and_nothing_runs(monkeypatch):
     (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     ran = []
     monkeypatch.setattr(Side, "run", lambda side, *_, **__: ran.append(side))
@@ -184,7 +184,7 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
 
 @pytest.mark.slow
 @needs_compiler
-def test_what_is_not_proved_stays_open_and_blocks():
+def test_an_unproved_case_stays_open_and_blocks():
     layouts = select(llama2.PAIR.cases({}), ["llama2-scan-against-unroll-nnx/train_step"])
     (case,) = place(layouts, find("aot:v5p:2x2x1"))
     result = run_case(case, Session(), ("values",))
@@ -195,7 +195,7 @@ def test_what_is_not_proved_stays_open_and_blocks():
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_proof_stands_where_nothing_runs_also_for_the_paranoid():
+def test_a_proof_counts_on_backends_that_run_nothing_also_if_paranoid():
     (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     assert run_case(case, Session(paranoid=True), ("values",)).verdict == "passed"
 
@@ -296,7 +296,7 @@ def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
 
 
 @needs_compiler
-def test_a_program_compiled_elsewhere_says_where_its_arrays_lie():
+def test_a_program_compiled_elsewhere_has_its_shardings():
     backend, spec = find("aot:v5e:2x2"), MeshSpec.parse("fsdp2.tensor2")
     with backend.context(spec):
         mesh = backend.mesh(spec)
@@ -361,7 +361,7 @@ def test_both_sides_compile_at_once(monkeypatch):
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
+def test_a_second_run_of_a_case_compiles_nothing(monkeypatch, tmp_path):
     (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     resources = Resources(workers=1, cache=tmp_path)
 
@@ -383,7 +383,7 @@ def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_answer(monkeypatch, tmp_path):
+def test_a_compiler_that_dies_is_an_error_of_its_side_and_other_channels_still_run(monkeypatch, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, sys\n\n"
         "def die(request, tell):\n"

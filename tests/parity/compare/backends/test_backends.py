@@ -44,7 +44,7 @@ def lowered():
 
 
 @pytest.mark.slow
-def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
+def test_cpu_programs_are_compiled_with_default_options(lowered):
     fast, plain = BACKENDS["cpu"].start(lowered)(), lowered.compile()
     assert fast.as_text() == plain.as_text() and "while" in fast.as_text()
     assert fast.memory_analysis().temp_size_in_bytes == plain.memory_analysis().temp_size_in_bytes
@@ -52,7 +52,7 @@ def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
 
 
 @pytest.mark.long
-def test_a_train_step_is_what_xla_makes_of_it_by_default():
+def test_a_train_step_is_compiled_with_default_options():
     (case,) = [case for case in SMOKE if case.id.startswith("llama2-scan/train_step")]
     side = Evidence.of(case, Session()).reference
     with side.backend.context(side.mesh):
@@ -63,7 +63,7 @@ def test_a_train_step_is_what_xla_makes_of_it_by_default():
     ("flags", "options"),
     [("", {"xla_backend_optimization_level": 0}), ("--xla_backend_optimization_level=3", {})],
 )
-def test_llvm_optimises_where_the_user_says_so(lowered, flags, options, monkeypatch):
+def test_llvm_optimises_on_request(lowered, flags, options, monkeypatch):
     asked = []
     monkeypatch.setattr(
         type(lowered), "compile", lambda self, compiler_options: asked.append(compiler_options)
@@ -118,7 +118,7 @@ def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
     )
 
 
-def test_a_case_whose_stages_have_no_place_is_skipped_and_says_why(few):
+def test_a_case_whose_stages_fit_no_mesh_is_skipped_with_the_reason(few):
     few(2)
     staged = dataclasses.replace(FORWARD, mesh=MeshSpec.parse("stage4.fsdp2"), fixed_axes=("stage",))
     result = run_case(place([staged], find("few"))[0], Session())
@@ -150,7 +150,7 @@ def have(platform):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_asking_for_what_is_not_there_is_wrong_usage(shell, tmp_path, platform):
+def test_an_unknown_name_is_wrong_usage(shell, tmp_path, platform):
     if have(platform):
         pytest.skip(f"this machine has a {platform}")
     ended = shell("run", "smoke", "--backend", platform, cwd=tmp_path)
@@ -168,7 +168,7 @@ def test_one_accelerator_is_not_for_two_processes(command, few, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_command_runs_on_found_devices_and_says_which_mesh(command, few, monkeypatch, tmp_path):
+def test_the_command_runs_on_found_devices_and_names_the_mesh(command, few, monkeypatch, tmp_path):
     few(2)
     monkeypatch.setitem(PLATFORMS, "few", "cpu")
     ended = command("run", "llama2-scan/forward@fsdp4.tensor2-auto", "--backend", "few", "--json", "r.json")

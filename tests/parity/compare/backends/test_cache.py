@@ -24,7 +24,7 @@ def cache(tmp_path):
     return DiskCache(folder=tmp_path / "deep" / "cache")
 
 
-def test_what_is_stored_is_found_and_nothing_else(cache):
+def test_stored_entries_are_found_and_no_others(cache):
     assert cache.load("a") is None
     cache.store("a", VALUE)
     assert cache.load("a") == VALUE and cache.load("b") is None
@@ -44,7 +44,7 @@ def test_what_is_stored_is_found_and_nothing_else(cache):
     ],
     ids=["empty", "no gzip", "cut short", "bits flipped", "no entry", "another key", "no text"],
 )
-def test_a_file_that_cannot_be_read_is_no_entry_and_is_written_anew(cache, spoil):
+def test_an_unreadable_file_is_no_entry_and_is_written_again(cache, spoil):
     cache.store("a", VALUE)
     spoil(cache.folder / "a.json.gz")
     assert cache.load("a") is None
@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_written_is_as_good_as_none(tmp_path):
     assert blocked.load("a") is None and blocked.entries() == []
 
 
-def test_it_lies_where_caches_of_the_user_lie(monkeypatch):
+def test_it_is_in_the_cache_folder_of_the_user(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert default_folder() == Path("/elsewhere/parity")
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -197,6 +197,6 @@ def test_a_second_run_compiles_nothing_and_gets_the_same(compiles, cache):
     assert compiles(REQUEST, None)[1] == 3
 
 
-def test_an_entry_of_another_form_is_compiled_anew(compiles, cache):
+def test_an_entry_of_another_format_is_compiled_again(compiles, cache):
     cache.store(REQUEST.key, {"text": "HloModule m"})
     assert compiles(REQUEST, cache) == compiles(REQUEST, cache) == (MADE, 1)

@@ -105,7 +105,7 @@ def test_rooms_of_the_engine_do_not_hide_modules_of_their_names(pool, tasks):
     assert str(Path(parity.__file__).parent) not in pool(1).submit(tasks("path")).result()
 
 
-def test_a_call_returns_what_the_function_returns_and_the_worker_stays(pool, tasks):
+def test_a_call_returns_the_result_of_the_function_and_the_worker_stays(pool, tasks):
     one = pool(1, {"PARITY_TEST": "here"})
     assert one.submit(tasks("add"), 2, 3).result() == 5
     pids = {one.submit(tasks("pid")).result() for _ in range(3)}
@@ -133,7 +133,7 @@ def test_an_exception_keeps_its_type_and_words_and_the_worker_lives(pool, tasks)
     assert one.submit(tasks("pid")).result() == before
 
 
-def test_a_death_is_told_with_signal_and_last_words_and_the_next_call_works(pool, tasks, capfd):
+def test_a_death_is_reported_with_signal_and_last_output_and_the_next_call_works(pool, tasks, capfd):
     one = pool(1)
     with pytest.raises(WorkerError) as died:
         one.submit(tasks("die")).result()

@@ -38,7 +38,7 @@ def printed(show, *what):
     return screen.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_sides_take_turns_at_being_first_and_all_quantities_keep_their_side():
+def test_sides_alternate_in_being_first_and_all_quantities_keep_their_side():
     order = []
 
     def side(index):
@@ -64,7 +64,7 @@ def test_ratios_are_of_a_round_and_their_median_is_not_that_of_the_medians():
     assert pairs((0, 0), (0, 3)).ratios.tolist() == [1, np.inf]
 
 
-def test_above_is_what_three_rounds_of_four_say():
+def test_above_means_in_three_rounds_of_four():
     noisy = pairs((1, 1), (1, 1), (1, 9), (1, 9))
     slow = pairs(*[(1, 1.2)] * 4, (1, 0.2))
     found = measured(trace=noisy, lower=slow, temp_bytes=pairs((100, 101)), init=pairs((1, 5)))
@@ -72,7 +72,7 @@ def test_above_is_what_three_rounds_of_four_say():
     assert measured(bounds={}, lower=slow).above == {}
 
 
-def test_a_table_fits_80_columns_and_says_what_is_above_and_what_to_do():
+def test_a_table_fits_80_columns_and_names_excesses_and_next_steps():
     slow = measured(
         trace=pairs((0.01, 0.02), (0.01, 0.02)),
         dispatch=pairs((5e-5, 4e-5), (5e-5, 4e-5)),
@@ -107,7 +107,7 @@ def test_the_record_holds_every_round_and_the_harness():
     )
 
 
-def test_own_is_all_but_what_jax_itself_takes():
+def test_own_memory_is_the_total_less_the_part_of_jax():
     seconds = {"build": 1.0, "trace": 2.0, "lower": 1.0, "prove": 3.0, "compile": 2.0, "execute": 1.0}
     assert own_share({"seconds": 20.0, "cases": [{"seconds": seconds}, {"seconds": seconds}]}) == 1 - 12 / 20
 
@@ -122,7 +122,7 @@ def test_own_is_all_but_what_jax_itself_takes():
         ("peak host memory", 512.0, "0.5 KiB"),
     ],
 )
-def test_amounts_in_words(quantity, value, words):
+def test_amounts_as_text(quantity, value, words):
     assert amount(quantity, value) == words
 
 
@@ -146,7 +146,7 @@ def test_a_table_of_another_form_is_refused(table, message):
         subjects(table, [], [])
 
 
-def test_the_harness_is_measured_where_the_table_says_on_what():
+def test_the_harness_is_measured_on_the_cases_of_the_table():
     assert read_harness({}) is None
     table = {"harness": {"cases": ["net"], "script": "check.py"}}
     assert read_harness(table) == Harness(cases=("net",), script="check.py")

@@ -56,7 +56,7 @@ def test_a_forward_pass_that_returns_some_of_the_state_is_repeated(work):
 
 
 @pytest.mark.long
-def test_every_round_traces_and_compiles_anew(work, monkeypatch):
+def test_every_round_traces_and_compiles_again(work, monkeypatch):
     side = work["train_step"].reference
     traced, compiled = [], []
     replace, start = dataclasses.replace, type(side.backend).start

@@ -162,7 +162,7 @@ def called_back(x):
     return jax.pure_callback(lambda y: np.asarray(y), jax.ShapeDtypeStruct((D,), jnp.float32), x)
 
 
-def test_what_comes_from_elsewhere_is_not_told(text):
+def test_files_from_elsewhere_are_not_named(text):
     assert anonymous_digest(text_of(called_back, jnp.ones(D))) is None
     line = next(line for _, line in _lines(text) if "parameter(0)" in line)
     for other in (

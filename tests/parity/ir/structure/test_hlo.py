@@ -136,7 +136,7 @@ def test_trip_counts_follow_start_step_limit_and_direction(old, new, trips):
         ("HloModule small", "HloMod small", "expected 'HloModule NAME'"),
     ],
 )
-def test_what_is_unknown_is_an_error_with_its_line(old, new, problem):
+def test_an_unknown_name_is_an_error_with_its_line(old, new, problem):
     assert old in SMALL
     with pytest.raises(ValueError, match=rf"HLO line \d+: .*({problem})"):
         parse_hlo(SMALL.replace(old, new, 1))

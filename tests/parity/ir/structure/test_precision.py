@@ -15,7 +15,7 @@ from parity.ir.stablehlo.dtypes import read_dtypes
         (jax.lax.DotAlgorithmPreset.BF16_BF16_F32_X3, "lhs_precision_type = bf16"),
     ],
 )
-def test_a_dot_at_another_precision_is_named_where_numbers_are_equal(asked, word):
+def test_a_dot_at_another_precision_is_named_if_numbers_are_equal(asked, word):
     x = jnp.ones((3, 4))
     plain, other = (
         read_dtypes(jax.jit(lambda x, asked=asked: jnp.einsum("ab,cb->ac", x, x, precision=asked)).lower(x))

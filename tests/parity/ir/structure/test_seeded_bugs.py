@@ -382,7 +382,7 @@ def test_a_gather_inside_a_tile_loop(cpu):
     assert "6 times in loops" in text and "test_seeded_bugs.py" in text
 
 
-def test_one_of_two_arrays_alike_is_donated():
+def test_one_of_two_equal_arrays_is_donated():
     aliases = tuple(Alias(parameter=i, result=i, shape="f32[4]", bytes=16) for i in range(2))
     two, one = (Donation(aliases=aliases[:number], parameters=3) for number in (2, 1))
     (finding,) = compare_donation(two, one).findings

@@ -24,7 +24,7 @@ def comparison(name, flavour=Flavour.NNX):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", Flavour)
-def test_a_pipeline_computes_what_its_layers_compute(flavour):
+def test_a_pipeline_equals_its_layers(flavour):
     found = comparison("forward", flavour).exact_proof
     assert found.proved, found
     assert found.assumptions == ()
@@ -80,7 +80,7 @@ def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
 
 
 @pytest.mark.slow
-def test_terms_of_both_sides_evaluate_to_what_both_sides_compute():
+def test_terms_of_both_sides_evaluate_like_both_sides():
     case = comparison("grad")
     cache, sides = ProofCache(), []
     for side in (case.reference, case.candidate):
@@ -113,7 +113,7 @@ def test_mutants_are_refused_or_compute_the_same():
         assert distance is None or distance < 1e-4, mutant.detail
 
 
-def test_a_desk_walks_a_side_once_and_says_the_same():
+def test_a_proof_cache_walks_a_side_once_and_agrees():
     case, cache = comparison("forward"), ProofCache()
     sides = named(case.reference), named(case.candidate)
     first, again = (equal(*sides, relation(case.reference, case.weights, case.case), cache) for _ in range(2))

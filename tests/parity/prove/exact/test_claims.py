@@ -96,7 +96,7 @@ def programs(bug=""):
     )
 
 
-def test_a_schedule_of_ones_own_is_equal_to_its_sequence():
+def test_a_custom_schedule_equals_its_sequence():
     found = equal(*programs())
     assert found.proved, found
     assert found.assumptions == ()
@@ -128,7 +128,7 @@ def test_another_order_of_layers_is_another_function():
     assert "only it reads layer" in found.difference
 
 
-def test_a_difference_says_where_and_when():
+def test_a_difference_names_its_leaf_and_step():
     found = equal(*programs("repeat"))
     assert "w[0, 0, 0, 0]: 6 of 6 cells differ" in found.difference
     assert "test_claims.py:" in found.difference
@@ -306,13 +306,13 @@ OTHER = {
 
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
 @pytest.mark.parametrize("name", EQUAL)
-def test_normal_forms_meet(name, apart):
+def test_normal_forms_are_equal(name, apart):
     ours, theirs, *shapes = EQUAL[name]
     found = claim(ours, theirs, *shapes, apart=apart)
     assert found.proved, found
 
 
-def test_tiles_with_a_running_maximum_are_the_whole_where_rows_are_apart():
+def test_tiles_with_a_running_maximum_equal_the_whole_if_rows_are_separate():
     found = claim(
         lambda x, y: running_logsumexp((x, y, x - y)),
         lambda x, y: jax.nn.logsumexp(jnp.concatenate([x, y, x - y], 0), 0),
@@ -324,13 +324,13 @@ def test_tiles_with_a_running_maximum_are_the_whole_where_rows_are_apart():
 
 @pytest.mark.parametrize("apart", [(), (0, 1)], ids=str)
 @pytest.mark.parametrize("name", OTHER)
-def test_other_functions_do_not_meet(name, apart):
+def test_other_functions_are_not_equal(name, apart):
     found = claim(*OTHER[name], (4, 4), (4, 4), apart=apart)
     assert not found.proved
     assert found.difference
 
 
-def test_an_assumption_is_listed_and_an_input_that_breaks_it_tells_the_sides_apart():
+def test_an_assumption_is_listed_and_an_input_that_breaks_it_shows_the_difference():
     def ours(x, y):
         return y + 0 * jnp.log(x)
 
@@ -343,7 +343,7 @@ def test_an_assumption_is_listed_and_an_input_that_breaks_it_tells_the_sides_apa
     np.testing.assert_array_equal(ours(fine, fine), fine)
 
 
-def test_what_is_always_defined_is_not_assumed():
+def test_total_operations_need_no_assumption():
     found = claim(
         lambda x, y: y + 0 * jax.lax.rsqrt(1 + x * x) / jnp.exp(x).sum(), lambda x, y: y, (3,), (3,)
     )

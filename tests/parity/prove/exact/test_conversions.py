@@ -77,7 +77,7 @@ def folded(algebra, number, source, target):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", TYPES)
-def test_constants_are_converted_as_compiled_programs_convert_what_is_computed(source):
+def test_constants_are_converted_like_computed_values_in_compiled_programs(source):
     given, algebra = values(source), Algebra(Terms())
     with jax.enable_x64(True):
         convert = jax.jit(lambda x: {t: x.astype(name) for t, name in TYPES.items()})

@@ -69,7 +69,7 @@ def test_moments_that_are_spread_make_the_same_step():
     ],
     ids=["pipeline", "batch split"],
 )
-def test_experts_are_refused_where_they_are_chosen(pair, pattern):
+def test_experts_are_refused_by_the_choosing_field(pair, pattern):
     found = case(pair, pattern).exact_proof
     assert not found.proved and "top_k" in found.refusal and "routing.py:" in found.refusal, found
 

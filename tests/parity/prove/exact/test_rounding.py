@@ -64,7 +64,7 @@ def as_people_write():
         "calls",
     ],
 )
-def test_layers_are_the_turns_of_a_scan(ours, theirs, backward):
+def test_layers_are_the_iterations_of_a_scan(ours, theirs, backward):
     found = layers_against_scan(ours, theirs, backward=backward)
     assert found.proved, found
     assert found.assumptions == ()
@@ -84,7 +84,7 @@ def test_in_narrow_floats_too(dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEAR)
-def test_what_is_almost_the_same_is_not(name):
+def test_near_misses_are_not_equal(name):
     ours, theirs = NEAR[name]
     for backward, arithmetic in ((False, BITS), (True, BITS), (False, NUMBERS)):
         found = layers_against_scan(ours, theirs, backward=backward, arithmetic=arithmetic)
@@ -92,14 +92,14 @@ def test_what_is_almost_the_same_is_not(name):
         assert found.difference or found.refusal
 
 
-def test_a_zero_added_is_left_out_only_where_that_is_asked_for():
+def test_an_added_zero_is_left_out_only_on_request():
     theirs = scanned(lambda x, w, b: layer(x, w, b) + jax.lax.optimization_barrier(jnp.zeros((), x.dtype)))
     assert not layers_against_scan(written(), theirs).proved
     assert layers_against_scan(written(), theirs, arithmetic=NUMBERS).proved
 
 
 @pytest.mark.slow
-def test_each_near_miss_is_met_by_itself():
+def test_each_near_miss_occurs_alone():
     """Else it could be refused for a reason other than the one in its name."""
     for name, (ours, theirs) in NEAR.items():
         flat = [SHAPES[each[0]] for each in FLAT]
@@ -113,7 +113,7 @@ def test_each_near_miss_is_met_by_itself():
             assert found.proved, (name, found)
 
 
-def test_dtypes_are_sorts_of_their_own():
+def test_dtypes_are_separate_sorts():
     given = ((["x"], [(3,)]), (["x"], [(3,)]))
     for ours, theirs in (
         (jnp.float32, jnp.bfloat16),
@@ -146,7 +146,7 @@ def test_weights_that_the_map_moves(name):
 
 
 @pytest.mark.parametrize("name", SUMS_OF_PARTS)
-def test_a_sum_with_zero_loses_the_sign_of_zero_and_is_asked_for(name):
+def test_a_sum_with_zero_loses_the_sign_of_zero_and_is_an_assumption(name):
     case = MOVED[name]
     found = moved(case, case.theirs)
     assert "add" in found.difference
@@ -164,7 +164,7 @@ def test_a_grid_counted_the_other_way():
     assert not moved(case, case.theirs, transform=Stack(0, 4)).proved
 
 
-def test_what_is_not_known_is_refused():
+def test_unknown_names_are_refused():
     given = ((["x"], [(3,)]), (["x"], [(3,)]))
     loop = lambda x: jax.lax.while_loop(lambda x: x[0] < 3, lambda x: x + 1, x)  # noqa: E731
     found = claim(loop, loop, relation=PLAIN, given=given)

@@ -85,7 +85,7 @@ def relation(arguments=("x", "y"), apart=()):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
-def test_claims_that_share_say_what_each_says_alone(apart):
+def test_claims_with_a_shared_cache_agree_with_separate_ones(apart):
     cache = ProofCache()
     for ours, theirs in itertools.product(ALIKE, repeat=2):
         found = equal(named(ALIKE[ours]), named(ALIKE[theirs]), relation(apart=apart), cache)
@@ -99,7 +99,7 @@ def test_an_assumption_is_listed_again_by_the_next_claim():
         assert equal(*pair, relation(["x"]), cache).assumptions == ("log(x) is defined",)
 
 
-def test_twins_of_other_names_are_walked_once_and_speak_of_their_own():
+def test_twins_with_other_names_are_walked_once_and_named_in_findings():
     cache = ProofCache()
     first = equal(named(ALIKE["rows"]), named(ALIKE["columns"]), relation(), cache)
     names = ("left", "right")
@@ -108,7 +108,7 @@ def test_twins_of_other_names_are_walked_once_and_speak_of_their_own():
     assert "x" in first.difference and "left" in again.difference
 
 
-def test_where_arrays_lie_is_no_content_and_all_else_is():
+def test_placement_is_no_content_and_all_else_is():
     program = jax.jit(lambda x: jnp.tanh(x) @ x).lower(X)
     text = str(stablehlo_module(program))
 
@@ -130,7 +130,7 @@ def test_where_arrays_lie_is_no_content_and_all_else_is():
     assert content(text.replace("contracting_dims = [1] x [0]", "contracting_dims = [0] x [0]")) != plain
 
 
-def test_what_is_long_unused_is_forgotten():
+def test_long_unused_entries_are_removed():
     memory = ProofMemory(2)
     for key in "abc":
         memory.put(key, key)

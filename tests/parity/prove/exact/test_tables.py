@@ -51,7 +51,7 @@ def test_another_entry_is_not(miss):
     assert not found.proved and "table(x)" in found.difference
 
 
-def test_what_holds_in_one_range_is_told_to_hold_there_only():
+def test_a_proof_for_one_range_is_limited_to_it():
     pair = sides(lambda x: x < 12, lambda x: x == x)
     cache = ProofCache()
     assert equal(*pair, relation({"x": WITHIN}), cache).assumptions == ("x is in [-6, 12)",)
@@ -86,7 +86,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_tables_are_what_jax_computes(name, apart):
+def test_tables_equal_jax(name, apart):
     x = np.random.default_rng(3).integers(*WITHIN, X.shape).astype(np.int32)
     function = FUNCTIONS[name]
     truth = [np.asarray(y) for y in function(jnp.asarray(x))]

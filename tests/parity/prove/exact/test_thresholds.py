@@ -179,7 +179,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_is_not_rounded_or_does_not_jump_needs_no_assumption(name):
+def test_unrounded_or_continuous_values_need_no_assumption(name):
     found = claim(KEPT[name], lambda x: KEPT[name](x) + 0, SQUARE)
     assert found.proved and found.assumptions == (), found
 

@@ -11,7 +11,7 @@ from measure import LEVELS, STEPS, lower  # pyright: ignore[reportMissingImports
 
 from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.ir.stablehlo.reader import read_program
-from parity.prove.proof import NOTHING_ALONE, _Attempt
+from parity.prove.proof import NO_UNPAIRED, _Attempt
 from parity.prove.rules import EXACT
 
 LONGEST = 3
@@ -78,7 +78,7 @@ def examine(seed, programs=200):
     read = [read_program(side) for side in _lowered(plans)]
     results = [(k, k) for k in range(programs)]
     strict, ruled = (
-        _Attempt((read[0], read[1]), [(k, k) for k in range(5)], results, NOTHING_ALONE, rules=rules)
+        _Attempt((read[0], read[1]), [(k, k) for k in range(5)], results, NO_UNPAIRED, rules=rules)
         for rules in (None, EXACT)
     )
     proved = sorted(set(range(programs)) - set(ruled.unequal))
