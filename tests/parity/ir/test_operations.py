@@ -160,6 +160,7 @@ def test_every_operation_that_is_named_in_the_code_is_in_the_table():
 # --- facts, by running ---
 
 
+@pytest.mark.slow
 @on_functions
 def test_an_elementwise_operation_works_index_by_index(each, run):
     """The result at an index stays the same if all other operands change."""
@@ -175,6 +176,7 @@ def test_an_elementwise_operation_works_index_by_index(each, run):
     assert tried
 
 
+@pytest.mark.slow
 @on_functions
 def test_operands_commute_exactly_if_the_table_says_so(each, run):
     if each.arity != 2:
@@ -189,6 +191,7 @@ def test_operands_commute_exactly_if_the_table_says_so(each, run):
     assert all(same) == each.commutes or (each.name == "stablehlo.compare" and not each.commutes)
 
 
+@pytest.mark.slow
 @on_functions
 def test_a_total_function_has_a_value_everywhere(each, run):
     made = run(each, "f32", grid(each))
@@ -200,6 +203,7 @@ def test_a_total_function_has_a_value_everywhere(each, run):
     assert has_values if each.total else not has_values or each.name in NO_BAD_NUMBER | NOT_OF_REALS
 
 
+@pytest.mark.slow
 @on_functions
 def test_a_function_without_jumps_is_continuous(each, run):
     rows = grid(each)
@@ -223,6 +227,7 @@ def test_a_function_without_jumps_is_continuous(each, run):
     assert any(jumps) == each.jumps
 
 
+@pytest.mark.slow
 @on_functions
 def test_a_choice_is_an_operand(each, run):
     made = run(each, "f32", rows := grid(each))
@@ -234,6 +239,7 @@ def test_a_choice_is_an_operand(each, run):
     assert chosen if each.chooses else not chosen or each.arity == 1
 
 
+@pytest.mark.slow
 @on_functions
 def test_signs_hold(each, run):
     if each.sign:
@@ -271,6 +277,7 @@ def suffices(each, run, number, element):
 ORDER = [Entries.NONE, Entries.ALL, Entries.FIRST, Entries.ANY]
 
 
+@pytest.mark.slow
 @on_functions
 def test_zeros_make_zero(each, run):
     """The table has the weakest property that holds for all element types."""
@@ -278,6 +285,7 @@ def test_zeros_make_zero(each, run):
     assert min([x for x in found if x is not None], key=ORDER.index) is each.zero
 
 
+@pytest.mark.slow
 @on_functions
 def test_nan_makes_nan(each, run):
     if each.name in COMPLEX | {"stablehlo.convert": ()} or types(each, "f32")[1] != "f32":
