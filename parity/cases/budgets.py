@@ -1,5 +1,6 @@
 """Budgets: the structural differences that a candidate may have, by quantity, with reasons."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,12 +18,20 @@ class Budget(Table, frozen=True, kw_only=True):
         slack: a candidate that needs at most this much more passes regardless of the ratio, in the quantity's unit.
         floor: a candidate that needs less passes only if its ratio is at least this; 0 allows any reduction.
         reason: justification of the budget.
+
+    Raises:
+        ValueError: a bound is negative, infinite or not a number.
     """
 
     ratio: float = 1.0
     slack: int = 0
     floor: float = 0.0
     reason: str = ""
+
+    def __post_init__(self):
+        for name in ("ratio", "slack", "floor"):
+            if not 0 <= (bound := getattr(self, name)) < math.inf:
+                raise ValueError(f"{name}: got {bound}, expected a finite number that is not negative")
 
     def allows(self, reference: float, candidate: float) -> bool:
         """True if the candidate's number is within the budget of the reference's."""

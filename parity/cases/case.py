@@ -74,6 +74,9 @@ class Accept:
         waivers: accepted differences, with the reason; added to the project's.
         budgets: allowed structural changes by ``memory.temp``, ``collectives.bytes``, ...; they override the project's.
         bridged: reason why a side runs only modules of the other framework, through a bridge; empty if none does.
+
+    Raises:
+        TypeError: one glob or waiver is given without a sequence around it; the letters of a text would be globs.
     """
 
     require: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
@@ -87,6 +90,12 @@ class Accept:
     waivers: Sequence[Waiver] = ()
     budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
     bridged: str = ""
+
+    def __post_init__(self):
+        for name in ("zero_gradients", "not_finite", "waivers"):
+            given = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise TypeError(f"accept: {name}: got {given!r}, expected a sequence of them, such as ({given!r},)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

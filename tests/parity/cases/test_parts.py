@@ -53,3 +53,25 @@ def test_a_former_field_answers_with_its_new_name(field, now):
 def test_an_unknown_field_is_refused():
     with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
         Case(id="x", program="grad", **SIDES, **{"wrong": 1})
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("zero_gradients", "params/head*"),
+        ("not_finite", "loss"),
+        ("waivers", parity.Waiver(channel="dots", reason="known")),
+    ],
+)
+def test_one_glob_or_waiver_needs_a_sequence(field, given):
+    """A text is a sequence of letters, one of which may be ``*``."""
+    with pytest.raises(TypeError, match=rf"^accept: {field}: got .*, expected a sequence of them"):
+        Accept(**{field: given})
+    assert getattr(Accept(**{field: [given]}), field) == [given]
+
+
+@pytest.mark.parametrize("name", ["ratio", "slack", "floor"])
+@pytest.mark.parametrize("bound", [float("inf"), float("nan"), -1])
+def test_a_budget_has_finite_bounds(name, bound):
+    with pytest.raises(ValueError, match=rf"^{name}: got {bound}, expected a finite number"):
+        parity.Budget(**{name: bound})
