@@ -1,5 +1,5 @@
 """Pairs, cases, selectors, the project's settings, and pairs made from a user's modules.
 
-Imports: `backends`, `structure` (budgets), `weights`, `programs`. Gives: `case.Case` and `case.Pair`, which
-projects register, `settings.collect`, which finds them, and `twins.twins`.
+Imports `builds`, `ir`, `values` and `verdicts`. Offers `case.Case` and `case.Pair`, which projects register,
+`settings.collect`, which finds them, and `twins.twins`.
 """

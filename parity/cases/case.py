@@ -95,7 +95,9 @@ class Accept:
         for name in ("zero_gradients", "not_finite", "waivers"):
             given = getattr(self, name)
             if isinstance(given, str) or not isinstance(given, Sequence):
-                raise TypeError(f"accept: {name}: got {given!r}, expected a sequence of them, such as ({given!r},)")
+                raise TypeError(
+                    f"accept: {name}: got {given!r}, expected a sequence of them, such as ({given!r},)"
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

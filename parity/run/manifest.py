@@ -265,7 +265,9 @@ def _process(ignores: Sequence[str]) -> Iterator[Found]:
     for name, text in sorted(os.environ.items()):
         if name not in VOLATILE and not any(fnmatch.fnmatchcase(name, pattern) for pattern in hidden):
             yield f"variable {name}", digest([text]), 0
-    interpreter = (sys.version, sys.executable, sys.flags, sys.warnoptions, sys.path)
+    # Finding the pairs puts the project's folder on the path; the working folder is a part of its own.
+    imports = [entry for entry in sys.path if Path(entry).absolute() != Path.cwd()]
+    interpreter = (sys.version, sys.executable, sys.flags, sys.warnoptions, imports)
     yield "interpreter and import path", digest([*map(repr, interpreter)]), 0
     yield "working folder", str(Path.cwd()), 0
     import jax  # imported here, so that files can be watched before JAX is imported

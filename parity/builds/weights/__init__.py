@@ -1,4 +1,4 @@
 """The weight map: pairs the leaves of both sides and transforms their arrays.
 
-Imports: `programs`. Gives: `map` (rules, inference, the map) and `transforms` (invertible, each with its inverse).
+Imports `builds` only. Offers `inference.infer`, `map` (rules and the map) and `transforms` (each with its inverse).
 """
