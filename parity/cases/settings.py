@@ -27,6 +27,7 @@ __all__ = [
     "find_cases",
     "find_settings",
     "load_pairs",
+    "make_importable",
     "must_have_pairs",
     "parse_settings",
     "resources",
@@ -194,13 +195,18 @@ def load_pairs(name: str) -> list[Pair]:
     return pairs
 
 
-def _make_importable(folders: Iterable[Path]) -> None:
-    """Puts folders on the import path, after the entries of ``PYTHONPATH`` and before installed packages."""
+def make_importable(start: Path, settings: Settings) -> None:
+    """Puts the folders of a project on the import path, after ``PYTHONPATH`` and before installed packages.
+
+    Args:
+        start: folder from which settings were searched.
+        settings: of the project.
+    """
     chosen = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     position = max(
         (index + 1 for index, entry in enumerate(sys.path) if entry and entry in chosen), default=0
     )
-    for folder in folders:
+    for folder in (start, *filter(None, [settings.root])):
         if str(folder) not in sys.path:
             sys.path.insert(position, str(folder))
 
@@ -228,7 +234,7 @@ def collect(
     """
     start, overrides, select = start or Path.cwd(), overrides or {}, tuple(select)
     settings = find_settings(start)
-    _make_importable([start, *([settings.root] if settings.root else [])])
+    make_importable(start, settings)
     extra = tuple(extra)
     known = () if extra and settings.root is None else settings.pairs  # a named pair replaces the built-ins
     pairs = [pair for name in dict.fromkeys((*known, *extra)) for pair in load_pairs(name)]

@@ -28,6 +28,7 @@ VOLATILE = frozenset(
     | {f"PYTEST_XDIST_{name}" for name in ("WORKER", "WORKER_COUNT", "TESTRUNUID")}
 )
 """Variables of the environment that shells, terminals, pytest and pytest-xdist set for themselves."""
+PACKAGE = Path(__file__).parents[1]
 LARGE = 2**22
 """Bytes above which a file counts by its size, times and inode instead of its content."""
 MOST_FILES = 100_000
@@ -265,8 +266,8 @@ def _process(ignores: Sequence[str]) -> Iterator[Found]:
     for name, text in sorted(os.environ.items()):
         if name not in VOLATILE and not any(fnmatch.fnmatchcase(name, pattern) for pattern in hidden):
             yield f"variable {name}", digest([text]), 0
-    # Finding the pairs puts the project's folder on the path; the working folder is a part of its own.
-    imports = [entry for entry in sys.path if Path(entry).absolute() != Path.cwd()]
+    # Our own pairs append a folder of this package, which counts as an installed one.
+    imports = [entry for entry in sys.path if not Path(entry).absolute().is_relative_to(PACKAGE)]
     interpreter = (sys.version, sys.executable, sys.flags, sys.warnoptions, imports)
     yield "interpreter and import path", digest([*map(repr, interpreter)]), 0
     yield "working folder", str(Path.cwd()), 0

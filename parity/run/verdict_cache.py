@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from parity.cases.case import Case
-from parity.cases.settings import find_settings
+from parity.cases.settings import find_settings, make_importable
 from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
 from parity.run.outside import digest_at, watch
@@ -40,6 +40,7 @@ def take_manifest(request: Request) -> Manifest | None:
     if request.cache is CacheMode.IGNORE:
         return None
     settings = find_settings(request.start)
+    make_importable(request.start, settings)  # the import path is a part of the manifest
     caches = [default_folder(), *filter(None, [settings.resources.get("cache"), request.resources.cache])]
     root = project_of(settings.root or request.start)
     manifest = Manifest.of(root, settings.cache_ignores, [*caches, *request.written])

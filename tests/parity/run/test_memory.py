@@ -599,3 +599,19 @@ def test_files_that_a_run_makes_in_the_project_are_named(runs):
     ended = runs()
     assert ended.code == 0 and "cache: no result is kept; changed during this run: made" in ended.out
     assert "cached)" not in runs().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", [".", "inner"])
+def test_the_installed_command_reuses_verdicts(runs, shell, folder):
+    """It has no working folder on the import path: finding the pairs puts the project's folder there."""
+    runs.write("False")
+    (runs.root / "inner").mkdir()
+
+    def run():
+        cache = str(runs.root.parent / "cache")
+        return shell("run", "--cached", cwd=runs.root / folder, PYTHONSAFEPATH="1", XDG_CACHE_HOME=cache)
+
+    first, again = run(), run()
+    assert first.code == 0 and "cache:" not in first.out, first.out + first.err
+    assert again.code == 0 and "cached)" in again.out, again.out
