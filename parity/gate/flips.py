@@ -18,8 +18,10 @@ DEMANDS = {
     **{str(rung): (rung,) for rung in RUNGS},
     "equal": (Verdict.EQUAL,),
     "passes": (Verdict.ARBITRATED, Verdict.EXACT, Verdict.EQUAL),
+    "unproved": (Verdict.UNPROVED,),
 }
-"""Requirement of a channel -> the least verdicts that satisfy it; ``passes`` needs any verdict with a result."""
+"""Requirement of a channel -> the least verdicts that satisfy it; ``passes`` needs any verdict with a result,
+``unproved`` leaves the answer to the other channels."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -275,3 +275,9 @@ def test_blocking_and_inconclusive_results_satisfy_no_requirement(demand):
     quiet = BLOCKING | {Verdict.SKIPPED, Verdict.UNPROVED, Verdict.TIE, Verdict.WAIVED}
     required = read_require({"values": demand}, "require")["values"]
     assert not quiet & required.accepted and required.met_by(Verdict.PROVED)
+
+
+def test_a_requirement_of_unproved_accepts_unproved_and_no_failure():
+    required = read_require({"program": "unproved"}, "require")["program"]
+    assert required.met_by(Verdict.UNPROVED) and required.met_by(Verdict.REORDERED)
+    assert not (BLOCKING | {Verdict.SKIPPED}) & required.accepted

@@ -109,6 +109,7 @@ def test_the_flips_of_this_project_are_read():
         ("passes", ["floor", "exact"], False),
         (["floor", "exact"], "passes", True),
         ("equal", "bitwise", False),
+        ("passes", "unproved", True),
     ],
 )
 def test_of_two_requirements_either_may_be_looser(table, before, after, looser):
