@@ -75,9 +75,9 @@ def compare(config: ModelConfig) -> None:
 
     with jax.set_mesh(MESH):
         np.testing.assert_allclose(nnx_logits(state), linen_logits(params), rtol=1e-2, atol=1e-2)
-        theirs = dict(nnx.to_flat_state(nnx_grads(state)))
-        for path, ours in flatten_dict(linen_grads(params)).items():
-            np.testing.assert_allclose(theirs[path][...], ours, rtol=1e-2, atol=1e-2, err_msg="/".join(path))
+        right = dict(nnx.to_flat_state(nnx_grads(state)))
+        for path, left in flatten_dict(linen_grads(params)).items():
+            np.testing.assert_allclose(right[path][...], left, rtol=1e-2, atol=1e-2, err_msg="/".join(path))
 
 
 if __name__ == "__main__":

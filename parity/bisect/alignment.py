@@ -58,15 +58,15 @@ class Alignment:
         self.traces, self._noise = (reference, candidate), noise
         self.matches = self._match()
 
-    def same(self, ours: int, theirs: int) -> bool:
+    def same(self, first: int, second: int) -> bool:
         """True if a value of the reference and one of the candidate are equal up to noise."""
-        return self.in_floors(ours, theirs) <= FLOOR_FACTOR
+        return self.in_floors(first, second) <= FLOOR_FACTOR
 
-    def in_floors(self, ours: int, theirs: int) -> float:
+    def in_floors(self, first: int, second: int) -> float:
         """Returns the distance of two values in units of the reference's noise."""
-        sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)]
+        sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (first, second), strict=True)]
         off = distance(*sketches)
-        return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
+        return 0.0 if off == 0 else off / self._noise[first] if self._noise[first] else float("inf")
 
     def equals(self, side: int, at: int) -> list[int]:
         """Returns the values of the other side that are equal to a value up to noise."""
@@ -77,27 +77,27 @@ class Alignment:
             if node.sketch.kind == kind and self.same(*((at, other) if side == 0 else (other, at)))
         ]
 
-    def shares(self, ours: int, theirs: int) -> bool:
+    def shares(self, first: int, second: int) -> bool:
         """True if two operations share an operand that is hardly equal by chance."""
-        inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (ours, theirs), strict=True)]
+        inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (first, second), strict=True)]
         for i, j in zip(*inputs, strict=False):
             sketch = self.traces[0].nodes[i].sketch
             if (not sketch.plain or sketch.norm > TELLING) and self.same(i, j):
                 return True
         return False
 
-    def more(self, ours: int, theirs: int) -> int | None:
+    def more(self, first: int, second: int) -> int | None:
         """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is.
 
         Args:
-            ours, theirs: two values that are not the same.
+            first, second: two values that are not the same.
         """
-        for side, at, other in ((0, ours, theirs), (1, theirs, ours)):
+        for side, at, other in ((0, first, second), (1, second, first)):
             made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
             if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
                 continue
             alike = made.name == less.name  # they correspond, unless one is the other's operand
-            if self.shares(ours, theirs) if alike else self.matches[side][at] >= 0:
+            if self.shares(first, second) if alike else self.matches[side][at] >= 0:
                 continue
             waiting, seen = [at], {at}
             while waiting and len(seen) < (2 if alike else SHORT):
@@ -123,9 +123,9 @@ class Alignment:
             found.append(users)
         return found
 
-    def unlike(self, ours: int, theirs: int) -> tuple[int, ...]:
+    def unlike(self, first: int, second: int) -> tuple[int, ...]:
         """Returns the positions at which two operations take values that are not the same."""
-        inputs = [self.traces[side].nodes[at].inputs for side, at in enumerate((ours, theirs))]
+        inputs = [self.traces[side].nodes[at].inputs for side, at in enumerate((first, second))]
         return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
 
     def instead(self, side: int, at: int) -> int | None:
@@ -151,7 +151,7 @@ class Alignment:
             kind: np.stack([self.traces[0].nodes[at].sketch.projected for at in members])
             for kind, members in groups.items()
         }
-        ours, theirs = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
+        first, second = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
         here = 0
         for at, node in enumerate(self.traces[1].nodes):
             members = groups.get(node.sketch.kind, [])
@@ -159,17 +159,17 @@ class Alignment:
             if node.sketch.plain and node.name not in GIVEN:
                 found = [member for member in found if self._made_equally(member, node)]
             for member in found:
-                if ours[member] < 0 or node.name == self.traces[0].nodes[member].name:
-                    ours[member] = at
+                if first[member] < 0 or node.name == self.traces[0].nodes[member].name:
+                    first[member] = at
             if found:
-                theirs[at] = min(found, key=lambda member: (abs(member - here), member))
+                second[at] = min(found, key=lambda member: (abs(member - here), member))
                 if not node.literal:
-                    here = theirs[at]
-        return ours, theirs
+                    here = second[at]
+        return first, second
 
-    def _made_equally(self, ours: int, right: Node) -> bool:
+    def _made_equally(self, first: int, right: Node) -> bool:
         """True if the same operation makes two values from the same values."""
-        left = self.traces[0].nodes[ours]
+        left = self.traces[0].nodes[first]
         if left.name != right.name or len(left.inputs) != len(right.inputs):
             return False
         return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)

@@ -71,14 +71,14 @@ class _Search:
         self._residuals: list[set[int]] = [set(), set()]
 
     def run(self, ends: list[tuple[int, int]]) -> list[Divergence]:
-        ours, theirs = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
-        known = [pair for pair in dict.fromkeys(ends) if pair[0] in ours and pair[1] in theirs]
+        first, second = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
+        known = [pair for pair in dict.fromkeys(ends) if pair[0] in first and pair[1] in second]
         choices = self._choices()
-        ours, theirs = (
+        first, second = (
             [at for at in front if not self._follows(side, at, choices)]
-            for side, front in enumerate((ours, theirs))
+            for side, front in enumerate((first, second))
         )
-        pairs = [self._completed(self._computing(pair)) for pair in self._pair(ours, theirs, known)]
+        pairs = [self._completed(self._computing(pair)) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
         return sorted(pairs, key=self._order)
 
@@ -134,12 +134,12 @@ class _Search:
         reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
         return max(reached, default=0)
 
-    def _pair(self, ours: list[int], theirs: list[int], known: Sequence[tuple]) -> list[Divergence]:
+    def _pair(self, first: list[int], second: list[int], known: Sequence[tuple]) -> list[Divergence]:
         """Pairs corresponding operations: known results, then the most likely pairs."""
-        rest, pairs = [at for at in ours if at not in {left for left, _ in known}], []
+        rest, pairs = [at for at in first if at not in {left for left, _ in known}], []
         for left, right in known:
             pairs.append(self._descend(left, right, min(self._place(0, left), self._place(1, right))))
-        for at in [at for at in theirs if at not in {right for _, right in known}]:
+        for at in [at for at in second if at not in {right for _, right in known}]:
             best = max(rest, key=lambda other, at=at: self._likeness(other, at), default=None)
             if best is not None and self._likeness(best, at) > 0:
                 rest.remove(best)
@@ -148,16 +148,16 @@ class _Search:
                 pairs.append(Divergence(reference=None, candidate=at, place=self._place(1, at)))
         return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
 
-    def _likeness(self, ours: int, theirs: int) -> float:
+    def _likeness(self, first: int, second: int) -> float:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
-        left, right = self._traces[0].nodes[ours], self._traces[1].nodes[theirs]
+        left, right = self._traces[0].nodes[first], self._traces[1].nodes[second]
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)
         near = sum(one == other for one, other in words)
         turn = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
         if left.around.backward != right.around.backward or not (shared or near):
             return 0.0
-        return 4 * (left.name == right.name) + 2 * shared + near + turn - abs(ours - theirs) * 1e-6
+        return 4 * (left.name == right.name) + 2 * shared + near + turn - abs(first - second) * 1e-6
 
     def _completed(self, pair: Divergence) -> Divergence:
         """Returns a pair of operations; if they do not correspond, the first of them with its counterpart.
@@ -233,9 +233,9 @@ class _Search:
             ends = (at, other) if side == 0 else (other, at)
             if each.around.backward != node.around.backward or self._alignment.same(*ends):
                 continue
-            theirs = functions_around(each)
-            code = len(os.path.commonprefix([words[:NEAR], theirs[:NEAR]]))
-            turn, around = _turn(each) == _turn(node), len({*words}.intersection(theirs))
+            second = functions_around(each)
+            code = len(os.path.commonprefix([words[:NEAR], second[:NEAR]]))
+            turn, around = _turn(each) == _turn(node), len({*words}.intersection(second))
             near = around > 1 or (
                 around == len(words) and node.around.iterations
             )  # a body's stack ends at the loop
@@ -254,7 +254,7 @@ class _Search:
         if len(taken[0]) != len(taken[1]):
             named = [{words: turns for (*_, words), turns in each.items()} for each in taken]
             sites = [(named[0][words], turns) for words, turns in named[1].items() if words in named[0]]
-        pairs = [(ours[turn], theirs[turn]) for ours, theirs in sites for turn in ours if turn in theirs]
+        pairs = [(first[turn], second[turn]) for first, second in sites for turn in first if turn in second]
         return [pair for pair in dict.fromkeys(pairs) if not self._alignment.same(*pair)]
 
     def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:
@@ -272,9 +272,9 @@ class _Search:
         decided = self._traces[side].nodes[at].around.conditions
         return any(pair[side] in decided for pair in choices)
 
-    def _descend(self, ours: int, theirs: int, place: int) -> Divergence:
+    def _descend(self, first: int, second: int, place: int) -> Divergence:
         """Follows differing operands, whose values exist on both sides, to their origin."""
-        path = [self._unmoved(ours, theirs, BRANCH)]
+        path = [self._unmoved(first, second, BRANCH)]
         start = found = self._between(path, place)
         while found.operands:
             left, right = (trace.nodes[at] for trace, at in zip(self._traces, path[-1], strict=True))
@@ -292,11 +292,11 @@ class _Search:
                 break
         return dataclasses.replace(found, path=tuple(path))
 
-    def _unmoved(self, ours: int, theirs: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
+    def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
         """Returns two values; if different operations make them, the values before they were moved."""
-        ends = [ours, theirs]
+        ends = [first, second]
         nodes = [trace.nodes for trace in self._traces]
-        if nodes[0][ours].name != nodes[1][theirs].name:
+        if nodes[0][first].name != nodes[1][second].name:
             for side in (0, 1):
                 while nodes[side][ends[side]].name in moves:
                     below = nodes[side][ends[side]].inputs[0]

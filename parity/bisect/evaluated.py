@@ -95,12 +95,12 @@ def _step(
     sides = (work.reference, work.candidate)
     with work.session.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        share, ours = work.session.memo.share, (*_identity(sides[0]), work.case.prepare_state, step)
-        reference = share(_run, sides[0], states[0], batch[0], by=ours)
+        share, left = work.session.memo.share, (*_identity(sides[0]), work.case.prepare_state, step)
+        reference = share(_run, sides[0], states[0], batch[0], by=left)
         nudged = [
-            share(_nudged, sides[0], states[0], batch[0], draw, by=(*ours, draw)) for draw in range(DRAWS)
+            share(_nudged, sides[0], states[0], batch[0], draw, by=(*left, draw)) for draw in range(DRAWS)
         ]
-        candidate = share(_run, sides[1], states[1], batch[1], by=(*ours, *_identity(sides[1])))
+        candidate = share(_run, sides[1], states[1], batch[1], by=(*left, *_identity(sides[1])))
         runs = [reference, candidate]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
@@ -146,12 +146,12 @@ def _named(side: Side, run: Trace) -> Outputs:
 
 
 def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group: str) -> list[Result]:
-    ours, theirs = pair_outputs(work, *outputs)
+    left, right = pair_outputs(work, *outputs)
     found = []
-    for name, leaves in ours.items():
+    for name, leaves in left.items():
         noise = measure_floor(leaves, [{path: run[name][path] for path in leaves} for run in again])
         for path, array in leaves.items():
-            other = theirs.get(name, {}).get(path)
+            other = right.get(name, {}).get(path)
             off = deviation(path, array, other) if other is not None else None
             floor = noise[path] if np.isfinite(noise[path]) else 0.0
             if off is not None and off.relative > FLOOR_FACTOR * floor:
@@ -169,5 +169,5 @@ def _ends(work: Evidence, runs: list[Trace], result: Result) -> list[tuple[int, 
     partners = [
         path for entry in work.weights.entries if result.path in entry.reference for path in entry.candidate
     ] or [result.path]
-    ours = runs[0].outputs[names[0][result.group, result.path]]
-    return [(ours, runs[1].outputs[names[1][result.group, path]]) for path in partners]
+    left = runs[0].outputs[names[0][result.group, result.path]]
+    return [(left, runs[1].outputs[names[1][result.group, path]]) for path in partners]

@@ -121,11 +121,11 @@ def _rows(work: Evidence, alignment: Alignment) -> list[_Row]:
     held = [_by_entry(uses(trace), entries[side], counted) for side, trace in enumerate(alignment.traces)]
     rows: dict[str, list[float | None]] = {}
     order: dict[str, int] = {}
-    for key, ours in held[0].items():
-        theirs = held[1].get(key, [])
-        if len(ours) != len(theirs):
+    for key, one in held[0].items():
+        other = held[1].get(key, [])
+        if len(one) != len(other):
             continue
-        for left, right in zip(ours, theirs, strict=True):
+        for left, right in zip(one, other, strict=True):
             name = _name(left)
             number = alignment.in_floors(left.node, right.node)
             row = rows.setdefault(name, [None, None])

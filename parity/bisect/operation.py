@@ -186,12 +186,12 @@ def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
     Args:
         one, other: equations; an element of the result is None if that side has no more operations.
     """
-    for ours, theirs in zip(bodies(one), bodies(other), strict=False):
+    for reference, candidate in zip(bodies(one), bodies(other), strict=False):
         numbers: tuple[dict[Any, int], dict[Any, int]] = {}, {}
-        for known, body in zip(numbers, (ours, theirs), strict=True):
+        for known, body in zip(numbers, (reference, candidate), strict=True):
             jaxpr = opened(body)
             known.update(zip((*jaxpr.constvars, *jaxpr.invars), itertools.count()))
-        pairs = itertools.zip_longest(opened(ours).eqns, opened(theirs).eqns)
+        pairs = itertools.zip_longest(opened(reference).eqns, opened(candidate).eqns)
         for left, right in pairs:
             if left is None or right is None or _signature(left, numbers[0]) != _signature(right, numbers[1]):
                 return left, right

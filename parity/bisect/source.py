@@ -52,8 +52,8 @@ def shared(sites: Iterable[Iterable[SourceLocation]]) -> frozenset[Hashable]:
     Args:
         sites: for each side, the source locations of its operations.
     """
-    ours, theirs = ({function_of(frame) for each in side for frame in each.own} for side in sites)
-    return frozenset(ours & theirs)
+    left, right = ({function_of(frame) for each in side for frame in each.own} for side in sites)
+    return frozenset(left & right)
 
 
 def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | None:

@@ -19,8 +19,8 @@ def budgeted(
     if not all(name in budgets and budgets[name].allows(*numbers) for name, numbers in apart.items()):
         return result
     used = [
-        f"{name} {ours:,} -> {theirs:,}, budget {budgets[name].sentence()}"
-        for name, (ours, theirs) in totals.items()
+        f"{name} {left:,} -> {right:,}, budget {budgets[name].sentence()}"
+        for name, (left, right) in totals.items()
         if name in budgets
     ]
     return dataclasses.replace(result, verdict=Verdict.EQUAL, detail=f"{result.detail}; {'; '.join(used)}")

@@ -21,11 +21,11 @@ def _applies(evidence: Evidence) -> str:
 def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
     devices = max(mesh.size for mesh in evidence.case.meshes)
-    ours, theirs = (read_collectives(side.optimised) for side in evidence.compiling())
-    result = compare_collectives(ours, theirs, devices)
-    result = dataclasses.replace(result, tables={"collectives": collective_table(ours, theirs)})
-    moved = [sum(one.total_bytes or 0 for one in side) for side in (ours, theirs)]
-    counts = [len(side) for side in (ours, theirs)]
+    left, right = (read_collectives(side.optimised) for side in evidence.compiling())
+    result = compare_collectives(left, right, devices)
+    result = dataclasses.replace(result, tables={"collectives": collective_table(left, right)})
+    moved = [sum(one.total_bytes or 0 for one in side) for side in (left, right)]
+    counts = [len(side) for side in (left, right)]
     budgets = budgets_for("collectives", evidence.case.accept.budgets)
     return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (counts[0], counts[1])})
 

@@ -67,9 +67,9 @@ def flip(case: Case, flag: Flag, bench: Session) -> Flipped:
     on = dataclasses.replace(
         case.explore.with_settings(flag.on).with_placement(backend=off.placement.backend), mesh=off.mesh
     )
-    ours = dataclasses.replace(off, candidate=on.reference)
-    theirs = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
-    live = tuple(not _same(case, bench, strictly=True) for case in (ours, theirs))
+    left = dataclasses.replace(off, candidate=on.reference)
+    right = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
+    live = tuple(not _same(case, bench, strictly=True) for case in (left, right))
     return Flipped(flag=flag, live=(live[0], live[1]), alike=_same(on, bench) if _same(off, bench) else None)
 
 

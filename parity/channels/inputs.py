@@ -28,17 +28,17 @@ def inputs(evidence: Evidence) -> ChannelResult:
 
 
 def _findings(evidence: Evidence, step: int) -> Iterator[Finding]:
-    ours, theirs = (build.inputs(SEED + step) for build in evidence.builds)
-    if ours is theirs:
+    left, right = (build.inputs(SEED + step) for build in evidence.builds)
+    if left is right:
         return
     prefix = f"step{step + 1}/" if step else ""
-    for name in sorted({*ours, *theirs}):
-        if name not in ours or name not in theirs:
-            words = ["given" if name in side else "not given" for side in (ours, theirs)]
+    for name in sorted({*left, *right}):
+        if name not in left or name not in right:
+            words = ["given" if name in side else "not given" for side in (left, right)]
             yield Finding(
                 where=f"input {prefix}{name}", reference=words[0], candidate=words[1], next_step=BUILD
             )
-        elif difference := _difference(np.asarray(ours[name]), np.asarray(theirs[name])):
+        elif difference := _difference(np.asarray(left[name]), np.asarray(right[name])):
             place, reference, candidate = difference
             yield Finding(
                 where=f"input {prefix}{name}{place}",
@@ -49,17 +49,17 @@ def _findings(evidence: Evidence, step: int) -> Iterator[Finding]:
             )
 
 
-def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str, str] | None:
+def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str, str] | None:
     """Returns the index of the first difference and both entries; None if the bytes are equal."""
-    kinds = [f"{array.dtype}{list(array.shape)}" for array in (ours, theirs)]
+    kinds = [f"{array.dtype}{list(array.shape)}" for array in (left, right)]
     if kinds[0] != kinds[1]:
         return "", kinds[0], kinds[1]
-    if ours.tobytes() == theirs.tobytes():
+    if left.tobytes() == right.tobytes():
         return None
-    words = [np.ravel(array).view(np.uint8).reshape(array.size, -1) for array in (ours, theirs)]
+    words = [np.ravel(array).view(np.uint8).reshape(array.size, -1) for array in (left, right)]
     first = int(np.argmax((words[0] != words[1]).any(axis=1)))
-    place = [int(index) for index in np.unravel_index(first, ours.shape)]
-    return f"{place or ''}", f"{ours.flat[first]}", f"{theirs.flat[first]}"
+    place = [int(index) for index in np.unravel_index(first, left.shape)]
+    return f"{place or ''}", f"{left.flat[first]}", f"{right.flat[first]}"
 
 
 CHANNEL = Channel(

@@ -27,7 +27,7 @@ FLAX = str(Path(flax.__file__).parent)
 def loops(evidence: Evidence) -> ChannelResult:
     """Compares while loops before and after optimisation; a proof leaves only the carries of the lowered loops open."""
     sides = evidence.sides if evidence.proof_covers_compiled else evidence.compiling()
-    ours, theirs = (
+    left, right = (
         Loops(
             lowered=lowered_loops(side.functions),
             optimised=None if evidence.proof_covers_compiled else optimised_loops(side.optimised),
@@ -42,21 +42,21 @@ def loops(evidence: Evidence) -> ChannelResult:
     slack = max(slack, 2 * sum(array.size for array in arrays))
     carried = {words for array in arrays for words in (array.compiled, *array.compiled_inner)}
     traced = {words for array in arrays for words in (array.traced, *array.inner)}
-    result = compare_loops(ours, theirs, slack, carried=carried, library=library)
-    counts = [tree.optimised.count if tree.optimised else 0 for tree in (ours, theirs)]
+    result = compare_loops(left, right, slack, carried=carried, library=library)
+    counts = [tree.optimised.count if tree.optimised else 0 for tree in (left, right)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
     returned, notes = compare_passed_through(sides[0].traced.jaxpr, sides[1].traced.jaxpr, traced, library)
     notes = (*notes, *result.notes)
-    result = dataclasses.replace(result, notes=notes, tables=_tables(ours, theirs, result))
+    result = dataclasses.replace(result, notes=notes, tables=_tables(left, right, result))
     if returned:
         findings = (*returned, *result.findings)
         return dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
     return result
 
 
-def _tables(ours: Loops, theirs: Loops, result: ChannelResult) -> dict[str, list[Row]]:
+def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[Row]]:
     """Returns the trees of loops; empty for equal programs that were not compiled, to keep records small."""
-    stages = [(getattr(ours, stage), getattr(theirs, stage)) for stage in ("lowered", "optimised")]
+    stages = [(getattr(left, stage), getattr(right, stage)) for stage in ("lowered", "optimised")]
     if stages[1][0] is None and result.verdict is Verdict.EQUAL:
         return {}
     return {"loops": [row for one, other in stages if one and other for row in loop_table(one, other)]}
@@ -65,8 +65,8 @@ def _tables(ours: Loops, theirs: Loops, result: ChannelResult) -> dict[str, list
 def _needs_no_more(reference: Side, candidate: Side) -> bool:
     """Returns True if the candidate's compiled program needs no more temporary memory than the reference's."""
     budgets = {"temp": MEMORY_BUDGETS["temp"]}
-    ours, theirs = (read_memory(side.compiled) for side in (reference, candidate))
-    return compare_memory(ours, theirs, budgets).verdict is Verdict.EQUAL
+    left, right = (read_memory(side.compiled) for side in (reference, candidate))
+    return compare_memory(left, right, budgets).verdict is Verdict.EQUAL
 
 
 CHANNEL = Channel(

@@ -83,8 +83,8 @@ def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> Chan
     if result.verdict is not Verdict.BITWISE or not getattr(backend, "options", ()):
         return result
     runs = evidence.read(judged_runs)
-    ours, theirs = (outputs.get(group, {}) for outputs in runs.contracted)
-    found = climb(group, ours, theirs, runs.judge(group))
+    left, right = (outputs.get(group, {}) for outputs in runs.contracted)
+    found = climb(group, left, right, runs.judge(group))
     if found.verdict is Verdict.BITWISE:
         words = "with and without contraction of products and sums"
         return dataclasses.replace(result, detail=f"{result.detail}, {words}")

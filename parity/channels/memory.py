@@ -21,14 +21,14 @@ __all__ = ["CHANNEL"]
 def memory(evidence: Evidence) -> ChannelResult:
     """Compares argument, output and temp bytes of the compiled programs, and the arguments that they reuse in place."""
     sides = evidence.compiling()
-    ours, theirs = (read_memory(side.compiled) for side in sides)
-    own = {**_allowance(evidence, ours), **budgets_for("memory", evidence.case.accept.budgets)}
-    result = compare_memory(ours, theirs, {**MEMORY_BUDGETS, **own})
+    left, right = (read_memory(side.compiled) for side in sides)
+    own = {**_allowance(evidence, left), **budgets_for("memory", evidence.case.accept.budgets)}
+    result = compare_memory(left, right, {**MEMORY_BUDGETS, **own})
     if result.verdict is Verdict.VACUOUS:
         return result
-    measures = _ratio(ours, theirs)
+    measures = _ratio(left, right)
     if result.verdict is Verdict.FAILED and evidence.same_program:
-        result, again = _packed(evidence, result, ours, theirs, own)
+        result, again = _packed(evidence, result, left, right, own)
         measures |= again
     less, more = ([array.compiled for array in side] for side in evidence.unpaired)
     before, after = (read_donation(side.optimised) for side in sides)
@@ -40,7 +40,7 @@ def memory(evidence: Evidence) -> ChannelResult:
         detail=f"{result.detail}; {donation.detail}",
         findings=(*result.findings, *donation.findings),
         measures=measures,
-        tables={"memory": memory_table(ours, theirs)},
+        tables={"memory": memory_table(left, right)},
     )
 
 
@@ -67,19 +67,19 @@ def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
 
 
 def _packed(
-    evidence: Evidence, failed: ChannelResult, ours: Memory, theirs: Memory, own: Mapping[str, Budget]
+    evidence: Evidence, failed: ChannelResult, left: Memory, right: Memory, own: Mapping[str, Budget]
 ) -> tuple[ChannelResult, dict[str, float]]:
     """Checks if the candidate needs more memory only because of its argument order, which a proof leaves open.
 
     Returns:
         The result, which passes if so, and the measures.
     """
-    within = compare_memory(ours, theirs, {**PACKING_BUDGETS, **own})
+    within = compare_memory(left, right, {**PACKING_BUDGETS, **own})
     if within.verdict is Verdict.FAILED:
         return failed, {}
     again = read_memory(_reordered(evidence).compiled)
-    same_order = compare_memory(ours, again, {**MEMORY_BUDGETS, **own})
-    measures = {f"{name}_in_the_same_order": value for name, value in _ratio(ours, again).items()}
+    same_order = compare_memory(left, again, {**MEMORY_BUDGETS, **own})
+    measures = {f"{name}_in_the_same_order": value for name, value in _ratio(left, again).items()}
     if same_order.verdict is Verdict.FAILED:
         return failed, measures
     needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
@@ -96,10 +96,10 @@ def _reordered(evidence: Evidence) -> Side:
 
 
 def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
-    ours, theirs = (side.values.get("temp") for side in (reference, candidate))
-    if ours is None or theirs is None or (ours == 0 < theirs):
+    left, right = (side.values.get("temp") for side in (reference, candidate))
+    if left is None or right is None or (left == 0 < right):
         return {}
-    return {"temp_ratio": theirs / ours if ours else 1.0}
+    return {"temp_ratio": right / left if left else 1.0}
 
 
 CHANNEL = Channel(

@@ -96,15 +96,15 @@ def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
     names: collections.Counter[tuple[str, str]] = collections.Counter()
     for entry in entries:
         if entry.role in (Role.PARAMS, Role.STATE) and len(entry.reference) == len(entry.candidate) == 1:
-            ours, theirs = (
+            left, right = (
                 strip_container(entry.reference[0]).split("/"),
                 strip_container(entry.candidate[0]).split("/"),
             )
             if normalise(entry.reference[0]) == normalise(entry.candidate[0]):
                 continue
-            while len(ours) > 1 and len(theirs) > 1 and ours[-1] == theirs[-1]:
-                ours, theirs = ours[:-1], theirs[:-1]
-            names["/".join(ours), "/".join(theirs)] += 1
+            while len(left) > 1 and len(right) > 1 and left[-1] == right[-1]:
+                left, right = left[:-1], right[:-1]
+            names["/".join(left), "/".join(right)] += 1
     return [{"reference": one, "candidate": other, "leaves": count} for (one, other), count in names.items()]
 
 
@@ -117,11 +117,11 @@ def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row
     """
     groups: dict[tuple[str, ...], list[tuple[Placed, Placed]]] = collections.defaultdict(list)
     for entry in weights.entries:
-        ours, theirs = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
-        groups[*_cut(ours), *_cut(theirs)].append((ours, theirs))
+        left, right = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
+        groups[*_cut(left), *_cut(right)].append((left, right))
 
     def held(leaves: Sequence[tuple[Placed, Placed]]) -> int:
-        return sum(ours.bytes_per_device for ours, _ in leaves)
+        return sum(left.bytes_per_device for left, _ in leaves)
 
     rows: list[Row] = []
     for (cut, axes, other, other_axes), leaves in sorted(groups.items(), key=lambda one: -held(one[1])):

@@ -107,21 +107,21 @@ def _traced_again() -> Iterator[dict[str, str]]:
             found.update((key.name, key_difference(key, known)) for key in keys if key.parts not in parts)
 
 
-def _may_be_traced_again(ours: Callable[[Any, str], bool]) -> bool:
+def _may_be_traced_again(left: Callable[[Any, str], bool]) -> bool:
     """Returns True if a second call of a step could trace any traced function again.
 
     Such a function outlives its trace; a scan body that is made in a step does not. A function of an installed package,
     such as Optax, must also have static arguments: its key holds only the types of its arguments if it has none.
 
     Args:
-        ours: returns True if the harness itself passes the function, from the given file, to JAX.
+        left: returns True if the harness itself passes the function, from the given file, to JAX.
     """
 
     def found() -> list[Any]:
         return [
             function
             for function, keys in tracing_keys().items()
-            if not ours(function, keys[0].file)
+            if not left(function, keys[0].file)
             and ("site-packages" not in keys[0].file or any(key.static for key in keys))
         ]
 

@@ -59,8 +59,8 @@ def _shares_keys(evidence: Evidence) -> bool:
 
 
 def _both(sides: list[Audited]) -> str:
-    ours, theirs = (side.sentence() for side in sides)
-    return ours if ours == theirs else f"{ours} -> {theirs}"
+    left, right = (side.sentence() for side in sides)
+    return left if left == right else f"{left} -> {right}"
 
 
 def _audited(sides: list[Audited]) -> list[Finding]:
@@ -86,8 +86,8 @@ def _candidate_draws(evidence: Evidence) -> Audited:
     def start(path: str) -> np.ndarray:
         if path not in entries:
             return beginning(path, evidence.builds[1].abstract[path])
-        ours = {name: beginning(name, before[name]) for name in entries[path].reference}
-        return weights.to_candidate(ours)[path]
+        left = {name: beginning(name, before[name]) for name in entries[path].reference}
+        return weights.to_candidate(left)[path]
 
     return _follow_keys(evidence.candidate, start)
 

@@ -14,9 +14,9 @@ def routing(evidence: Evidence) -> ChannelResult:
     """Compares the experts that each token chooses, and the margins; a choice that rounding decides is a tie."""
     if not evidence.reference.backend.executes:
         return not_run("routing", evidence)
-    ours, theirs = (side.traced.out_info.get(Group.ROUTING, {}) for side in evidence.sides)
-    if set(ours) != set(theirs):
-        findings = tuple(missing_outputs(ours, theirs))
+    left, right = (side.traced.out_info.get(Group.ROUTING, {}) for side in evidence.sides)
+    if set(left) != set(right):
+        findings = tuple(missing_outputs(left, right))
         return ChannelResult(
             name="routing", verdict=Verdict.FAILED, detail="outputs differ", findings=findings
         )

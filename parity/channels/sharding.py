@@ -111,17 +111,17 @@ def _result(
 def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Finding]:
     if not isinstance(entry.transform, Identity):
         return []
-    ours, theirs = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
-    if ours.axes == theirs.axes:
+    left, right = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
+    if left.axes == right.axes:
         return []
     return [
         Finding(
-            where=theirs.path,
-            reference=f"{ours.spec} from axes {ours.logical_axes}",
-            candidate=f"{theirs.spec} from axes {theirs.logical_axes}",
-            distance=f"{ours.bytes_per_device:,} and {theirs.bytes_per_device:,} bytes per device",
-            cause=f"rules: reference {ours.why}; candidate {theirs.why}"
-            if ours.why
+            where=right.path,
+            reference=f"{left.spec} from axes {left.logical_axes}",
+            candidate=f"{right.spec} from axes {right.logical_axes}",
+            distance=f"{left.bytes_per_device:,} and {right.bytes_per_device:,} bytes per device",
+            cause=f"rules: reference {left.why}; candidate {right.why}"
+            if left.why
             else "axes or rules that differ",
             next_step="`parity inspect CASE` shows all leaves",
         )
@@ -184,9 +184,9 @@ def constraints(side: Side) -> Constraints:
     return found
 
 
-def _constraint_findings(ours: Constraints, theirs: Constraints) -> list[Finding]:
-    if bool(ours) != bool(theirs):
-        totals = [f"{side.total()} sharding constraints" for side in (ours, theirs)]
+def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]:
+    if bool(left) != bool(right):
+        totals = [f"{side.total()} sharding constraints" for side in (left, right)]
         return [
             Finding(
                 where="traced program",
@@ -196,8 +196,8 @@ def _constraint_findings(ours: Constraints, theirs: Constraints) -> list[Finding
                 next_step=OUTSIDE,
             )
         ]
-    arrays = sorted({array for array, _ in ours | theirs})
-    sides = [(array, _specs_of(ours, array), _specs_of(theirs, array)) for array in arrays]
+    arrays = sorted({array for array, _ in left | right})
+    sides = [(array, _specs_of(left, array), _specs_of(right, array)) for array in arrays]
     return [
         Finding(
             where=f"constraints on {array}",

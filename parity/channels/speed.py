@@ -48,12 +48,12 @@ def _row(name: str, times: Paired) -> dict[str, str | float]:
 
 
 def _finding(name: str, times: Paired, budget: Budget) -> Finding:
-    ours, theirs = (f"{value * 1e3:,.2f} ms" for value in times.medians)
+    left, right = (f"{value * 1e3:,.2f} ms" for value in times.medians)
     spread = f"{times.ratios.min():.2f} to {times.ratios.max():.2f} in {len(times.ratios)} rounds"
     return Finding(
         where=f"time to {name}",
-        reference=ours,
-        candidate=theirs,
+        reference=left,
+        candidate=right,
         distance=f"{times.middle:.2f} x ({spread}), budget {budget.sentence()}",
         next_step=f"mend it, or raise budgets.speed.{name} with a reason",
     )

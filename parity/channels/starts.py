@@ -75,18 +75,18 @@ class _Made(NamedTuple):
     """An entry of the weight map and the recipes of its leaves."""
 
     entry: Entry
-    ours: Sequence[LeafProvenance]
-    theirs: Sequence[LeafProvenance]
+    left: Sequence[LeafProvenance]
+    right: Sequence[LeafProvenance]
 
     @property
     def keyed(self) -> bool:
         """True if a key may change a leaf."""
-        return any(recipe.keyed for recipe in (*self.ours, *self.theirs))
+        return any(recipe.keyed for recipe in (*self.left, *self.right))
 
     @property
     def same(self) -> bool:
         """True if both sides make the same bits from the same key."""
-        exact = ([recipe.exact for recipe in side] for side in (self.ours, self.theirs))
+        exact = ([recipe.exact for recipe in side] for side in (self.left, self.right))
         return isinstance(self.entry.transform, Identity) and len({tuple(side) for side in exact}) == 1
 
 
@@ -149,21 +149,21 @@ def _compare_constants(evidence: Evidence, made: Sequence[_Made]) -> list[Findin
     book = evidence.session.recipes
     entries = []
     for one in made:
-        number = book.distribution(one.ours)
-        if not (book.is_constant(number) and number == book.distribution(one.theirs)):
+        number = book.distribution(one.left)
+        if not (book.is_constant(number) and number == book.distribution(one.right)):
             entries.append(one.entry)
     if not entries:
         return []
     paths = _paths(entries)
-    ours, theirs = (
+    left, right = (
         _evaluated(evidence, build, names) for build, names in zip(evidence.builds, paths, strict=True)
     )
-    return compare_initial(ours, theirs, WeightMap(tuple(entries)), ANOTHER_CONSTANT)
+    return compare_initial(left, right, WeightMap(tuple(entries)), ANOTHER_CONSTANT)
 
 
 def _paths(entries: Iterable[Entry]) -> tuple[list[str], list[str]]:
     sides = [(entry.reference, entry.candidate) for entry in entries]
-    return [path for ours, _ in sides for path in ours], [path for _, theirs in sides for path in theirs]
+    return [path for left, _ in sides for path in left], [path for _, right in sides for path in right]
 
 
 def _evaluated(evidence: Evidence, build: Build, paths: Iterable[str]) -> dict[str, np.ndarray]:
@@ -198,8 +198,8 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
         pairs = tuple(zip(first, second, strict=True))
         if share(_proves, clock, sides, pairs, alone, by=(*digests, pairs, alone.results)):
             return Verdict.PROVED, []
-    ours, theirs = (share(_run, side, by=(digest,)) for side, digest in zip(sides, digests, strict=True))
-    return Verdict.BITWISE, compare_initial(ours, theirs, WeightMap(tuple(entries)), ANOTHER_KEY)
+    left, right = (share(_run, side, by=(digest,)) for side, digest in zip(sides, digests, strict=True))
+    return Verdict.BITWISE, compare_initial(left, right, WeightMap(tuple(entries)), ANOTHER_KEY)
 
 
 def _proves(
@@ -226,14 +226,14 @@ def _run(start: Start) -> dict[str, np.ndarray]:
 def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Finding], str]:
     """Compares drawn leaves by recipe, or else as samples; also returns the power of the samples."""
     book = evidence.session.recipes
-    ties = [_ties([one.ours for one in drawn]), _ties([one.theirs for one in drawn])]
+    ties = [_ties([one.left for one in drawn]), _ties([one.right for one in drawn])]
     tied = {index for group in ties[0] ^ ties[1] for index, _ in group}
     unsettled = [
         one.entry
         for index, one in enumerate(drawn)
         if index in tied
-        or (number := book.distribution(one.ours)) is None
-        or number != book.distribution(one.theirs)
+        or (number := book.distribution(one.left)) is None
+        or number != book.distribution(one.right)
     ]
     if not unsettled:
         return [], ""
@@ -277,11 +277,11 @@ def _compare_samples(
     sides[1] = [back(state) for state in sides[1]]
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
-    ours, theirs = _samples(evidence, entries, sides, kept)
-    power, least = smallest_difference(ours, theirs)
-    apart = compare_distributions(ours, theirs)
+    left, right = _samples(evidence, entries, sides, kept)
+    power, least = smallest_difference(left, right)
+    apart = compare_distributions(left, right)
     told = {finding.where for finding in apart}
-    sliced = compare_slices(ours, theirs, _places(sides[0][0], ours, keys, kept))
+    sliced = compare_slices(left, right, _places(sides[0][0], left, keys, kept))
     return (
         [*repeats.values(), *apart, *(one for one in sliced if one.where not in told)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
@@ -362,11 +362,11 @@ def _further(
     for start in itertools.count(SEED + first, count):
         keys = jax.vmap(jax.random.key)(jnp.arange(start, start + count))
         with evidence.session.clock.phase("initial states", "execute"):
-            ours, theirs = (to_host(make(keys)) for make in makers)
+            left, right = (to_host(make(keys)) for make in makers)
         for row in range(count):
             yield (
-                {path: array[row] for path, array in ours.items()},
-                back({path: array[row] for path, array in theirs.items()}),
+                {path: array[row] for path, array in left.items()},
+                back({path: array[row] for path, array in right.items()}),
             )
 
 

@@ -140,7 +140,7 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
     told = {leaf.path for pair in unlike for leaf in pair}
     candidate = {leaf.path: leaf for leaf in error.candidate}
     differing = causes_first(
-        [_unlike(*pair) for pair in unlike], [theirs.path for _, theirs in unlike], candidate
+        [_unlike(*pair) for pair in unlike], [other.path for _, other in unlike], candidate
     )
     roles = list(Role)
     moments = [_moments(leaves) for _, leaves in sides]
@@ -171,14 +171,14 @@ def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:
     return held
 
 
-def _unlike(ours: Leaf, theirs: Leaf) -> Finding:
+def _unlike(one: Leaf, other: Leaf) -> Finding:
     """Returns a finding for a leaf that has the same name on both sides but another shape or role."""
-    words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (ours, theirs)]
-    if ours.role is not theirs.role:
-        words = [f"{word}, a {leaf.role} leaf" for word, leaf in zip(words, (ours, theirs), strict=True)]
-    what = "shape" if ours.shape != theirs.shape else "role"
+    words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (one, other)]
+    if one.role is not other.role:
+        words = [f"{word}, a {leaf.role} leaf" for word, leaf in zip(words, (one, other), strict=True)]
+    what = "shape" if one.shape != other.shape else "role"
     return Finding(
-        where=theirs.path,
+        where=other.path,
         reference=words[0],
         candidate=words[1],
         cause=f"one name with another {what} on each side",

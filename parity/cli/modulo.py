@@ -76,7 +76,7 @@ def _print(name: str, found: "ModuloSharding") -> None:
         lines += [entry.sentence() for entry in proof.frontier]
     lines.append(f"annotations differ at {len(found.otherwise)} places")
     lines += [
-        f"{place}: reference {ours}, candidate {theirs}" for place, ours, theirs in found.otherwise[:MOST]
+        f"{place}: reference {left}, candidate {right}" for place, left, right in found.otherwise[:MOST]
     ]
     if len(found.otherwise) > MOST:
         lines.append(f"and {len(found.otherwise) - MOST} more, which --json lists")

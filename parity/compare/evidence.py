@@ -121,8 +121,8 @@ class Evidence:
         """The arrays of RNG state that only one side has."""
         tiled = self.reference.backend.tiled
         sides = zip(self.builds, self.weights.alone, strict=True)
-        ours, theirs = (describe_unpaired(build.abstract, paths, tiled=tiled) for build, paths in sides)
-        return ours, theirs
+        left, right = (describe_unpaired(build.abstract, paths, tiled=tiled) for build, paths in sides)
+        return left, right
 
     @Once
     def unpaired_costs_loops(self) -> bool:
@@ -318,9 +318,9 @@ def _uses(evidence: Evidence) -> Uses:
     for program in sorted(set(builds[0].programs) & set(builds[1].programs)):
         one = dataclasses.replace(case, program=program)
         with contextlib.suppress(SideError):  # the program's own case reports it
-            ours, theirs = (
+            left, right = (
                 evidence.session.side(build, one, mesh).read(state_fingerprints)
                 for build, mesh in zip(builds, case.meshes, strict=True)
             )
-            uses[program] = (ours, theirs)
+            uses[program] = (left, right)
     return uses

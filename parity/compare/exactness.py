@@ -35,8 +35,8 @@ def difference(found: Equality) -> Finding:
             next_step="docs/exact.md says where such proofs end; let the case not ask for one",
         )
     where, _, rest = found.difference.partition("\n  reference: ")
-    ours, _, theirs = rest.partition("\n  candidate: ")
-    return Finding(where=where, reference=_line(ours), candidate=_line(theirs), cause="another function")
+    left, _, right = rest.partition("\n  candidate: ")
+    return Finding(where=where, reference=_line(left), candidate=_line(right), cause="another function")
 
 
 def _line(text: str) -> str:

@@ -60,14 +60,14 @@ def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
 
 def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, ...]:
     """Pairs rows of equal keys in order."""
-    ours, theirs = sides
+    left, right = sides
     marks = [[tuple(row[key] for key in keys) for row in rows] for rows in sides]
     pairs: list[Pair] = []
     for tag, a, b, c, d in difflib.SequenceMatcher(None, *marks, autojunk=False).get_opcodes():
         if tag == "equal":
-            pairs += zip(ours[a:b], theirs[c:d], strict=True)
+            pairs += zip(left[a:b], right[c:d], strict=True)
         else:
-            pairs += [(row, None) for row in ours[a:b]] + [(None, row) for row in theirs[c:d]]
+            pairs += [(row, None) for row in left[a:b]] + [(None, row) for row in right[c:d]]
     return tuple(pairs)
 
 
@@ -88,8 +88,8 @@ def _loops(sides: tuple[Side, Side]) -> Iterator[Section]:
     numbers = ("trips", "carries", "carry_bytes")
     lowered = [lowered_loops(side.functions) for side in sides]
     yield _loop_section(BEFORE, lowered, (*numbers, "stacked_bytes"))
-    ours, theirs = optimised = [optimised_loops(side.optimised) for side in sides]
-    yield _loop_section(AFTER, optimised, numbers, f"; fusions {ours.fusions:,} and {theirs.fusions:,}")
+    left, right = optimised = [optimised_loops(side.optimised) for side in sides]
+    yield _loop_section(AFTER, optimised, numbers, f"; fusions {left.fusions:,} and {right.fusions:,}")
 
 
 def _loop_section(stage: str, trees: Sequence[LoopTree], numbers: tuple[str, ...], more: str = "") -> Section:

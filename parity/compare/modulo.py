@@ -80,13 +80,13 @@ def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
 
 def _otherwise(sides: tuple[Side, Side]) -> tuple[ShardingDifference, ...]:
     """Returns the places whose annotations differ, arguments and results by name."""
-    ours, theirs = (
+    left, right = (
         collections.Counter(
             {(_named(side, place), text): times for (place, text), times in annotations(side.lowered).items()}
         )
         for side in sides
     )
-    alone = [_by_place(ours - theirs), _by_place(theirs - ours)]
+    alone = [_by_place(left - right), _by_place(right - left)]
     places = dict.fromkeys((*alone[0], *alone[1]))
     return tuple(
         ShardingDifference(place, *(found.get(place, NOTHING) for found in alone)) for place in places

@@ -47,12 +47,12 @@ def _same_places(evidence: Evidence) -> bool:
     pairing = pair_positions(evidence.reference, evidence.candidate, evidence.weights)
     pairs = [*pairing.arguments, *pairing.results]
     none_alone = not any((*pairing.unmatched, *pairing.alone.arguments, *pairing.alone.results))
-    return none_alone and all(ours == theirs for ours, theirs in pairs)
+    return none_alone and all(left == right for left, right in pairs)
 
 
-def _same_constants(ours: Side, theirs: Side) -> bool:
+def _same_constants(left: Side, right: Side) -> bool:
     """Returns True if JAX passes the same constant arrays as further arguments."""
-    values = [[np.asarray(one) for one in hoisted_constants(side.lowered)] for side in (ours, theirs)]
+    values = [[np.asarray(one) for one in hoisted_constants(side.lowered)] for side in (left, right)]
     content = [[(one.dtype, one.shape, one.tobytes()) for one in each] for each in values]
     return content[0] == content[1]
 

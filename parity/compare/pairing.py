@@ -129,7 +129,7 @@ def _but_leaves(
     sides: tuple[dict[str, int], dict[str, int]], taken: Sequence[set[str]]
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Returns names such as ``gradients PATH``, except those of some leaves."""
-    ours, theirs = (
+    left, right = (
         {
             name: position
             for name, position in names.items()
@@ -137,7 +137,7 @@ def _but_leaves(
         }
         for names, gone in zip(sides, taken, strict=True)
     )
-    return ours, theirs
+    return left, right
 
 
 def _joined(
@@ -151,7 +151,7 @@ def _apart(
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, int]]]:
     """Splits off the names of one-sided leaves; returns their positions, and the other names."""
     alone = [{f"{holder} {path}" for path in paths} for paths in weights.alone]
-    ours, theirs = (
+    left, right = (
         tuple(position for name, position in names.items() if name in gone)
         for names, gone in zip(sides, alone, strict=True)
     )
@@ -159,7 +159,7 @@ def _apart(
         {name: position for name, position in names.items() if name not in gone}
         for names, gone in zip(sides, alone, strict=True)
     ]
-    return (ours, theirs), rest
+    return (left, right), rest
 
 
 def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:

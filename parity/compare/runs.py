@@ -41,14 +41,14 @@ def pair_outputs(evidence: Evidence, reference: Outputs, candidate: Outputs) -> 
         evidence: the case.
         reference, candidate: the outputs of each side.
     """
-    ours, theirs = (
+    left, right = (
         without_unpaired(outputs, paths)
         for outputs, paths in zip((reference, candidate), evidence.weights.alone, strict=True)
     )
-    back = {group: rename_to_reference(evidence.weights, leaves) for group, leaves in theirs.items()}
+    back = {group: rename_to_reference(evidence.weights, leaves) for group, leaves in right.items()}
     if Group.STATE in back:
-        back[Group.STATE] = with_counters_of(ours.get(Group.STATE, {}), back[Group.STATE])
-    return ours, back
+        back[Group.STATE] = with_counters_of(left.get(Group.STATE, {}), back[Group.STATE])
+    return left, back
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,8 +95,8 @@ class Runs:
         """The outputs if the compiler may round a product and a sum once: at LLVM's level 3."""
         backend: Any = self.evidence.reference.backend
         backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
-        ours, theirs = (dataclasses.replace(side, backend=backend) for side in self._sides)
-        return self._run((ours, theirs))
+        left, right = (dataclasses.replace(side, backend=backend) for side in self._sides)
+        return self._run((left, right))
 
     @Once
     def nudged(self) -> list[Outputs]:
@@ -126,12 +126,12 @@ class Runs:
     @Once
     def _differs_anywhere(self) -> bool:
         """True if any process sees a difference in its part of the outputs."""
-        ours, theirs = self.outputs
+        left, right = self.outputs
         differs = any(
-            deviation(path, array, theirs[group][path]) is not None
-            for group, leaves in ours.items()
+            deviation(path, array, right[group][path]) is not None
+            for group, leaves in left.items()
             for path, array in leaves.items()
-            if path in theirs.get(group, {})
+            if path in right.get(group, {})
         )
         return bool(np.any(multihost_utils.process_allgather(np.array(differs))))
 
@@ -182,8 +182,8 @@ def changed_choices(evidence: Evidence) -> list[ChangedChoice]:
     With the reference's choices forced on both sides, earlier changes do not affect the inputs of a layer, and it
     still returns its own choice.
     """
-    ours, theirs = (outputs.get(Group.ROUTING, {}) for outputs in evidence.read(free_runs).outputs)
-    free = find_flips(ours, theirs, {}) if set(ours) == set(theirs) else []
+    left, right = (outputs.get(Group.ROUTING, {}) for outputs in evidence.read(free_runs).outputs)
+    free = find_flips(left, right, {}) if set(left) == set(right) else []
     if not free or evidence.reference.program.steps > 1:  # there are only choices of the first step
         return free
     forced = evidence.read(forced_runs)
@@ -191,4 +191,4 @@ def changed_choices(evidence: Evidence) -> list[ChangedChoice]:
     runs = [again[Group.ROUTING] for again in forced.nudged]
     runs += [] if isinstance(forced.float64, Absent) else [forced.float64[Group.ROUTING]]
     noise = margin_noise(reference, runs)
-    return find_flips(reference, candidate, noise) or find_flips(ours, theirs, noise)
+    return find_flips(reference, candidate, noise) or find_flips(left, right, noise)

@@ -134,24 +134,24 @@ class _Run:
     @property
     def routes_apart(self) -> bool:
         """True if the sides choose different experts: rounding may decide it, and later results are not comparable."""
-        ours, theirs = (side.get(Group.ROUTING, {}) for side in (self.reference, self.candidate))
+        left, right = (side.get(Group.ROUTING, {}) for side in (self.reference, self.candidate))
         return any(
-            ours[path].tobytes() != theirs[path].tobytes() for path in ours if path.endswith("/preferred")
+            left[path].tobytes() != right[path].tobytes() for path in left if path.endswith("/preferred")
         )
 
 
 def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
     """Yields ``(group, finding)`` of the differences in a trial."""
     for group in COMPARED[: 2 if trial.saturates else 3]:
-        ours, theirs = (side.get(group, {}) for side in (run.reference, run.candidate))
-        shared = {path: array for path, array in ours.items() if path in theirs and _counts(path, trial)}
+        left, right = (side.get(group, {}) for side in (run.reference, run.candidate))
+        shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
 
         def noises(group: Group = group, of: Callable = run.nudged) -> list[Mapping[str, np.ndarray]]:
             return [of(2_000 + draw)[group] for draw in range(DRAWS)]
 
-        found = apart(shared, theirs, noises)
+        found = apart(shared, right, noises)
         if trial.ties and found:  # drops differences that the candidate's own noise explains
-            own = apart(shared, theirs, functools.partial(noises, of=run.nudged_candidate))
+            own = apart(shared, right, functools.partial(noises, of=run.nudged_candidate))
             found = [each for each in found if each[0].path in {off.path for off, _ in own}]
         for off, noise in found:
             yield group, _finding(off, noise, f"on wild data ({trial.name})")

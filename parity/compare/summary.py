@@ -49,8 +49,8 @@ class Summary:
 
     def ratio(self, name: str) -> float | None:
         """Returns candidate over reference; None if one of them is unknown, or the reference is zero."""
-        ours, theirs = (side.numbers.get(name) for side in self.sides)
-        return theirs / ours if ours and theirs is not None else None
+        left, right = (side.numbers.get(name) for side in self.sides)
+        return right / left if left and right is not None else None
 
 
 def summarise_case(evidence: Evidence) -> Summary:

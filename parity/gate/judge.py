@@ -281,10 +281,10 @@ def _over_budget(flip: Flip, case: Record | None) -> Iterator[str]:
             hint = f"set budgets.{name} for the project too, and " if channel == "speed" else ""
             yield f"{name}: no numbers of both sides, budget {budget.sentence()}; {hint}run the case again"
         elif numbers is not None and not budget.allows(*numbers):
-            ours, theirs = (
+            left, right = (
                 f"{number:,.2f}" if isinstance(number, float) else f"{number:,}" for number in numbers
             )
-            yield f"{name}: {ours} -> {theirs}, budget {budget.sentence()}"
+            yield f"{name}: {left} -> {right}, budget {budget.sentence()}"
 
 
 def _numbers(result: Record, channel: str, quantity: str) -> tuple[float, float] | None:

@@ -390,8 +390,8 @@ def key_difference(key: TracingKey, known: list[TracingKey]) -> str:
     """Returns the difference of a key from the nearest known one (``diff_tracing_cache_keys``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters.partial_eval import diff_tracing_cache_keys
 
-    ours, *olds = [(each.parts[0], each.parts[1], ()) for each in (key, *known)]
-    *_, why = min(diff_tracing_cache_keys(ours, old) for old in olds)
+    left, *olds = [(each.parts[0], each.parts[1], ()) for each in (key, *known)]
+    *_, why = min(diff_tracing_cache_keys(left, old) for old in olds)
     return "; ".join(line.strip() for line in why.splitlines()) or "another key of the tracing cache"
 
 

@@ -149,7 +149,7 @@ class SourceLocation:
         pairs = list(zip(self.frames, other.frames, strict=False)) if other else []
         if not pairs or pairs[0][0] != pairs[0][1]:
             return str(self)
-        callers = [ours for ours, theirs in pairs if ours != theirs]
+        callers = [left for left, right in pairs if left != right]
         return f"{self}, called at {callers[0]}" if callers else str(self)
 
     def called_by(self, call: "SourceLocation") -> "SourceLocation":

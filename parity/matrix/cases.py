@@ -120,17 +120,17 @@ def same_flavour(
         reference, candidate: a variant and its mesh; the candidate's mesh is in the id.
         **more: other fields of `Case`.
     """
-    (ours, home), (theirs, mesh) = reference, candidate
+    (left, home), (right, mesh) = reference, candidate
     fields = {"id": f"{name}-{flavour}/{program}@{mesh}", **more}
     return Case(
         core=fields["id"] in core_ids(),
-        reference=functools.partial(ours.build, flavour),
-        candidate=functools.partial(theirs.build, flavour),
+        reference=functools.partial(left.build, flavour),
+        candidate=functools.partial(right.build, flavour),
         program=program,
         mesh=MeshSpec.parse(home),
         candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
-        fixed_axes=ours.fixed_axes or theirs.fixed_axes,
-        float64_reference=functools.partial(ours.exact, flavour),
+        fixed_axes=left.fixed_axes or right.fixed_axes,
+        float64_reference=functools.partial(left.exact, flavour),
         placement=Placement(skip_reason=unavailable(flavour)),
         **fields,
     )

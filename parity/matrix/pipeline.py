@@ -140,10 +140,10 @@ def sequential_case(
     case = same_flavour(flavour, staged.name, program, *sides, rules=rules, accept=accept)
     if program != "train_step":
         return case
-    ours, theirs = (
+    left, right = (
         functools.cache(functools.partial(_weighed, make)) for make in (case.reference, case.candidate)
     )
-    return dataclasses.replace(case, reference=ours, candidate=theirs)
+    return dataclasses.replace(case, reference=left, candidate=right)
 
 
 def _weighed(make: Callable[[], Build]) -> Build:

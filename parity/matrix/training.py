@@ -148,12 +148,12 @@ def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array
             )
 
 
-def differing(ours: Mapping[str, jax.Array], theirs: Mapping[str, jax.Array]) -> list[str]:
+def differing(left: Mapping[str, jax.Array], right: Mapping[str, jax.Array]) -> list[str]:
     """Returns the names of leaves that differ in shape, dtype or bits, or that only one state has."""
-    hosts = [to_host(dict(side)) for side in (ours, theirs)]
+    hosts = [to_host(dict(side)) for side in (left, right)]
     return [
         name
-        for name in sorted({*ours, *theirs})
+        for name in sorted({*left, *right})
         if any(name not in host for host in hosts) or _bits(hosts[0][name]) != _bits(hosts[1][name])
     ]
 

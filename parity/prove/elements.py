@@ -35,10 +35,10 @@ class Elements:
         known = self._terms.values.get(number) if self._terms else None
         return known.view.source if known else number
 
-    def moved(self, ours: int, theirs: int) -> bool:
+    def moved(self, reference: int, candidate: int) -> bool:
         """True if the values of both sides view one source, but not the same elements in the same order."""
-        apart = self.number(0, ours) != self.number(1, theirs)
-        return apart and self.source(0, ours) == self.source(1, theirs)
+        apart = self.number(0, reference) != self.number(1, candidate)
+        return apart and self.source(0, reference) == self.source(1, candidate)
 
     def numbers(self, side: int, values: Iterable[int]) -> set[int]:
         """Returns the numbers of those values that have one."""

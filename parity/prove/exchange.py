@@ -184,7 +184,7 @@ class _Exchange:
             numbering.region(side.body, 0)
             ends.append([numbering.env[value] for value in side.body.outputs])
         pairs = {position: self._results[position] for position in positions}
-        return [position for position, (ours, theirs) in pairs.items() if ends[0][ours] != ends[1][theirs]]
+        return [position for position, (first, second) in pairs.items() if ends[0][first] != ends[1][second]]
 
 
 def _one_sided(side: int, op: Op) -> Frontier:
@@ -199,16 +199,16 @@ def _swap(search: Search, entry: Frontier) -> _Swap | None:
     if entry not in search.compared:
         return None
     left, right, loops = search.compared[entry]
-    for ours, theirs in [(left, right)] if loops else _alike(search, left, right):
-        if ours.form.name != theirs.form.name or ours.regions or ours.effect:
+    for first, second in [(left, right)] if loops else _alike(search, left, right):
+        if first.form.name != second.form.name or first.regions or first.effect:
             continue
-        if not search.types_alike(ours, theirs):
+        if not search.types_alike(first, second):
             continue
-        found = _attribute(search, ours, theirs) or _operand(search, ours, theirs, loops)
+        found = _attribute(search, first, second) or _operand(search, first, second, loops)
         if found is not None:
             unlike, operand, number = found
             entry = dataclasses.replace(entry, unlike=unlike)
-            return _Swap(entry=entry, op=theirs, operand=operand, number=number, other=ours)
+            return _Swap(entry=entry, op=second, operand=operand, number=number, other=first)
     return None
 
 
@@ -233,14 +233,14 @@ _Found = tuple[Unlike, int, int]
 
 def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
     """Returns the attributes in which two operations on equal operands differ."""
-    ours, theirs = search.attributes(left), search.attributes(right)
-    names = {name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)}
+    first, second = search.attributes(left), search.attributes(right)
+    names = {name for name in (*first, *second) if first.get(name) != second.get(name)}
     if not names or search.numbers(0, left) != search.numbers(1, right):
         return None
     trait = Trait.COMPARISON if names == {"comparison_direction"} else Trait.PRECISION
     if trait is Trait.PRECISION and not names <= _PRECISIONS:
         return None
-    texts = [", ".join(each.get(name, "none") for name in sorted(names)) for each in (ours, theirs)]
+    texts = [", ".join(each.get(name, "none") for name in sorted(names)) for each in (first, second)]
     if trait is Trait.COMPARISON and all(_chooses(search, side, op) for side, op in enumerate((left, right))):
         return None
     unlike = Unlike(trait=trait, operation=left.form.name, reference=texts[0], candidate=texts[1])
@@ -249,13 +249,13 @@ def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
 
 def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
     """Returns the only operand in which two operations of one form differ: a constant, or a counter."""
-    ours, theirs = search.numbers(0, left), search.numbers(1, right)
-    if search.attributes(left) != search.attributes(right) or len(ours) != len(theirs):
+    first, second = search.numbers(0, left), search.numbers(1, right)
+    if search.attributes(left) != search.attributes(right) or len(first) != len(second):
         return None
-    places = [(place, place) for place in range(len(ours)) if ours[place] != theirs[place]]
+    places = [(place, place) for place in range(len(first)) if first[place] != second[place]]
     if len(places) == 2 and left.form.kind in (Kind.REORDER, Kind.COMMUTE):
-        places = [(1 - place, place) for place in (0, 1) if ours[place] == theirs[1 - place]]
-        places = [(one, other) for one, other in places if ours[one] != theirs[other]]
+        places = [(1 - place, place) for place in (0, 1) if first[place] == second[1 - place]]
+        places = [(one, other) for one, other in places if first[one] != second[other]]
     if len(places) != 1:
         return None
     (one, other), name = places[0], left.form.name

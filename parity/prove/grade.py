@@ -54,8 +54,8 @@ def regrouped(several: Sequence[Unlike]) -> bool:
     if None in [number(text) for one in constants for text in (one.reference, one.candidate)]:
         return True  # its value is unknown, so it may compensate another
     constants = list(filter(_apart, constants))
-    ours, theirs = ({one.reference for one in constants}, {one.candidate for one in constants})
-    if ours & theirs:
+    left, right = ({one.reference for one in constants}, {one.candidate for one in constants})
+    if left & right:
         return True
     if len(constants) < 2:
         return False
@@ -64,20 +64,20 @@ def regrouped(several: Sequence[Unlike]) -> bool:
     return any(math.isclose(*pair, rel_tol=WRITTEN, abs_tol=1e-12) for pair in (added, multiplied))
 
 
-def apart_in(ours: np.ndarray | None, theirs: np.ndarray | None) -> list[str] | None:
+def apart_in(left: np.ndarray | None, right: np.ndarray | None) -> list[str] | None:
     """Returns the entries with the largest difference of two tables, as text; None unless most entries are equal.
 
     A table that was computed differently differs in many entries, none of which is significant.
 
     Args:
-        ours: the reference's.
-        theirs: the candidate's.
+        left: the reference's.
+        right: the candidate's.
     """
-    if ours is None or theirs is None or ours.size != theirs.size or ours.size < 2:
+    if left is None or right is None or left.size != right.size or left.size < 2:
         return None
-    tables = [table.reshape(-1).astype(np.float64) for table in (ours, theirs)]
+    tables = [table.reshape(-1).astype(np.float64) for table in (left, right)]
     unequal = np.flatnonzero((tables[0] != tables[1]) & np.isfinite(tables[0]) & np.isfinite(tables[1]))
-    if not 0 < 2 * len(unequal) <= ours.size:
+    if not 0 < 2 * len(unequal) <= left.size:
         return None
     distances = np.abs(tables[0][unequal] - tables[1][unequal])
     if distances.max() <= WRITTEN * max(np.abs(table[np.isfinite(table)]).max() for table in tables):
@@ -97,15 +97,15 @@ def number(text: str) -> float | None:
 
 def _apart(unlike: Unlike) -> bool:
     """True if two constants are numbers that no rounding explains, and not both the fill of a mask."""
-    ours, theirs = number(unlike.reference), number(unlike.candidate)
-    if ours is None or theirs is None:
+    left, right = number(unlike.reference), number(unlike.candidate)
+    if left is None or right is None:
         return False
-    if max(ours, theirs) <= MASKS[0] or min(ours, theirs) >= MASKS[1]:
+    if max(left, right) <= MASKS[0] or min(left, right) >= MASKS[1]:
         return False
     if re.fullmatch(r"u?i\d+", unlike.element):
-        return ours != theirs
+        return left != right
     near = max(2 * EPSILONS.get(unlike.element, 0.5), WRITTEN)
-    return abs(ours - theirs) > near * max(abs(ours), abs(theirs))
+    return abs(left - right) > near * max(abs(left), abs(right))
 
 
 def _signed(unlike: Unlike, side: int) -> float:

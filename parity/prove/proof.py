@@ -380,17 +380,17 @@ def _side_differences(
     """Returns differences in attributes of the modules, and in types and attributes of paired arguments and results."""
     pairs = [("module", reference.module, candidate.module)]
     for left, right in arguments:
-        ours = {"type": reference.body.types[left], **_donation(reference.arguments[left])}
-        theirs = {"type": candidate.body.types[right], **_donation(candidate.arguments[right])}
+        one = {"type": reference.body.types[left], **_donation(reference.arguments[left])}
+        other = {"type": candidate.body.types[right], **_donation(candidate.arguments[right])}
         name = " / ".join(dict.fromkeys((reference.argument_names[left], candidate.argument_names[right])))
-        pairs.append((f"argument {name}", ours, theirs))
+        pairs.append((f"argument {name}", one, other))
     for left, right in results:
         name = " / ".join(dict.fromkeys((reference.result_names[left], candidate.result_names[right])))
         pairs.append((f"result {name}", reference.results[left], candidate.results[right]))
     return [
-        Frontier(where=where, differences=attribute_differences(ours, theirs))
-        for where, ours, theirs in pairs
-        if ours != theirs
+        Frontier(where=where, differences=attribute_differences(one, other))
+        for where, one, other in pairs
+        if one != other
     ]
 
 

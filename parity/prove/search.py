@@ -132,10 +132,10 @@ class Search:
             return pair
         if left.form.name != right.form.name or _attributes(left) != _attributes(right):
             return pair
-        for ours, theirs in zip(left.operands, right.operands, strict=False):
-            if self._elements.moved(ours, theirs):
+        for first, second in zip(left.operands, right.operands, strict=False):
+            if self._elements.moved(first, second):
                 makers = [
-                    _maker(region, value) for region, value in zip(regions, (ours, theirs), strict=True)
+                    _maker(region, value) for region, value in zip(regions, (first, second), strict=True)
                 ]
                 if any(makers):
                     return self._movement((makers[0], makers[1]), regions)
@@ -168,8 +168,8 @@ class Search:
         return pairs + alone
 
     def _likeness(self, left: Op, right: Op) -> float:
-        ours, theirs = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
-        shared = len(ours & theirs) / max(len(ours | theirs), 1)
+        first, second = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
+        shared = len(first & second) / max(len(first | second), 1)
         same_type = left.form.slots_out == right.form.slots_out
         same_place = inlined_source(left).stack == inlined_source(right).stack
         return 4 * (left.form.name == right.form.name) + 3 * shared + same_type + same_place
@@ -315,12 +315,12 @@ class Search:
         lines: list[str] = []
         others: list[str] = []
         envs = [numbering.env for numbering in self._numberings]
-        for position, (ours, theirs) in enumerate(zip(*numbers, strict=False)):
+        for position, (first, second) in enumerate(zip(*numbers, strict=False)):
             read = [env[op.operands[position]] for env, op in zip(envs, pair, strict=True)]
             texts = [self._literals.get(number, "a computed value") for number in read]
             if texts[0] != texts[1]:
                 lines.append(f"operand {position}: {texts[0]} against {texts[1]}")
-            elif ours != theirs:
+            elif first != second:
                 others.append(str(position))
         if others:
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""

@@ -91,9 +91,9 @@ def print_bench(console: Console, found: Sequence[Measured], harness: Overhead |
             low, middle, high = share
             console.print(f"own time of {name}: {middle:.0%} ({low:.0%} to {high:.0%})", highlight=False)
         for name, pair in harness.ratios.items():
-            ours, theirs = (amount("", value) for value in pair.medians)
+            left, right = (amount("", value) for value in pair.medians)
             spread = f"{pair.low:.2f} to {pair.high:.2f}"
-            console.print(f"{name}: {pair.middle:.2f} x ({spread}), {theirs} over {ours}", highlight=False)
+            console.print(f"{name}: {pair.middle:.2f} x ({spread}), {right} over {left}", highlight=False)
     bounded = [one for one in found if one.bounds]
     above = [f"{name} of {one.id}" for one in bounded for name in one.above]
     if above:
@@ -103,9 +103,9 @@ def print_bench(console: Console, found: Sequence[Measured], harness: Overhead |
 
 
 def _numbers(pair: Paired) -> dict[str, Any]:
-    ours, theirs = pair.medians
+    left, right = pair.medians
     spread = {"ratio": pair.middle, "low": pair.low, "high": pair.high}
-    return {"under": ours, "over": theirs, **spread, "rounds": pair.values.tolist()}
+    return {"under": left, "over": right, **spread, "rounds": pair.values.tolist()}
 
 
 def bench_record(found: Sequence[Measured], harness: Overhead | None) -> dict[str, Any]:

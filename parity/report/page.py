@@ -46,7 +46,7 @@ def shardings_page(
         mesh: size of each mesh axis.
         most: maximum number of arrays that are drawn.
     """
-    largest = sorted((ours for ours, _ in rows), key=lambda leaf: -leaf.bytes_per_device)[:most]
+    largest = sorted((left for left, _ in rows), key=lambda leaf: -leaf.bytes_per_device)[:most]
     verdict, detail, findings = outcome
     return render(
         "shardings.html",

@@ -109,10 +109,10 @@ def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping
     pairs += [
         ("backends", *(sorted({case["backend"] for case in report["cases"]}) for report in (one, other)))
     ]
-    for key, ours, theirs in pairs:
-        if ours != theirs and not (key == "backends" and [] in (ours, theirs)):
+    for key, left, right in pairs:
+        if left != right and not (key == "backends" and [] in (left, right)):
             raise MergeError(
-                f"report {other_name}: got {key} {theirs}, expected {ours} as in {name}; run all parts alike"
+                f"report {other_name}: got {key} {right}, expected {left} as in {name}; run all parts alike"
             )
 
 

@@ -58,17 +58,19 @@ def _table(section: Section) -> Table:
         for name in section.numbers:
             head = f"{side if name == widest else ''}\n{heads[name]}"
             table.add_column(head, justify="right", no_wrap=True)
-    for ours, theirs in section.rows:
-        known = ours or theirs or {}
+    for reference, candidate in section.rows:
+        known = reference or candidate or {}
         labels = [_text(known.get(name)) for name in section.labels]
-        left, right = ([_number(row, name) for name in section.numbers] for row in (ours, theirs))
+        left, right = ([_number(row, name) for name in section.numbers] for row in (reference, candidate))
         marked = [Text(new, "" if old == new else "bold red") for old, new in zip(left, right, strict=True)]
         table.add_row(*labels, *left, *marked)
     return table
 
 
 def _numeric(section: Section, name: str) -> bool:
-    return any(isinstance((ours or theirs or {}).get(name), int) for ours, theirs in section.rows)
+    return any(
+        isinstance((reference or candidate or {}).get(name), int) for reference, candidate in section.rows
+    )
 
 
 def _text(value: str | int | None) -> str:

@@ -264,15 +264,17 @@ def print_placements(
         table.add_column(head, overflow="fold")
     table.add_column("bytes/device", justify="right", no_wrap=True)
     role = None
-    for ours, theirs in rows:
-        if ours.role is not role:
-            role = ours.role
+    for reference, candidate in rows:
+        if reference.role is not role:
+            role = reference.role
             table.add_row(Text(str(role), "bold cyan"))
-        shape = "x".join(map(str, ours.shape)) or "scalar"
-        table.add_row(strip_container(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
-        if ours.axes != theirs.axes:
-            found = Text(f"candidate {spec_text(theirs)}", "bold red")
-            table.add_row(Text("  differs", "bold red"), "", found, f"{theirs.bytes_per_device:,}")
+        shape = "x".join(map(str, reference.shape)) or "scalar"
+        table.add_row(
+            strip_container(reference.path), shape, spec_text(reference), f"{reference.bytes_per_device:,}"
+        )
+        if reference.axes != candidate.axes:
+            found = Text(f"candidate {spec_text(candidate)}", "bold red")
+            table.add_row(Text("  differs", "bold red"), "", found, f"{candidate.bytes_per_device:,}")
     console.print(table)
     for finding in result.findings[:MOST_FINDINGS]:
         console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)

@@ -45,9 +45,9 @@ def error_finding(where: str, error: BaseException) -> Finding:
 def _place(error: BaseException) -> str:
     """Returns the innermost line of the user's code; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if is_own(frame.filename)]
-    if not theirs:
+    right = [frame for frame in frames if is_own(frame.filename)]
+    if not right:
         return ""
-    frame = theirs[-1]
+    frame = right[-1]
     code = linecache.getline(frame.filename, frame.lineno or 0).strip()
     return f"raised below {frame.filename}:{frame.lineno} in {frame.name}: {code}"

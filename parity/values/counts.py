@@ -48,25 +48,25 @@ def off_over_counts(
 
 def _off(path: str, start: int, counts: Sequence[int], runs: tuple) -> tuple[int, Deviation, float] | None:
     reference, candidate, nudged = runs
-    ours, theirs = reference[start][path], candidate[start][path]
-    off = deviation(path, ours, theirs)
+    left, right = reference[start][path], candidate[start][path]
+    off = deviation(path, left, right)
     if off is None:
         return None
     again = nudged(start)[path]
-    if not is_float(ours):
-        return (start, off, 0.0) if np.array_equal(ours, again) else None
-    finite = [np.isfinite(np.asarray(side, np.float64)) for side in (ours, theirs, again)]
+    if not is_float(left):
+        return (start, off, 0.0) if np.array_equal(left, again) else None
+    finite = [np.isfinite(np.asarray(side, np.float64)) for side in (left, right, again)]
     if (finite[0] != finite[1]).any():
         moved = (finite[0] != finite[2]).any()
         return None if moved else (start, dataclasses.replace(off, note="finite on one side only"), 0.0)
     scale = max(_norm(run[path]) for run in reference)
     noise = max(
         RESOLUTION * scale,
-        float(jnp.finfo(ours.dtype).eps) * scale,
-        _distance(ours, again),
+        float(jnp.finfo(left.dtype).eps) * scale,
+        _distance(left, again),
         RESOLUTION * counts[start] * _slope(path, start, counts, reference),
     )
-    error = _distance(ours, theirs)
+    error = _distance(left, right)
     if not error > FLOOR_FACTOR * noise:
         return None
     return start, dataclasses.replace(off, relative=error / scale), noise / scale

@@ -67,10 +67,10 @@ def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> 
         if not path.endswith(PREFERRED):
             continue
         layer = path.removesuffix(PREFERRED)
-        ours, theirs = (np.sort(side[path], axis=-1) for side in (reference, candidate))
-        for token in zip(*np.nonzero((ours != theirs).any(axis=-1)), strict=True):
+        left, right = (np.sort(side[path], axis=-1) for side in (reference, candidate))
+        for token in zip(*np.nonzero((left != right).any(axis=-1)), strict=True):
             token = tuple(map(int, token))
-            choices = [set(side[token].tolist()) for side in (ours, theirs)]
+            choices = [set(side[token].tolist()) for side in (left, right)]
             flips.append(
                 ChangedChoice(
                     layer=layer,

@@ -151,11 +151,11 @@ def apart(
     differ = [path for path in reference if deviation(path, reference[path], candidate[path]) is not None]
     least = NEGLIGIBLE * max((_size(reference[path]) for path in reference), default=0.0) if differ else 0.0
     for path in differ:
-        ours, again = reference[path], [run[path] for run in nudged()]
-        if not is_float(ours):
-            off = _off_exactly(path, ours, candidate[path], again)
+        left, again = reference[path], [run[path] for run in nudged()]
+        if not is_float(left):
+            off = _off_exactly(path, left, candidate[path], again)
         else:
-            off = None if _size(ours) < least else _off(path, ours, candidate[path], again)
+            off = None if _size(left) < least else _off(path, left, candidate[path], again)
         found += [off] if off else []
     return found
 
@@ -169,29 +169,29 @@ def _size(array: np.ndarray) -> float:
 
 
 def _off_exactly(
-    path: str, ours: np.ndarray, theirs: np.ndarray, again: Sequence[np.ndarray]
+    path: str, left: np.ndarray, right: np.ndarray, again: Sequence[np.ndarray]
 ) -> tuple[Deviation, float] | None:
     """Returns the deviation of an integer leaf; None if perturbations change the leaf too."""
-    off = deviation(path, ours, theirs)
-    return (off, 0.0) if off and all(np.array_equal(ours, run) for run in again) else None
+    off = deviation(path, left, right)
+    return (off, 0.0) if off and all(np.array_equal(left, run) for run in again) else None
 
 
 def _off(
-    path: str, ours: np.ndarray, theirs: np.ndarray, again: Sequence[np.ndarray]
+    path: str, left: np.ndarray, right: np.ndarray, again: Sequence[np.ndarray]
 ) -> tuple[Deviation, float] | None:
     """Returns the deviation of a float leaf, with the noise; None if the reference's noise explains it."""
-    finite, other, *nudged = [np.isfinite(side.astype(np.float64)) for side in (ours, theirs, *again)]
+    finite, other, *nudged = [np.isfinite(side.astype(np.float64)) for side in (left, right, *again)]
     if any((finite != side).any() for side in nudged):
         return None
     if (finite != other).any():
         place = tuple(int(index) for index in np.argwhere(finite != other)[0])
-        numbers = {"reference": str(ours[place]), "candidate": str(theirs[place])}
+        numbers = {"reference": str(left[place]), "candidate": str(right[place])}
         note = "finite on one side only"
         return Deviation(path=path, relative=float("inf"), worst=place, note=note, **numbers), 0.0
-    kept, moved, *runs = [np.where(finite, side, 0).astype(ours.dtype) for side in (ours, theirs, *again)]
+    kept, moved, *runs = [np.where(finite, side, 0).astype(left.dtype) for side in (left, right, *again)]
     off = deviation(path, kept, moved)
     noises = [gone.relative for run in runs if (gone := deviation(path, kept, run))]
-    noise = max([*noises, float(jnp.finfo(ours.dtype).eps)])
+    noise = max([*noises, float(jnp.finfo(left.dtype).eps)])
     told = off is not None and np.isfinite(
         off.relative
     )  # relative to zeros, any rounding is infinitely large

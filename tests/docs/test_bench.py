@@ -41,9 +41,9 @@ def test_the_recommended_loop_trains_as_the_naive_one():
     naive, other = made()
     for batch in batches:
         nnx.jit(train_step)(naive, other, batch)
-    ours, theirs = (jax.tree.leaves(nnx.state(pair)) for pair in ((model, optimizer), (naive, other)))
+    left, right = (jax.tree.leaves(nnx.state(pair)) for pair in ((model, optimizer), (naive, other)))
     assert int(optimizer.step[...]) == 3
-    for one, another in zip(ours, theirs, strict=True):
+    for one, another in zip(left, right, strict=True):
         np.testing.assert_allclose(one, another, rtol=1e-5)
 
 

@@ -36,10 +36,10 @@ def sides(tmp_path, monkeypatch):
         for flavour, text in examples()[name].items():
             text = change(text) if flavour == "nnx" else text
             (tmp_path / f"{name}_{flavour}.py").write_text(PRELUDE + text)
-        linen, ours = (__import__(f"{name}_{flavour}") for flavour in ("linen", "nnx"))
-        for module in (linen, ours):
+        linen, reference = (__import__(f"{name}_{flavour}") for flavour in ("linen", "nnx"))
+        for module in (linen, reference):
             del sys.modules[module.__name__]
-        return linen.Linen(), ours.Nnx(rngs=nnx.Rngs(0))
+        return linen.Linen(), reference.Nnx(rngs=nnx.Rngs(0))
 
     return make
 

@@ -454,17 +454,17 @@ def test_killed_at_any_moment_of_a_save_the_one_before_always_loads(tmp_path):
     like = {"x": jax.ShapeDtypeStruct((64, 65), "float32"), "step": jax.ShapeDtypeStruct((), "uint32")}
     cut_short = 0
     for _ in range(KILLS):
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=save_for_ever, args=(root, theirs))
+        reference, candidate = context.Pipe(duplex=False)
+        process = context.Process(target=save_for_ever, args=(root, candidate))
         process.start()
-        told = ours.recv()
+        told = reference.recv()
         time.sleep(rng.uniform(0, 0.15))
         process.kill()
         process.join()
-        theirs.close()
-        while ours.poll():
+        candidate.close()
+        while reference.poll():
             try:
-                told = ours.recv()
+                told = reference.recv()
             except EOFError:
                 break
         cut_short += any(path.name.endswith(".partial") for path in root.iterdir())

@@ -58,9 +58,9 @@ class Placed:
         def chosen(new, old):
             return {path: jnp.where(self.numbers[path] == fragment, new[path], x) for path, x in old.items()}
 
-        def towards(mine, theirs):
+        def towards(mine, right):
             share = self.config.inner_share
-            return chosen({path: share * mine[path] + (1 - share) * x for path, x in theirs.items()}, mine)
+            return chosen({path: share * mine[path] + (1 - share) * x for path, x in right.items()}, mine)
 
         updates, (momentum, *rest) = self.optimizer.update(gradient, opt_state, outer)
         momentum = momentum._replace(trace=chosen(momentum.trace, opt_state[0].trace))

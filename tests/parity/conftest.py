@@ -41,8 +41,8 @@ class Shell:
 
     def environment(self, *path: Path, **variables: str) -> dict[str, str]:
         """Returns the environment of a child: ``path`` first on PYTHONPATH, without our device settings."""
-        ours = ("JAX_PLATFORMS", "PYTHONPATH", "COLUMNS", "PYTEST_ADDOPTS")
-        kept = {name: value for name, value in os.environ.items() if name not in ours}
+        left = ("JAX_PLATFORMS", "PYTHONPATH", "COLUMNS", "PYTEST_ADDOPTS")
+        kept = {name: value for name, value in os.environ.items() if name not in left}
         flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
         folders = [str(folder) for folder in path] + ([] if self.installed else [str(REPO)])
         own = {"PYTHONPATH": os.pathsep.join(folders), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -50,14 +50,14 @@ def project(pytester, monkeypatch, shell):
         monkeypatch.delenv(name, raising=False)
     pytester.makepyfile(my_twins=DENSE + TWINS, test_own=OURS)
 
-    def run(*arguments, pairs=("SOUND",), ours=("-p", "no:cacheprovider")):
+    def run(*arguments, pairs=("SOUND",), left=("-p", "no:cacheprovider")):
         named = ", ".join(f'"my_twins:{pair}"' for pair in pairs)
         pytester.makepyprojecttoml(
             f"[tool.parity]\npairs = [{named}]\ncache-ignores = ['std*', 'runpytest-*']\n"
             "[tool.pytest.ini_options]\nmarkers = ['slow: long']\n"
         )
         loaded = () if shell.installed else ("-p", "parity.plugin")
-        return pytester.runpytest_subprocess(*loaded, *ours, *arguments, timeout=120)
+        return pytester.runpytest_subprocess(*loaded, *left, *arguments, timeout=120)
 
     return run
 
@@ -127,11 +127,11 @@ def test_the_cases_of_the_command_line_with_its_ids(project, shell, pytester):
     result.assert_outcomes(passed=4, failed=5, deselected=2)
     assert result.ret == 1
     shell("run", "--json", "cli.json", cwd=pytester.path)
-    ours, theirs = records("out"), json.loads((pytester.path / "cli.json").read_text())
-    assert list(ours) == list(theirs) and ours["summary"] == theirs["summary"]
-    assert list(ours["environment"]) == list(theirs["environment"])
-    assert [case["id"] for case in ours["cases"]] == ids("sound", "wrong", "crash")
-    for one, other in zip(ours["cases"], theirs["cases"], strict=True):
+    left, right = records("out"), json.loads((pytester.path / "cli.json").read_text())
+    assert list(left) == list(right) and left["summary"] == right["summary"]
+    assert list(left["environment"]) == list(right["environment"])
+    assert [case["id"] for case in left["cases"]] == ids("sound", "wrong", "crash")
+    for one, other in zip(left["cases"], right["cases"], strict=True):
         assert list(one) == list(other)
         verdicts = [{name: c["verdict"] for name, c in each["channels"].items()} for each in (one, other)]
         assert verdicts[0] == verdicts[1]

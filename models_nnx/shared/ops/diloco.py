@@ -76,10 +76,10 @@ class Part:
         padding[axis] = (self.start, after, self.stride - 1)
         spread = jax.lax.pad(new, jnp.zeros((), new.dtype), padding)
         numbers = jnp.arange(length).reshape([length if dim == axis else 1 for dim in range(x.ndim)])
-        ours = (
+        left = (
             (numbers >= self.start) & (numbers < length - after) & ((numbers - self.start) % self.stride == 0)
         )
-        return jnp.where(ours, spread, x)
+        return jnp.where(left, spread, x)
 
 
 Parts = Mapping[str, Part]
@@ -184,8 +184,8 @@ def take_outer(
     """
     inner, share = dict(inner), config.inner_share
     for path, part in parts.items():
-        mine, theirs = part.of(inner[path]), part.of(outer[path])
-        new = jnp.broadcast_to(theirs, mine.shape)
+        mine, right = part.of(inner[path]), part.of(outer[path])
+        new = jnp.broadcast_to(right, mine.shape)
         new = constrain(new, (REPLICA, *part.axes), rules)
         if share:
             new = share * mine.astype(new.dtype) + (1 - share) * new

@@ -69,27 +69,27 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
     forced = None if not to else _side_named(exported, to)
     stored = read_stored(source)
     at, found = _recognised(exported, stored, None if forced is None else 1 - forced)
-    ours, theirs = exported.sides[at], exported.sides[1 - at]
+    first, second = exported.sides[at], exported.sides[1 - at]
     alone = set(exported.alone[at])
     entries = _carried(exported.entries, at, set(found))
-    arrays = {path: _as_leaf(ours.leaves[path], array) for path, array in found.items() if path not in alone}
+    arrays = {path: _as_leaf(first.leaves[path], array) for path, array in found.items() if path not in alone}
     weights = WeightMap(entries=tuple(one.entry for one in entries))
     moved = weights.to_reference(arrays) if at else weights.to_candidate(arrays)
     _must_come_back(weights, at, arrays, moved)
-    written = _typed(theirs, moved)
+    written = _typed(second, moved)
     _must_be_certain(entries)
-    branch = _branch(theirs, root)
+    branch = _branch(second, root)
     written = {path: written[path] for path in leaves_of(branch) if path in written}
     if not written:
         raise ConversionError(
             f"--root {root}: got none of its leaves in {stored.folder}, expected some; leave it out"
         )
-    write_stored(dest, fill(branch, {path: _as_key(theirs, path, array) for path, array in written.items()}))
+    write_stored(dest, fill(branch, {path: _as_key(second, path, array) for path, array in written.items()}))
     return Conversion(
-        source=ours.name,
-        target=theirs.name,
+        source=first.name,
+        target=second.name,
         read=stored.folder,
-        roles=collections.Counter(str(theirs.leaves[path].role) for path in written),
+        roles=collections.Counter(str(second.leaves[path].role) for path in written),
         moved=sum(
             str(one.entry.transform) != "identity"
             and (one.entry.candidate, one.entry.reference)[at][0] in written
@@ -155,16 +155,18 @@ def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
     names = {strip_container(path) for path in stored.arrays}
     wanted = [{strip_container(path): path for path in one.leaves} for one in exported.sides]
     nearest = side if side is not None else max((0, 1), key=lambda at: len(names & set(wanted[at])))
-    ours = exported.sides[nearest]
-    roles = {ours.leaves[wanted[nearest][name]].role for name in names & set(wanted[nearest])} | {Role.PARAMS}
+    first = exported.sides[nearest]
+    roles = {first.leaves[wanted[nearest][name]].role for name in names & set(wanted[nearest])} | {
+        Role.PARAMS
+    }
     lacks = [
         path
         for name, path in wanted[nearest].items()
-        if name not in names and ours.leaves[path].role in roles - {Role.RNG}
+        if name not in names and first.leaves[path].role in roles - {Role.RNG}
     ]
     odd = [path for path in stored.arrays if strip_container(path) not in wanted[nearest]]
     return (
-        f"{stored.folder}: leaves that {ours.name} does not have: {_listed(odd)}; leaves of it that are missing: "
+        f"{stored.folder}: leaves that {first.name} does not have: {_listed(odd)}; leaves of it that are missing: "
         f"{_listed(lacks)}; expected the state of {exported.case}, whole or its parameters; name another checkpoint, "
         "or export the map of the case that this one is of"
     )
@@ -258,10 +260,10 @@ def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
 def _retyped(entries: Sequence[ExportedEntry], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
     """Yields a line of text for each counter whose integer dtype changes."""
     for one in entries:
-        ours, theirs = (one.entry.reference, one.entry.candidate)[:: -1 if at else 1]
-        before, after = found[ours[0]], written.get(theirs[0])
+        first, second = (one.entry.reference, one.entry.candidate)[:: -1 if at else 1]
+        before, after = found[first[0]], written.get(second[0])
         if after is not None and not before.shape and before.dtype != after.dtype:
-            yield f"{theirs[0]} {before.dtype} -> {after.dtype} ({int(after)})"
+            yield f"{second[0]} {before.dtype} -> {after.dtype} ({int(after)})"
 
 
 def _as_key(side: ExportedSide, path: str, array: np.ndarray) -> Any:

@@ -71,9 +71,9 @@ def infer(
         raise MapError(*missing, hints=search.idle)
     if search.idle:
         raise ValueError(search.idle[0])
-    ours, theirs = (tuple(sorted(leaf.path for leaf in leaves)) for leaves in left)
+    first, second = (tuple(sorted(leaf.path for leaf in leaves)) for leaves in left)
     entries = tuple(sorted(search.entries, key=lambda entry: entry.reference))
-    return WeightMap(entries=entries, alone=(ours, theirs))
+    return WeightMap(entries=entries, alone=(first, second))
 
 
 class _Search:
@@ -307,10 +307,10 @@ class _Search:
                 yield names[0], others[0]
 
     def _conflict(self, name: str, found: Mapping[str, str]) -> NoReturn:
-        ours, theirs = self.names
-        others = [self.leaves[1][theirs[other]] for other in dict.fromkeys(found.values())]
-        partners = {program: theirs[other] for program, other in found.items()}
-        raise ConflictError(ours[name], partners, (self.leaves[0][ours[name]], others))
+        first, second = self.names
+        others = [self.leaves[1][second[other]] for other in dict.fromkeys(found.values())]
+        partners = {program: second[other] for program, other in found.items()}
+        raise ConflictError(first[name], partners, (self.leaves[0][first[name]], others))
 
     def by_shape(self, role: Role) -> None:
         """Pairs the remaining leaves by shape and dtype, nearest names first.

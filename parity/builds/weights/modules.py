@@ -36,8 +36,8 @@ def beside_paired(
             ``batch_stats``.
     """
     votes: dict[str, set[str]] = collections.defaultdict(set)
-    for ours, theirs in paired:
-        votes[_module(ours)].add(_module(theirs))
+    for left, right in paired:
+        votes[_module(left)].add(_module(right))
     partner = {module: min(others) for module, others in votes.items() if len(others) == 1 and module}
     ending = collections.defaultdict(list)
     for other in candidate:
@@ -82,20 +82,20 @@ def pair_modules(
     named: Pairs = []
     ordered: Pairs = []
     for kind in sides[0].keys() & sides[1].keys():
-        ours, theirs = sides[0][kind], sides[1][kind]
-        if len(ours) != len(theirs):
+        left, right = sides[0][kind], sides[1][kind]
+        if len(left) != len(right):
             continue
-        automatic = any(_AUTOMATIC.search(module) for module in (*ours, *theirs))
-        if len(ours) > 1 and automatic:
+        automatic = any(_AUTOMATIC.search(module) for module in (*left, *right))
+        if len(left) > 1 and automatic:
             places = order()
             pairs = zip(
-                _by_use(ours, reference, places[0]), _by_use(theirs, candidate, places[1]), strict=True
+                _by_use(left, reference, places[0]), _by_use(right, candidate, places[1]), strict=True
             )
         else:
-            pairs = pair_nearest(ours, theirs)
+            pairs = pair_nearest(left, right)
         for module, other in pairs:
             leaves = [(f"{module}/{last}", f"{other}/{last}") for last, *_ in kind]
-            (ordered if len(ours) > 1 and automatic else named).extend(leaves)
+            (ordered if len(left) > 1 and automatic else named).extend(leaves)
     return named, ordered
 
 

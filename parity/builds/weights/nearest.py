@@ -32,8 +32,8 @@ def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tup
         options = ((other, left) for other in right) if every else _neighbours(left, right)
         found = _greedy(options)
         pairs += found
-        ours, theirs = ({names[side] for names in found} for side in (0, 1))
-        left, right = ([n for n in left if n not in ours], [n for n in right if n not in theirs])
+        first, second = ({names[side] for names in found} for side in (0, 1))
+        left, right = ([n for n in left if n not in first], [n for n in right if n not in second])
     return pairs
 
 
@@ -58,12 +58,12 @@ def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str
     """Yields each name of the right side with its neighbours on the left side."""
     near: dict[str, dict[str, None]] = {other: {} for other in right}
     for key in (_by_numbers, _by_text):
-        ours, theirs = sorted(left, key=key), sorted(right, key=key)
-        keys = [key(name) for name in ours]
-        for place, other in enumerate(theirs):
+        first, second = sorted(left, key=key), sorted(right, key=key)
+        keys = [key(name) for name in first]
+        for place, other in enumerate(second):
             # The name's relative place in its own side, and its insertion point in the other side.
-            for at in (place * len(ours) // len(theirs), bisect.bisect_left(keys, key(other))):
-                near[other].update(dict.fromkeys(ours[max(0, at - WINDOW) : at + WINDOW + 1]))
+            for at in (place * len(first) // len(second), bisect.bisect_left(keys, key(other))):
+                near[other].update(dict.fromkeys(first[max(0, at - WINDOW) : at + WINDOW + 1]))
     return ((other, list(names)) for other, names in near.items())
 
 

@@ -50,7 +50,7 @@ def compare_collectives(
             name="collectives", verdict=Verdict.SKIPPED, detail="one device, nothing to move"
         )
     pairs, missing, extra = pair_up(reference, candidate, _KEYS)
-    findings = [_differs(ours, theirs) for ours, theirs in pairs]
+    findings = [_differs(left, right) for left, right in pairs]
     findings += [_alone(one, count, "reference") for one, count in _grouped(missing)]
     findings += [_alone(one, count, "candidate") for one, count in _grouped(extra)]
     findings.sort(key=lambda finding: finding.where)
@@ -94,30 +94,30 @@ def _where(one: Collective) -> str:
     return f"{one.kind} ({one.provenance.summary})"
 
 
-def _differs(ours: Collective, theirs: Collective) -> Finding:
-    before, after = ours.total_bytes, theirs.total_bytes
+def _differs(left: Collective, right: Collective) -> Finding:
+    before, after = left.total_bytes, right.total_bytes
     distance = "" if before is None or after is None or before == after else f"{after - before:+,} bytes"
     return Finding(
-        where=_where(theirs),
-        reference=_text(ours),
-        candidate=_text(theirs),
+        where=_where(right),
+        reference=_text(left),
+        candidate=_text(right),
         distance=distance,
-        cause=_cause(ours, theirs),
-        next_step=f"reference: {ours.provenance.summary}",
+        cause=_cause(left, right),
+        next_step=f"reference: {left.provenance.summary}",
     )
 
 
-def _cause(ours: Collective, theirs: Collective) -> str:
-    if (ours.depth > 0) != (theirs.depth > 0):
-        side = "candidate" if theirs.depth else "reference"
-        return f"a {theirs.kind} inside a loop of the {side} that the other does once outside"
-    if ours.times != theirs.times:
+def _cause(left: Collective, right: Collective) -> str:
+    if (left.depth > 0) != (right.depth > 0):
+        side = "candidate" if right.depth else "reference"
+        return f"a {right.kind} inside a loop of the {side} that the other does once outside"
+    if left.times != right.times:
         return "loops with other trips, see the loops channel"
-    if ours.dtype != theirs.dtype:
+    if left.dtype != right.dtype:
         return "a cast before the collective on one side and after it on the other"
-    if ours.group != theirs.group:
+    if left.group != right.group:
         return "another mesh axis, or another sharding of the same array"
-    if ours.bytes != theirs.bytes:
+    if left.bytes != right.bytes:
         return "another array or another sharding of the same array"
     return "moved between forward and backward (rematerialisation or saved residuals)"
 

@@ -10,20 +10,20 @@ T = TypeVar("T")
 
 
 def pair_up(
-    ours: Sequence[T], theirs: Sequence[T], keys: Sequence[Callable[[T], Hashable]]
+    reference: Sequence[T], candidate: Sequence[T], keys: Sequence[Callable[[T], Hashable]]
 ) -> tuple[list[tuple[T, T]], list[T], list[T]]:
     """Pairs the entries of two sides, regardless of their order.
 
     Args:
-        ours: entries of the reference.
-        theirs: entries of the candidate.
+        reference: entries of the reference.
+        candidate: entries of the candidate.
         keys: from the full key, whose pairs are equal, to the weakest that still joins two entries.
 
     Returns:
         The pairs that only a weaker key than the first joins, the remaining entries of the reference, and the remaining
         entries of the candidate.
     """
-    left, right = dict(enumerate(ours)), dict(enumerate(theirs))
+    left, right = dict(enumerate(reference)), dict(enumerate(candidate))
     pairs = []
     for strength, key in enumerate(keys):
         waiting: dict[Hashable, collections.deque[int]] = collections.defaultdict(collections.deque)

@@ -45,14 +45,14 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
             return ChannelResult(name="dots", verdict=Verdict.VACUOUS, detail=text)
     pairs, missing, extra = pair_up(reference, candidate, (_full, _alike))
     groups: dict[Hashable, list[tuple[TypedOp, TypedOp]]] = collections.defaultdict(list)
-    for ours, theirs in pairs:
-        groups[_full(ours), _full(theirs), theirs.provenance.line].append((ours, theirs))
+    for left, right in pairs:
+        groups[_full(left), _full(right), right.provenance.line].append((left, right))
     findings = [_differs(*group[0], len(group)) for group in groups.values()]
     findings += [_alone(one, count, "reference") for one, count in _grouped(missing, candidate)]
     findings += [_alone(one, count, "candidate") for one, count in _grouped(extra, reference)]
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
-    ours, theirs = _detail(reference), _detail(candidate)
-    detail = ours if ours == theirs else f"{ours} -> {theirs}"
+    left, right = _detail(reference), _detail(candidate)
+    detail = left if left == right else f"{left} -> {right}"
     return ChannelResult(name="dots", verdict=verdict, detail=detail, findings=tuple(findings))
 
 
@@ -77,22 +77,22 @@ def _size(one: TypedOp) -> str:
     return f"[{','.join(map(str, one.sizes))}]"
 
 
-def _differs(ours: TypedOp, theirs: TypedOp, count: int) -> Finding:
+def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
     cause = "a cast on one side only"
-    if (ours.operands, ours.result) == (theirs.operands, theirs.result):
+    if (left.operands, left.result) == (right.operands, right.result):
         cause = "a precision or an algorithm asked for on one side only; numbers show it on a TPU or a GPU, not here"
-    elif ours.kind in ("exponential", "sum", "log", "logistic"):
-        cause = f"a softmax, norm or loss computed in {theirs.result} instead of {ours.result}"
-    elif ours.kind == "dot" and ours.operands == theirs.operands:
+    elif left.kind in ("exponential", "sum", "log", "logistic"):
+        cause = f"a softmax, norm or loss computed in {right.result} instead of {left.result}"
+    elif left.kind == "dot" and left.operands == right.operands:
         cause = "preferred_element_type (accumulation type) given on one side only"
-    elif ours.kind == "dot":
+    elif left.kind == "dot":
         cause = "weights or activations in another compute dtype"
     return Finding(
-        where=f"{f'{count} x ' if count > 1 else ''}{ours.kind} {_size(ours)} ({theirs.provenance.summary})",
-        reference=ours.types,
-        candidate=theirs.types,
+        where=f"{f'{count} x ' if count > 1 else ''}{left.kind} {_size(left)} ({right.provenance.summary})",
+        reference=left.types,
+        candidate=right.types,
         cause=cause,
-        next_step=f"reference: {ours.provenance.summary}",
+        next_step=f"reference: {left.provenance.summary}",
     )
 
 

@@ -63,21 +63,21 @@ def compare_loops(
     """
     parts, findings, notes, stages = [], [], [], 0
     for stage in ("lowered", "optimised"):
-        ours, theirs = getattr(reference, stage), getattr(candidate, stage)
-        if ours is None and theirs is None:
+        first, second = getattr(reference, stage), getattr(candidate, stage)
+        if first is None and second is None:
             continue
-        if ours is None or theirs is None:
-            side = "reference" if ours is None else "candidate"
+        if first is None or second is None:
+            side = "reference" if first is None else "candidate"
             findings.append(_unread(stage, side))
             continue
-        for side, tree in (("reference", ours), ("candidate", theirs)):
+        for side, tree in (("reference", first), ("candidate", second)):
             if not tree.operations:
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail=text)
         stages += 1
-        parts.append(_detail(stage, ours, theirs))
+        parts.append(_detail(stage, first, second))
         work = _Comparison(stage, slack_bytes, frozenset(carried), library)
-        findings += work.level(ours.loops, theirs.loops, "")
+        findings += work.level(first.loops, second.loops, "")
         notes += work.notes
     if not stages and not findings:
         return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail="no loop tree was read")
@@ -93,18 +93,20 @@ def _unread(stage: str, side: str) -> Finding:
     return Finding(where=f"{stage} loops", reference=texts["reference"], candidate=texts["candidate"])
 
 
-def _detail(stage: str, ours: LoopTree, theirs: LoopTree) -> str:
+def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
     text = (
-        f"{stage} {ours.count}" if ours.count == theirs.count else f"{stage} {ours.count} -> {theirs.count}"
+        f"{stage} {first.count}"
+        if first.count == second.count
+        else f"{stage} {first.count} -> {second.count}"
     )
     notes = []
-    random = sum(place.loop.provenance.label == "rng" for place in theirs.walk())
+    random = sum(place.loop.provenance.label == "rng" for place in second.walk())
     if random:
         notes.append(f"{random} rng")
-    unknown = max(ours.unknown, theirs.unknown)
+    unknown = max(first.unknown, second.unknown)
     if unknown:
         notes.append(f"{unknown} with unknown trips")
-    passed = [leaf for place in ours.walk() for leaf in place.loop.passthrough]
+    passed = [leaf for place in first.walk() for leaf in place.loop.passthrough]
     if passed:
         notes.append(
             f"reference stacks {len(passed)} scanned inputs, {sum(leaf.bytes for leaf in passed):,} bytes"
@@ -117,9 +119,9 @@ class _Comparison:
         self.stage, self.slack_bytes, self.carried, self.library = stage, slack_bytes, carried, library
         self.notes: list[Finding] = []
 
-    def level(self, ours: Sequence[Loop], theirs: Sequence[Loop], path: str) -> list[Finding]:
+    def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
         """Compares the loops directly inside one place."""
-        pairs, missing, extra = _match(ours, theirs)
+        pairs, missing, extra = _match(first, second)
         findings = []
         for index, left, right in pairs:
             findings += self._pair(left, right, f"{path}{index}")
@@ -129,63 +131,63 @@ class _Comparison:
             findings.append(self._alone(loop, f"{path}{index}", "candidate"))
         return findings
 
-    def _pair(self, ours: Loop, theirs: Loop, path: str) -> list[Finding]:
-        where = f"{self.stage} loop {path} ({ours.provenance.summary})"
+    def _pair(self, first: Loop, second: Loop, path: str) -> list[Finding]:
+        where = f"{self.stage} loop {path} ({first.provenance.summary})"
         findings = []
-        if ours.trips != theirs.trips:
+        if first.trips != second.trips:
             findings.append(
                 Finding(
                     where=where,
-                    reference=_trips(ours),
-                    candidate=_trips(theirs),
-                    cause=_trip_cause(ours.trips, theirs.trips),
-                    next_step=f"candidate loop is at {theirs.provenance.summary}",
+                    reference=_trips(first),
+                    candidate=_trips(second),
+                    cause=_trip_cause(first.trips, second.trips),
+                    next_step=f"candidate loop is at {second.provenance.summary}",
                 )
             )
-        findings += self._passthrough(ours, theirs, where)
-        stacked = _stacked_finding(ours, theirs, where, self.carried)
+        findings += self._passthrough(first, second, where)
+        stacked = _stacked_finding(first, second, where, self.carried)
         if stacked is not None:
             findings.append(stacked)
         else:
-            findings += self._carries(ours, theirs, where)
-        return findings + self.level(ours.inner, theirs.inner, f"{path}.")
+            findings += self._carries(first, second, where)
+        return findings + self.level(first.inner, second.inner, f"{path}.")
 
-    def _carries(self, ours: Loop, theirs: Loop, where: str) -> list[Finding]:
+    def _carries(self, first: Loop, second: Loop, where: str) -> list[Finding]:
         """Compares all carries; passed-through inputs that explain the difference have separate findings."""
         findings: list[Finding] = []
-        apart = abs(ours.carry_bytes - theirs.carry_bytes)
-        explained = sum(leaf.bytes for leaf in theirs.passthrough) - sum(
-            leaf.bytes for leaf in ours.passthrough
+        apart = abs(first.carry_bytes - second.carry_bytes)
+        explained = sum(leaf.bytes for leaf in second.passthrough) - sum(
+            leaf.bytes for leaf in first.passthrough
         )
-        same = ours.carries == theirs.carries if not self.slack_bytes else True
+        same = first.carries == second.carries if not self.slack_bytes else True
         if (apart <= self.slack_bytes and same) or (
-            explained and theirs.carry_bytes - ours.carry_bytes == explained
+            explained and second.carry_bytes - first.carry_bytes == explained
         ):
             return []
-        fewer = ours.carries - theirs.carries
-        found = self.notes if fewer > 0 and (not apart or self._counters(ours, theirs, fewer)) else findings
+        fewer = first.carries - second.carries
+        found = self.notes if fewer > 0 and (not apart or self._counters(first, second, fewer)) else findings
         found.append(
             Finding(
                 where=where,
-                reference=f"{ours.carries} carries of {ours.carry_bytes:,} bytes",
-                candidate=f"{theirs.carries} carries of {theirs.carry_bytes:,} bytes",
+                reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
+                candidate=f"{second.carries} carries of {second.carry_bytes:,} bytes",
                 distance=f"{apart:,} bytes",
                 cause="an array carried or captured by one side only, or in another dtype or sharding"
                 if apart
                 else "the same bytes in another number of arrays",
-                next_step=f"candidate loop is at {theirs.provenance.summary}",
+                next_step=f"candidate loop is at {second.provenance.summary}",
             )
         )
         return findings
 
-    def _counters(self, ours: Loop, theirs: Loop, fewer: int) -> bool:
+    def _counters(self, first: Loop, second: Loop, fewer: int) -> bool:
         """Returns True if the missing carries may be counters of a library's lowered loop, by their bytes."""
-        less = ours.carry_bytes - theirs.carry_bytes
+        less = first.carry_bytes - second.carry_bytes
         return bool(self.library) and self.stage == "lowered" and less == COUNTER * fewer
 
-    def _passthrough(self, ours: Loop, theirs: Loop, where: str) -> list[Finding]:
-        extra = self._unlike(theirs.passthrough, ours.passthrough)
-        lost = self._unlike(ours.passthrough, theirs.passthrough)
+    def _passthrough(self, first: Loop, second: Loop, where: str) -> list[Finding]:
+        extra = self._unlike(second.passthrough, first.passthrough)
+        lost = self._unlike(first.passthrough, second.passthrough)
         if extra and all(self._is_library(leaf.provenance.file) for leaf in extra):
             self.notes += self._stacks_inputs(extra, [], where)
             extra = []
@@ -235,10 +237,10 @@ class _Comparison:
 
 
 def _match(
-    ours: Sequence[Loop], theirs: Sequence[Loop]
+    first: Sequence[Loop], second: Sequence[Loop]
 ) -> tuple[list[tuple[int, Loop, Loop]], dict[int, Loop], dict[int, Loop]]:
     """Returns pairs with the position of the first, and the remaining loops of either side by position."""
-    left, right = dict(enumerate(ours)), dict(enumerate(theirs))
+    left, right = dict(enumerate(first)), dict(enumerate(second))
     pairs: list[tuple[int, Loop, Loop]] = []
     for key in _KEYS:
         waiting: dict[object, list[int]] = collections.defaultdict(list)
@@ -263,17 +265,17 @@ def _surplus(some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
     return found
 
 
-def _stacked_finding(ours: Loop, theirs: Loop, where: str, carried: Collection[str]) -> Finding | None:
+def _stacked_finding(first: Loop, second: Loop, where: str, carried: Collection[str]) -> Finding | None:
     """Compares stacked outputs other than passed-through inputs, which have separate findings."""
     left, right = (
         [leaf for leaf in _surplus(loop.stacked, loop.passthrough) if leaf.shape not in carried]
-        for loop in (ours, theirs)
+        for loop in (first, second)
     )
     lost, extra = _surplus(left, right), _surplus(right, left)
     if not lost and not extra:
         return None
     more = sum(leaf.bytes for leaf in extra) - sum(leaf.bytes for leaf in lost)
-    if not more and ours.trips != theirs.trips:
+    if not more and first.trips != second.trips:
         return None
     return Finding(
         where=where,
@@ -282,7 +284,7 @@ def _stacked_finding(ours: Loop, theirs: Loop, where: str, carried: Collection[s
         distance=f"{more:+,} bytes",
         cause=(
             "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
-            if not ours.provenance.backward
+            if not first.provenance.backward
             else "gradients or outputs stacked by one side only, or in another dtype"
         ),
     )
@@ -301,10 +303,10 @@ def _trips(loop: Loop) -> str:
     return "trips that depend on data" if loop.trips is None else f"{loop.trips} trips"
 
 
-def _trip_cause(ours: int | None, theirs: int | None) -> str:
-    if ours is None or theirs is None:
+def _trip_cause(first: int | None, second: int | None) -> str:
+    if first is None or second is None:
         return "a bound that one side computes from data"
-    small, large = sorted((ours, theirs))
+    small, large = sorted((first, second))
     if small and large % small == 0:
         return f"an unroll or microbatch factor of {large // small} on one side only"
     return "another number of layers, repeats, chunks or microbatches"

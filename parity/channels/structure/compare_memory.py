@@ -42,15 +42,15 @@ def compare_memory(
         raise ValueError(f"memory budgets: got {unknown}, expected some of {sorted(QUANTITIES)}")
     findings, shown, missing = [], [], []
     for quantity, budget in budgets.items():
-        ours, theirs = reference.values.get(quantity), candidate.values.get(quantity)
-        if ours is None and theirs is None:
+        left, right = reference.values.get(quantity), candidate.values.get(quantity)
+        if left is None and right is None:
             missing.append(f"{quantity} unknown ({reference.reasons.get(quantity, 'no reason')})")
             continue
         fits, used = False, ""
-        if ours is not None and theirs is not None:
-            fits = budget.allows(ours, theirs)
-            used = f", budget {budget.sentence()}" if fits and ours < theirs else ""
-        shown.append(f"{quantity} {_span(ours, theirs)}{used}")
+        if left is not None and right is not None:
+            fits = budget.allows(left, right)
+            used = f", budget {budget.sentence()}" if fits and left < right else ""
+        shown.append(f"{quantity} {_span(left, right)}{used}")
         if not fits:
             findings.append(_finding(quantity, reference, candidate, budget))
     if not shown:
@@ -63,24 +63,24 @@ def compare_memory(
     )
 
 
-def _span(ours: int | None, theirs: int | None) -> str:
-    if ours == theirs:
-        return f"{ours:,}"
-    return " -> ".join("unknown" if value is None else f"{value:,}" for value in (ours, theirs))
+def _span(left: int | None, right: int | None) -> str:
+    if left == right:
+        return f"{left:,}"
+    return " -> ".join("unknown" if value is None else f"{value:,}" for value in (left, right))
 
 
 def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget) -> Finding:
-    ours, theirs = reference.values.get(quantity), candidate.values.get(quantity)
+    left, right = reference.values.get(quantity), candidate.values.get(quantity)
     unit = QUANTITIES[quantity]
     texts = [
         f"unknown ({side.reasons.get(quantity, 'no reason')})" if value is None else f"{value:,} {unit}"
-        for side, value in ((reference, ours), (candidate, theirs))
+        for side, value in ((reference, left), (candidate, right))
     ]
     ratio = ""
-    if ours is not None and theirs is not None:
-        grown = f"{theirs / ours:.3f} x" if ours else f"{theirs:,} more"
+    if left is not None and right is not None:
+        grown = f"{right / left:.3f} x" if left else f"{right:,} more"
         ratio = f"{grown}, budget {budget.sentence()}"
-        if theirs < ours:
+        if right < left:
             ratio = f"{grown}, at least {budget.floor:g} x"
     return Finding(
         where=f"{quantity} {unit}" if unit == "bytes" else quantity,

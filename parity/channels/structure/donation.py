@@ -99,16 +99,16 @@ def compare_donation(
     """
     if not reference.parameters or not candidate.parameters:
         return ChannelResult(name="donation", verdict=Verdict.VACUOUS, detail="a program without parameters")
-    ours, theirs = ([_kind(alias) for alias in side.aliases] for side in (reference, candidate))
+    left, right = ([_kind(alias) for alias in side.aliases] for side in (reference, candidate))
     sizes = {_kind(alias): alias.bytes for side in (reference, candidate) for alias in side.aliases}
     alone = ([_counter(shape) for shape in alone[0]], [_counter(shape) for shape in alone[1]])
     findings = []
-    shapes = sorted(set(ours) | set(theirs), key=lambda shape: -sizes[shape])
+    shapes = sorted(set(left) | set(right), key=lambda shape: -sizes[shape])
     shared = [shape for shape in shapes if shape not in (*alone[0], *alone[1])]
-    if not by_shape and _bytes(ours, shared, sizes) == _bytes(theirs, shared, sizes):
+    if not by_shape and _bytes(left, shared, sizes) == _bytes(right, shared, sizes):
         shapes = [shape for shape in shapes if shape not in shared]
     for shape in shapes:
-        before, after = ours.count(shape), theirs.count(shape)
+        before, after = left.count(shape), right.count(shape)
         few, many = before - alone[0].count(shape), after - alone[1].count(shape)
         if before == after or (few <= after and many <= before):
             continue
@@ -123,9 +123,9 @@ def compare_donation(
                 next_step="compare donate_argnums and the tree channel",
             )
         )
-    detail = f"{len(ours)} aliased, {reference.bytes:,} bytes"
-    if len(ours) != len(theirs) or reference.bytes != candidate.bytes:
-        detail += f" -> {len(theirs)} aliased, {candidate.bytes:,} bytes"
+    detail = f"{len(left)} aliased, {reference.bytes:,} bytes"
+    if len(left) != len(right) or reference.bytes != candidate.bytes:
+        detail += f" -> {len(right)} aliased, {candidate.bytes:,} bytes"
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     return ChannelResult(name="donation", verdict=verdict, detail=detail, findings=tuple(findings))
 

@@ -71,21 +71,21 @@ def compare_passed_through(
     Returns:
         Findings, and notes on the scans of the library.
     """
-    ours, theirs = (
+    left, right = (
         [_without(scan, carried) for scan in passed_through(jaxpr) if set(scan.arrays) - set(carried)]
         for jaxpr in (reference, candidate)
     )
-    counts = [collections.Counter(array for scan in side for array in scan.arrays) for side in (ours, theirs)]
+    counts = [collections.Counter(array for scan in side for array in scan.arrays) for side in (left, right)]
     if counts[0] == counts[1]:
         return [], []
-    heavier = theirs if (counts[1] - counts[0]) else ours
+    heavier = right if (counts[1] - counts[0]) else left
     findings, notes = [], []
     for scan in heavier:
         theirs_to_change = not (library and scan.source.file.startswith(library))
         finding = Finding(
             where=f"traced scan at {scan.source}",
-            reference=_words(ours if heavier is ours else [], scan),
-            candidate=_words(theirs if heavier is theirs else [], scan),
+            reference=_words(left if heavier is left else [], scan),
+            candidate=_words(right if heavier is right else [], scan),
             distance=f"{scan.size:,} bytes stacked anew",
             cause="the scan body returns its parameters"
             if theirs_to_change

@@ -78,21 +78,21 @@ class Worker:
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None):
-        ours, theirs = socket.socketpair()
+        left, right = socket.socketpair()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         path = [str(Path(__file__).parents[3]), *(entry for entry in sys.path if entry)]
         inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
-        with theirs:
+        with right:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "parity.compare.backends.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "parity.compare.backends.worker", str(right.fileno())],
                 env={**inherited, **(environment or {})},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[right.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
                 start_new_session=True,  # the parent handles Ctrl-C
             )
-        self.channel = Connection(ours.detach())
+        self.channel = Connection(left.detach())
         self.phase = ""
         self._start = 0.0
         ALIVE.add(self)

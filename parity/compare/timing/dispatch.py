@@ -75,10 +75,10 @@ def calls(
         for at, (name, way) in enumerate(candidate.ways.items())
     }
 
-    def ours() -> Mapping[str, float]:
+    def left() -> Mapping[str, float]:
         return dict.fromkeys(ways, yardstick())
 
-    def theirs() -> Mapping[str, float]:
+    def right() -> Mapping[str, float]:
         return {name: once() for name, once in ways.items()}
 
-    return ours, theirs
+    return left, right

@@ -109,24 +109,24 @@ class MeasuredCase:
 
 
 def _init(desk: MeasuredCase) -> dict[str, Paired]:
-    ours, theirs = map(initialise, desk.sides)
-    return interleave((ours, theirs), desk.rounds)
+    left, right = map(initialise, desk.sides)
+    return interleave((left, right), desk.rounds)
 
 
 def _source(desk: MeasuredCase) -> dict[str, Paired]:
-    ours, theirs = map(source, desk.sides)
-    return interleave((ours, theirs), MORE * desk.rounds)
+    left, right = map(source, desk.sides)
+    return interleave((left, right), MORE * desk.rounds)
 
 
 def _first(desk: MeasuredCase) -> dict[str, Paired]:
-    ours, theirs = map(first_step, desk.sides, desk.states)
-    return interleave((ours, theirs), desk.rounds)
+    left, right = map(first_step, desk.sides, desk.states)
+    return interleave((left, right), desk.rounds)
 
 
 def _steady(desk: MeasuredCase) -> dict[str, Paired]:
     clock = CLOCKS.get(desk.evidence.case.placement.backend, time.perf_counter)
-    ours, theirs = (functools.partial(_quietest, one) for one in steps(desk.sides, desk.states, clock))
-    return {"steady step": paired((ours, theirs), MORE * desk.rounds)}
+    left, right = (functools.partial(_quietest, one) for one in steps(desk.sides, desk.states, clock))
+    return {"steady step": paired((left, right), MORE * desk.rounds)}
 
 
 def _quietest(one: Steps) -> float:
@@ -135,10 +135,10 @@ def _quietest(one: Steps) -> float:
 
 
 def _dispatch(desk: MeasuredCase) -> dict[str, Paired]:
-    ours, theirs = desk.sides
-    if not (ours.build.ways and theirs.build.ways):
+    left, right = desk.sides
+    if not (left.build.ways and right.build.ways):
         raise NotMeasuredError("the builds are pure programs, and do not say how a loop calls them")
-    return interleave(calls((ours.build, theirs.build), ours.program), MORE * desk.rounds)
+    return interleave(calls((left.build, right.build), left.program), MORE * desk.rounds)
 
 
 def _temporary(desk: MeasuredCase) -> dict[str, Paired]:
@@ -197,14 +197,14 @@ def measured(
             if isinstance(error, SideError):
                 raise
             unknown[names[0]] = str(error).splitlines()[0]
-    ours, theirs = desk.sides
-    flavours = (ours.build.flavour, theirs.build.flavour)
+    left, right = desk.sides
+    flavours = (left.build.flavour, right.build.flavour)
     usual = flavours == (Flavour.LINEN, Flavour.NNX)
     case = subject.case
     return Measured(
         id=case.id,
-        name=subject.name or ("NNX over Linen" if usual else _named(ours, theirs)),
-        sides=(ours.build.name, theirs.build.name),
+        name=subject.name or ("NNX over Linen" if usual else _named(left, right)),
+        sides=(left.build.name, right.build.name),
         heads=("linen", "nnx") if usual else ("under", "over"),
         backend=case.placement.backend,
         mesh=str(case.meshes[1]),
@@ -215,10 +215,10 @@ def measured(
     )
 
 
-def _named(ours: Side, theirs: Side) -> str:
+def _named(left: Side, right: Side) -> str:
     """Returns the names that differ: of the builds, or else of the meshes."""
-    apart = ours.build.name != theirs.build.name
-    names = [str(side.build.name if apart else side.mesh) for side in (theirs, ours)]
+    apart = left.build.name != right.build.name
+    names = [str(side.build.name if apart else side.mesh) for side in (right, left)]
     return " over ".join(names)
 
 

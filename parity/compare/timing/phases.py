@@ -141,8 +141,8 @@ def steps(
         states: where each starts.
         clock: the clock to use.
     """
-    ours, theirs = (Steps(side, state, clock) for side, state in zip(sides, states, strict=True))
-    for one in (ours, theirs):
+    left, right = (Steps(side, state, clock) for side, state in zip(sides, states, strict=True))
+    for one in (left, right):
         one()
-    ours.count = theirs.count = int(np.clip(np.ceil(BRIEF / max(ours(), 1e-9)), 1, MOST_STEPS))
-    return ours, theirs
+    left.count = right.count = int(np.clip(np.ceil(BRIEF / max(left(), 1e-9)), 1, MOST_STEPS))
+    return left, right

@@ -25,15 +25,15 @@ class Paired:
     @property
     def medians(self) -> tuple[float, float]:
         """The median of each side."""
-        ours, theirs = np.median(self.values, axis=0)
-        return float(ours), float(theirs)
+        left, right = np.median(self.values, axis=0)
+        return float(left), float(right)
 
     @property
     def ratios(self) -> np.ndarray:
         """Candidate over reference, for each round; zero over zero is one."""
-        ours, theirs = self.values[:, 0], self.values[:, 1]
-        bare = np.where(theirs == 0, 1.0, np.inf)
-        return np.divide(theirs, ours, out=bare, where=ours != 0)
+        left, right = self.values[:, 0], self.values[:, 1]
+        bare = np.where(right == 0, 1.0, np.inf)
+        return np.divide(right, left, out=bare, where=left != 0)
 
     @property
     def low(self) -> float:

@@ -29,10 +29,10 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
         part: the same program, read without some of its results.
     """
     return any(
-        ours.live is not None
-        and theirs.live is None
-        and (ours.form.kind in _HEAVY or ours.form.name in _HEAVY_NAMES)
-        for ours, theirs in zip(whole.body.walk(), part.body.walk(), strict=True)
+        left.live is not None
+        and right.live is None
+        and (left.form.kind in _HEAVY or left.form.name in _HEAVY_NAMES)
+        for left, right in zip(whole.body.walk(), part.body.walk(), strict=True)
     )
 
 

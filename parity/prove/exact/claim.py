@@ -227,25 +227,25 @@ def _inputs(
     for link in relation.arguments:
         back = splits(link.transform)
         names = (link.reference, link.candidate)
-        ours, theirs = names[::-1] if back else names
+        left, right = names[::-1] if back else names
         types = sides[1 if back else 0].types
         others = sides[0 if back else 1].types
-        if not any(name in types for name in ours):
-            known = [name for name in theirs if name in others]
+        if not any(name in types for name in left):
+            known = [name for name in right if name in others]
             if known and type(link.transform).__name__ == "Identity":
                 types = others
             elif known:
-                raise RefusalError(f"arguments: {known} are read by one side only, expected {ours} too")
+                raise RefusalError(f"arguments: {known} are read by one side only, expected {left} too")
             else:
                 continue
-        kinds = _kinds(ours, types, link)
-        apart = () if back else relation.apart.get(ours[0], ())
+        kinds = _kinds(left, types, link)
+        apart = () if back else relation.apart.get(left[0], ())
         whose = "candidate's " if back else ""  # names of both sides may be equal
-        atoms = [atom(tensors, whose + name, *kind, apart) for name, kind in zip(ours, kinds, strict=True)]
-        if not back and ours[0] in relation.ranges:
-            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[ours[0]])
+        atoms = [atom(tensors, whose + name, *kind, apart) for name, kind in zip(left, kinds, strict=True)]
+        if not back and left[0] in relation.ranges:
+            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[left[0]])
         carried = carry(tensors, link.transform, atoms, back=back)
-        found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
+        found = (dict(zip(left, atoms, strict=True)), dict(zip(right, carried, strict=True)))
         for side, each in zip(given, found[::-1] if back else found, strict=True):
             if again := sorted(set(side) & set(each)):
                 raise RefusalError(f"arguments: got two links for {again}")
@@ -284,11 +284,11 @@ def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]],
             raise RefusalError(f"results: no link for {sorted(set(known) ^ names)}")
     for link in relation.results:
         carried = carry(tensors, link.transform, [reference[name] for name in link.reference])
-        for name, ours in zip(link.candidate, carried, strict=True):
-            theirs = candidate[name]
-            if ours.shape != theirs.shape or ours.sort != theirs.sort:
-                return f"{name}: {ours.sort}{list(ours.shape)} against {theirs.sort}{list(theirs.shape)}"
-            pair = common([x.cells for x in tensors.aligned([ours, theirs])])
+        for name, left in zip(link.candidate, carried, strict=True):
+            right = candidate[name]
+            if left.shape != right.shape or left.sort != right.sort:
+                return f"{name}: {left.sort}{list(left.shape)} against {right.sort}{list(right.shape)}"
+            pair = common([x.cells for x in tensors.aligned([left, right])])
             unlike = np.argwhere(pair[0] != pair[1])
             if len(unlike):
                 place = tuple(unlike[0])

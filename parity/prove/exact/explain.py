@@ -27,15 +27,15 @@ def explain(terms: Terms, reference: int, candidate: int) -> str:
         terms: the table.
         reference, candidate: cells.
     """
-    ours, theirs = terms.term(reference), terms.term(candidate)
-    users = (ours, theirs)
-    while (inner := _inner(terms, ours, theirs)) is not None:
-        if terms.origins[ours] and terms.origins[theirs]:
-            users = (ours, theirs)
-        ours, theirs = inner
-    read = [inputs(terms, term) for term in (ours, theirs)]
+    left, right = terms.term(reference), terms.term(candidate)
+    users = (left, right)
+    while (inner := _inner(terms, left, right)) is not None:
+        if terms.origins[left] and terms.origins[right]:
+            users = (left, right)
+        left, right = inner
+    read = [inputs(terms, term) for term in (left, right)]
     lines = []
-    sides = (("reference", ours, users[0], *read), ("candidate", theirs, users[1], *read[::-1]))
+    sides = (("reference", left, users[0], *read), ("candidate", right, users[1], *read[::-1]))
     for side, term, user, own, other in sides:
         lines.append(f"  {side}: {words(terms, term)}")
         if only := sorted(own - other):
@@ -75,9 +75,9 @@ def _is_part(terms: Terms, term: int) -> bool:
     return terms.nodes[term].kind == "input"
 
 
-def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
+def _inner(terms: Terms, left: int, right: int) -> tuple[int, int] | None:
     """Returns differing arguments of two terms of one kind; None if no pair of arguments explains the difference."""
-    a, b = terms.nodes[ours], terms.nodes[theirs]
+    a, b = terms.nodes[left], terms.nodes[right]
     if a.kind != b.kind or not a.args or not b.args:
         return None
     turned = a.kind == "map" and a.params == b.params and a.params in COMMUTING
@@ -103,8 +103,8 @@ def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
 
 def _shared(terms: Terms, a: int, b: int) -> tuple[int, bool]:
     """Returns the number of arguments that two terms share, and whether their functions are equal."""
-    ours, theirs = ({arg for arg, _ in terms.nodes[term].args} for term in (a, b))
-    return len(ours & theirs), terms.nodes[a].params == terms.nodes[b].params
+    left, right = ({arg for arg, _ in terms.nodes[term].args} for term in (a, b))
+    return len(left & right), terms.nodes[a].params == terms.nodes[b].params
 
 
 def words(terms: Terms, term: int, depth: int = DEPTH) -> str:

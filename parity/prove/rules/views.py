@@ -200,14 +200,14 @@ def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner
     groups = [
         cut(view.factors, (outer, width, inner)) for view, width in zip((first, second), widths, strict=True)
     ]
-    ours, theirs = groups
-    if ours is None or theirs is None or (ours[0], ours[2]) != (theirs[0], theirs[2]):
+    left, right = groups
+    if left is None or right is None or (left[0], left[2]) != (right[0], right[2]):
         return None
     step, odd = divmod(second.offset - first.offset, widths[0])
-    middles = [group for group in (ours[1], theirs[1]) if group]
+    middles = [group for group in (left[1], right[1]) if group]
     if odd or any(len(group) != 1 or group[0][1] != step for group in middles):
         return None
-    return first.moved([ours[0], [(sum(widths), step)], ours[2]])
+    return first.moved([left[0], [(sum(widths), step)], left[2]])
 
 
 def _sliced_digits(

@@ -81,6 +81,6 @@ def sentence(finding: Record) -> str:
 def places(finding: Record) -> list[tuple[str, int]]:
     """Returns the source lines that a finding names: those of the candidate alone, then shared ones, then others."""
     texts = (finding["candidate"], finding["reference"], finding["where"])
-    ours, theirs, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
-    own = [place for place in ours if place not in theirs]
-    return list(dict.fromkeys((*own, *ours, *theirs, *rest)))
+    left, right, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
+    own = [place for place in left if place not in right]
+    return list(dict.fromkeys((*own, *left, *right, *rest)))

@@ -129,7 +129,7 @@ def _kind(first: Draw, second: Draw) -> Hashable:
 
 def _parted(first: Draw, second: Draw) -> int | None:
     """Returns the depth of the outermost loop in whose iterations two draws of one equation differ, if any."""
-    apart = (ours.index != theirs.index for ours, theirs in zip(first.turns, second.turns, strict=True))
+    apart = (left.index != right.index for left, right in zip(first.turns, second.turns, strict=True))
     return next((depth for depth, differs in enumerate(apart) if differs), None)
 
 
@@ -146,8 +146,8 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     if depth is None:
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
-    ours, theirs = first.turns[depth], second.turns[depth]
-    cause = f"the same key in turns {ours.index} and {theirs.index} of the loop at {_innermost(ours.loop)}"
+    left, right = first.turns[depth], second.turns[depth]
+    cause = f"the same key in turns {left.index} and {right.index} of the loop at {_innermost(left.loop)}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
 
 
@@ -195,13 +195,13 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
     Args:
         reference, candidate: the draws of both sides, from equal state and inputs.
     """
-    ours, theirs = (
+    left, right = (
         collections.Counter((draw.step, draw.use) for draw in side.forward) for side in (reference, candidate)
     )
-    if ours == theirs:
+    if left == right:
         return []
     findings = []
-    for side, missing in (("reference", ours - theirs), ("candidate", theirs - ours)):
+    for side, missing in (("reference", left - right), ("candidate", right - left)):
         holder = reference if side == "reference" else candidate
         by_site: dict[str, list[Draw]] = collections.defaultdict(list)
         for draw in holder.forward:

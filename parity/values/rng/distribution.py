@@ -89,11 +89,11 @@ def compare_slices(
         for axis, indices in enumerate(places[path]):
             index = _unlike_slice(*sides, indices)
             if index is not None:
-                ours, theirs = (_words(side[:, indices == index]) for side in sides)
+                left, right = (_words(side[:, indices == index]) for side in sides)
                 finding = Finding(
                     where=f"initial {path}",
-                    reference=ours,
-                    candidate=theirs,
+                    reference=left,
+                    candidate=right,
                     distance=f"slice {index} along axis {axis} is distributed otherwise",
                     cause="parts in another order, or a scale of each part",
                     next_step="compare the initializers of the leaf's parts on both sides",
@@ -115,16 +115,16 @@ def smallest_difference(reference: Samples, candidate: Samples) -> tuple[float, 
     return max(found, default=(0.0, ""))
 
 
-def _unlike_slice(ours: np.ndarray, theirs: np.ndarray, indices: np.ndarray) -> int | None:
+def _unlike_slice(left: np.ndarray, right: np.ndarray, indices: np.ndarray) -> int | None:
     """Returns the slice with the largest gap between ranks, or their squares; None if chance explains it.
 
     Ranks among the numbers of both sides are bounded, so that rare large numbers do not decide.
     """
-    _, inverse, counts = np.unique(np.stack([ours, theirs]), return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(np.stack([left, right]), return_inverse=True, return_counts=True)
     if len(counts) < 2:
         return None
     ranks = (2 * np.cumsum(counts) - counts) / counts.sum() - 1
-    sides = ranks[inverse.reshape(2, *ours.shape)]
+    sides = ranks[inverse.reshape(2, *left.shape)]
     order = np.argsort(indices, kind="stable")
     present, starts, sizes = np.unique(indices[order], return_index=True, return_counts=True)
     if len(present) < 2:
@@ -133,7 +133,7 @@ def _unlike_slice(ours: np.ndarray, theirs: np.ndarray, indices: np.ndarray) -> 
     for power in (1, 2):
         (mean, error), (other, another) = (_slices(side[:, order] ** power, starts, sizes) for side in sides)
         gaps = np.abs(mean - other) / (np.hypot(error, another) + 1e-9)
-        gaps[sizes * len(ours) < FEWEST_OF_SLICE] = 0.0
+        gaps[sizes * len(left) < FEWEST_OF_SLICE] = 0.0
         if gaps.max() > worst:
             worst, place = gaps.max(), int(present[gaps.argmax()])
     return place
@@ -154,9 +154,9 @@ def _slices(numbers: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple
     return mean, np.sqrt(np.maximum(single, factor * np.maximum(between, pooled)))
 
 
-def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str]:
+def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str]:
     """Returns the difference of two samples and its likely cause; empty if chance explains it."""
-    fixed = [sample.flat[0] if (sample == sample.flat[0]).all() else None for sample in (ours, theirs)]
+    fixed = [sample.flat[0] if (sample == sample.flat[0]).all() else None for sample in (left, right)]
     if None not in fixed:
         return ("", "") if fixed[0] == fixed[1] else ("constants that differ", "another constant")
     if fixed.count(None) == 1:
@@ -166,13 +166,13 @@ def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str]:
         (_grid, "a draw in another dtype, converted afterwards, or a part that repeats another"),
         (_shape, "another initializer"),
     )
-    return next(((words, cause) for test, cause in tests if (words := test(ours, theirs))), ("", ""))
+    return next(((words, cause) for test, cause in tests if (words := test(left, right))), ("", ""))
 
 
-def _scale(ours: np.ndarray, theirs: np.ndarray) -> str:
-    spreads = [float(np.std(sample)) for sample in (ours, theirs)]
+def _scale(left: np.ndarray, right: np.ndarray) -> str:
+    spreads = [float(np.std(sample)) for sample in (left, right)]
     gap = abs(np.log(spreads[1] / spreads[0])) if min(spreads) > 0 else np.inf
-    if gap <= SIGMAS * np.hypot(_uncertainty(ours), _uncertainty(theirs)):
+    if gap <= SIGMAS * np.hypot(_uncertainty(left), _uncertainty(right)):
         return ""
     return f"standard deviations {spreads[1] / spreads[0]:.3g} to 1"
 
@@ -191,9 +191,9 @@ def _uncertainty(sample: np.ndarray) -> float:
     return float(np.sqrt(max(single, between)) / mean / 2)
 
 
-def _grid(ours: np.ndarray, theirs: np.ndarray) -> str:
+def _grid(left: np.ndarray, right: np.ndarray) -> str:
     """Compares the number of distinct magnitudes: there are few possible values, or parts are copies of each other."""
-    flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
+    flat = [sample.ravel()[:MOST_SORTED] for sample in (left, right)]
     sizes = [np.unique(np.abs(numbers)).size for numbers in flat]
     repeated = flat[0].size + flat[1].size - sum(sizes)
     if abs(sizes[0] - sizes[1]) <= SIGMAS * np.sqrt(repeated + 1):
@@ -201,10 +201,10 @@ def _grid(ours: np.ndarray, theirs: np.ndarray) -> str:
     return f"{sizes[0]:,} and {sizes[1]:,} magnitudes in {flat[0].size:,} numbers each"
 
 
-def _shape(ours: np.ndarray, theirs: np.ndarray) -> str:
+def _shape(left: np.ndarray, right: np.ndarray) -> str:
     from scipy import stats  # takes a second to import, and few runs need it
 
-    flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
+    flat = [sample.ravel()[:MOST_SORTED] for sample in (left, right)]
     chance = np.asarray(stats.ks_2samp(flat[0], flat[1], method="asymp"))[1]
     return "distributions of other shapes" if chance < IMPROBABLE else ""
 

@@ -73,12 +73,12 @@ def compare_initial(
     return findings
 
 
-def _differs(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+def _differs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns a flag for each entry: its bits differ, or its number if the dtypes differ."""
-    if ours.dtype != theirs.dtype:
-        return np.ravel(np.not_equal(as_numbers(ours), as_numbers(theirs)))
-    shape = ours.size, ours.itemsize
-    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (ours, theirs))
+    if left.dtype != right.dtype:
+        return np.ravel(np.not_equal(as_numbers(left), as_numbers(right)))
+    shape = left.size, left.itemsize
+    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (left, right))
     return np.asarray(np.not_equal(*bits).any(axis=1))
 
 

@@ -191,8 +191,8 @@ class Recipes:
             for recipe, end in ((recipe, self._like_no_other()) for recipe in results[:carries])
         ]
         keeps = all(
-            ours.loose != self._key or self._layer(theirs) == self._key
-            for ours, theirs in zip(given[constants : constants + carries], results, strict=False)
+            left.loose != self._key or self._layer(right) == self._key
+            for left, right in zip(given[constants : constants + carries], results, strict=False)
         )
         return ends + [self._stack(recipe, turns, keeps, common) for recipe in results[carries:]]
 

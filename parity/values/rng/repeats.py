@@ -53,21 +53,21 @@ def compare_repeats(
         path: _judged([[state[path] for state in side] for side in (reference, candidate)])
         for path in reference[0]
     }
-    ours, theirs = (_firsts(side, axes) for side in (reference, candidate))
+    left, right = (_firsts(side, axes) for side in (reference, candidate))
     places: dict[str, dict[int, list[Place]]] = {path: {} for path in axes}
-    for place in ours:
+    for place in left:
         places[place.path].setdefault(place.axis, []).append(place)
     findings = {
-        path: _finding(differing[0], ours, theirs)
+        path: _finding(differing[0], left, right)
         for path, by_axis in places.items()
         if (
             differing := [
-                group for group in by_axis.values() if any(ours[one] != theirs[one] for one in group)
+                group for group in by_axis.values() if any(left[one] != right[one] for one in group)
             ]
         )
     }
     return findings, {
-        path: _kept(reference[0][path].shape, path, by_axis, ours) for path, by_axis in places.items()
+        path: _kept(reference[0][path].shape, path, by_axis, left) for path, by_axis in places.items()
     }
 
 
@@ -141,11 +141,11 @@ def _kept(
     return np.ix_(*(along(axis) for axis in range(len(shape))))
 
 
-def _finding(places: Sequence[Place], ours: Mapping[Place, Place], theirs: Mapping[Place, Place]) -> Finding:
+def _finding(places: Sequence[Place], left: Mapping[Place, Place], right: Mapping[Place, Place]) -> Finding:
     return Finding(
         where=f"initial {places[0].path}",
-        reference=_words(places, ours),
-        candidate=_words(places, theirs),
+        reference=_words(places, left),
+        candidate=_words(places, right),
         cause="one draw in several places",
         next_step="draw each part from a key of its own on both sides, or tie the same parts on both",
     )

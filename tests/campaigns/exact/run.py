@@ -116,15 +116,15 @@ class Campaign:
         except jax.errors.JaxRuntimeError:
             return None
         pairs = zip(jax.tree.leaves(self._truth), jax.tree.leaves(made), strict=True)
-        return max(_distance(ours, theirs) for ours, theirs in pairs)
+        return max(_distance(left, right) for left, right in pairs)
 
 
 def _host(x: jax.Array) -> np.ndarray:
     return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
 
 
-def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    ours, theirs = (x.astype(np.float64) for x in (ours, theirs))
-    difference = np.abs(ours - theirs).max(initial=0.0)
-    size = np.abs(ours).max(initial=0.0)
+def _distance(left: np.ndarray, right: np.ndarray) -> float:
+    left, right = (x.astype(np.float64) for x in (left, right))
+    difference = np.abs(left - right).max(initial=0.0)
+    size = np.abs(left).max(initial=0.0)
     return float(difference / size) if size else float(difference)

@@ -126,19 +126,19 @@ def worths(cases: Sequence[Case]) -> dict[str, Worth]:
         for name, value in row.items():
             values.setdefault(name, set()).add(value)
     constant = {name for name, found in values.items() if len(found) == 1}
-    return {id: _worth(id, ours, theirs, constant) for id, (ours, theirs) in rows.items()}
+    return {id: _worth(id, left, right, constant) for id, (left, right) in rows.items()}
 
 
-def _worth(id: str, ours: Mapping[str, str], theirs: Mapping[str, str], constant: set[str]) -> Worth:
-    named = [(name, value) for name, value in sorted(ours.items()) if name not in constant]
-    if not ours or id.startswith(FLIPPING):
-        return frozenset({id.split("/")[0] if not ours else FLIPPING})
-    if ours == theirs:
-        programs = (ours["program"], *WITHIN.get(ours["program"], ()))
+def _worth(id: str, left: Mapping[str, str], right: Mapping[str, str], constant: set[str]) -> Worth:
+    named = [(name, value) for name, value in sorted(left.items()) if name not in constant]
+    if not left or id.startswith(FLIPPING):
+        return frozenset({id.split("/")[0] if not left else FLIPPING})
+    if left == right:
+        programs = (left["program"], *WITHIN.get(left["program"], ()))
         rows = [[(name, one if name == "program" else value) for name, value in named] for one in programs]
         return frozenset(pair for row in rows for pair in itertools.combinations(row, 2))
-    differ = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
-    return frozenset((name, ours.get(name), theirs.get(name)) for name in differ)
+    differ = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+    return frozenset((name, left.get(name), right.get(name)) for name in differ)
 
 
 def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:

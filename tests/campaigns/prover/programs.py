@@ -289,9 +289,9 @@ def twin_samples() -> tuple[Twins, ...]:
     leaves = [params[name] for name in _ORDER]
     state, twin_state = jax.eval_shape(_OPTIMIZER.init, params), jax.eval_shape(_OPTIMIZER.init, leaves)
     key, tokens = _key(), _tokens()
-    ours = {"params": params, "state": state, "tokens": tokens, "key": key}
-    theirs = {"params": leaves, "state": twin_state, "tokens": tokens, "key": key}
-    trees = (ours, theirs)
+    one = {"params": params, "state": state, "tokens": tokens, "key": key}
+    other = {"params": leaves, "state": twin_state, "tokens": tokens, "key": key}
+    trees = (one, other)
     plain, twin_plain = ("params", "tokens", "key"), ("params", "key", "tokens")
     stepped, twin_stepped = ("params", "state", "tokens", "key"), ("key", "params", "state", "tokens")
     table = (

@@ -57,9 +57,9 @@ def _names(op: Any, rng: random.Random) -> Edited:
     if not others:
         return None
     other = rng.choice(others)
-    theirs = attribute(other, "sym_name")
-    op.attributes["sym_name"], other.attributes["sym_name"] = theirs, name
-    return f"names {name} and {theirs} exchanged", {"renamed": (name.value, theirs.value)}
+    right = attribute(other, "sym_name")
+    op.attributes["sym_name"], other.attributes["sym_name"] = right, name
+    return f"names {name} and {right} exchanged", {"renamed": (name.value, right.value)}
 
 
 def _symbol(op: Any, rng: random.Random) -> Edited:

@@ -32,11 +32,11 @@ def test_one_trace_has_the_same_operations_at_the_same_lines():
         return {"kernel": jax.random.normal(key, (3, 2)), "scale": jnp.full(4, 0.5)}
 
     example, fresh = traced_once(create)
-    theirs = jax.make_jaxpr(fresh)(jax.random.key(3))
+    right = jax.make_jaxpr(fresh)(jax.random.key(3))
     assert len(calls) == 1
-    ours = jax.make_jaxpr(create)(jax.random.key(3))
-    assert str(ours) == str(theirs)
-    lines = [[equation_frames(equation)[0] for equation in jaxpr.eqns] for jaxpr in (ours, theirs)]
+    left = jax.make_jaxpr(create)(jax.random.key(3))
+    assert str(left) == str(right)
+    lines = [[equation_frames(equation)[0] for equation in jaxpr.eqns] for jaxpr in (left, right)]
     assert lines[0] == lines[1] and all(file == __file__ for file, _, _ in lines[0])
     made, again = create(jax.random.key(3)), fresh(jax.random.key(3))
     for path, leaf in example.items():

@@ -72,8 +72,8 @@ def test_layers_with_other_names_are_paired_by_their_numbers():
     pairs = [(entry.reference[0], entry.candidate[0]) for entry in weights.entries]
     assert len(pairs) == 800
     assert all(
-        ours.split("layers_")[1].split("/")[0] == theirs.split("blocks/")[1].split("/")[0]
-        for ours, theirs in pairs
+        left.split("layers_")[1].split("/")[0] == right.split("blocks/")[1].split("/")[0]
+        for left, right in pairs
     )
 
 
@@ -93,8 +93,8 @@ def test_many_names_are_paired_like_few_if_the_nearest_is_clear():
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (1, 1), (17, 40), (40, 17)])
 def test_every_name_of_the_smaller_side_finds_one_partner(sizes):
-    ours, theirs = words("abcd", sizes[0]), words("wxyz", sizes[1])
-    found = nearest.pair_nearest(ours, theirs)
+    left, right = words("abcd", sizes[0]), words("wxyz", sizes[1])
+    found = nearest.pair_nearest(left, right)
     assert len(found) == len(dict(found)) == len({other for _, other in found}) == min(sizes)
 
 

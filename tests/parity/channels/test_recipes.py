@@ -32,9 +32,9 @@ def recipe_of(recipes, *functions):
 def both(one, other):
     """Returns whether two programs are equal, and whether their distributions are equal."""
     recipes = Recipes()
-    (ours,), (theirs,) = recipe_of(recipes, one), recipe_of(recipes, other)
-    first, second = recipes.distribution([ours]), recipes.distribution([theirs])
-    return ours.exact == theirs.exact, first is not None and first == second
+    (left,), (right,) = recipe_of(recipes, one), recipe_of(recipes, other)
+    first, second = recipes.distribution([left]), recipes.distribution([right])
+    return left.exact == right.exact, first is not None and first == second
 
 
 def nested(key):

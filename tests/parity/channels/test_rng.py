@@ -151,19 +151,19 @@ def test_draws_that_cannot_be_followed_are_said():
 
 
 def test_another_key_of_one_twin_is_named():
-    ours, theirs = (audited(layers(fold), X, KEY) for fold in (jax.random.fold_in, _folded_twice))
-    findings = compare_draws(ours, theirs)
+    left, right = (audited(layers(fold), X, KEY) for fold in (jax.random.fold_in, _folded_twice))
+    findings = compare_draws(left, right)
     assert [finding.where.rsplit(" ", 1)[1] for finding in findings] == ["reference", "candidate"]
     assert findings[1].candidate.startswith(f"3 draws, the first [{B}, {D}] from ")
-    assert compare_draws(ours, ours) == []
+    assert compare_draws(left, left) == []
 
 
 def test_a_draw_that_one_twin_leaves_out_is_named():
     def both(x, key):
         return drop(drop(x, jax.random.fold_in(key, 0)), jax.random.fold_in(key, 1))
 
-    ours, theirs = audited(both, X, KEY), audited(lambda x, key: drop(x, jax.random.fold_in(key, 0)), X, KEY)
-    for first, second, side in ((ours, theirs, "reference"), (theirs, ours, "candidate")):
+    left, right = audited(both, X, KEY), audited(lambda x, key: drop(x, jax.random.fold_in(key, 0)), X, KEY)
+    for first, second, side in ((left, right, "reference"), (right, left, "candidate")):
         (finding,) = compare_draws(first, second)
         assert finding.where.endswith(f"of the {side}")
 
@@ -204,10 +204,10 @@ def outcome(reference, candidate, **rest):
             input_specs=lambda leaves, mesh: {},
         )
 
-    ours = build("linen toy", reference)
-    theirs = dataclasses.replace(build("nnx toy", candidate), flavour="nnx")
+    left = build("linen toy", reference)
+    right = dataclasses.replace(build("nnx toy", candidate), flavour="nnx")
     case = Case(
-        id="toy/forward@single", reference=lambda: ours, candidate=lambda: theirs, program="forward", **rest
+        id="toy/forward@single", reference=lambda: left, candidate=lambda: right, program="forward", **rest
     )
     return rng(Evidence.of(case, Session()))
 
@@ -250,7 +250,7 @@ def looked(monkeypatch, *creates):
         jax.stages.Lowered, "compile", lambda self, **kw: compiled.append(self) or run(self, **kw)
     )
     bench, results = Session(), []
-    for number, (ours, theirs) in enumerate(creates):
+    for number, (left, right) in enumerate(creates):
         pair = [
             linen_build(
                 f"toy {number}",
@@ -260,7 +260,7 @@ def looked(monkeypatch, *creates):
                 specs=lambda tree, mesh: {},
                 input_specs=lambda leaves, mesh: {},
             )
-            for made in (ours, theirs)
+            for made in (left, right)
         ]
         pair[1] = dataclasses.replace(pair[1], flavour="nnx")
         case = Case(
@@ -301,8 +301,8 @@ def test_builds_that_start_from_one_program_compile_it_once(monkeypatch):
 @pytest.mark.slow
 def test_a_constant_of_another_value_is_another_program(monkeypatch):
     constant = jnp.asarray(np.random.default_rng(6).standard_normal((40, 41), np.float32))
-    ours, wrong = started(constant)[0], started(constant.at[2, 3].add(1.0))[1]
-    results, compiled = looked(monkeypatch, started(constant), (ours, wrong))
+    left, wrong = started(constant)[0], started(constant.at[2, 3].add(1.0))[1]
+    results, compiled = looked(monkeypatch, started(constant), (left, wrong))
     assert [result.verdict for result in results] == [Verdict.BITWISE, Verdict.FAILED]
     assert "1 of 1,640 entries differ" in results[1].findings[0].sentence() and len(compiled) == 3
 

@@ -34,11 +34,11 @@ def test_three_dropout_steps_from_one_seed(variant):
     for path, array in fresh[0].items():
         np.testing.assert_array_equal(array, carried[path], err_msg=f"initial {path}")
     after = [side.run(state, 5) for side, state in zip((work.reference, work.candidate), fresh, strict=True)]
-    for name, ours in after[0]["values"].items():
-        np.testing.assert_array_equal(ours, after[1]["values"][name], err_msg=name)
+    for name, left in after[0]["values"].items():
+        np.testing.assert_array_equal(left, after[1]["values"][name], err_msg=name)
     losses = [float(after[0]["values"][f"step{step}/loss"]) for step in (1, 2, 3)]
     assert len(set(losses)) == 3
     for entry in work.weights.entries:
-        ours = after[0]["state"][f"step3/{entry.reference[0]}"]
-        theirs = after[1]["state"][f"step3/{entry.candidate[0]}"]
-        np.testing.assert_array_equal(ours, theirs, err_msg=entry.candidate[0])
+        left = after[0]["state"][f"step3/{entry.reference[0]}"]
+        right = after[1]["state"][f"step3/{entry.candidate[0]}"]
+        np.testing.assert_array_equal(left, right, err_msg=entry.candidate[0])

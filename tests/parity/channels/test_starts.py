@@ -35,14 +35,14 @@ def build(name, create):
 
 def compared(reference, candidate, keys=Keys.INDEPENDENT, rules=()):
     """Returns the result of `rng` for two functions of a key that make a state."""
-    ours, theirs = (
+    left, right = (
         build("linen toy", reference),
         dataclasses.replace(build("nnx toy", candidate), flavour="nnx"),
     )
     case = Case(
         id="toy/forward@single",
-        reference=lambda: ours,
-        candidate=lambda: theirs,
+        reference=lambda: left,
+        candidate=lambda: right,
         program="forward",
         keys=keys,
         rules=rules,
@@ -509,6 +509,6 @@ def test_a_side_that_is_a_built_module_has_no_initializers_to_compare(name):
 
 
 def test_one_array_among_drawn_leaves_is_no_built_module():
-    ours = kernels(lambda a, b, *_: {"w": drawn(a), "v": drawn(b)})
-    theirs = kernels(lambda a, *_: {"w": drawn(a), "v": MADE})
-    assert found(ours, theirs) == ["initial params/v"]
+    left = kernels(lambda a, b, *_: {"w": drawn(a), "v": drawn(b)})
+    right = kernels(lambda a, *_: {"w": drawn(a), "v": MADE})
+    assert found(left, right) == ["initial params/v"]

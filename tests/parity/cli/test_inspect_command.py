@@ -121,8 +121,8 @@ def test_rows_are_aligned_not_zipped():
     ]
     assert case.mesh == MeshSpec()
     sections = {section.title: section for section in inspect_sides(Evidence.of(case, Session()))}
-    ((ours, theirs),) = sections["loops, before optimisation"].rows
-    assert ours and ours["trips"] == 4 and theirs is None
+    ((reference, candidate),) = sections["loops, before optimisation"].rows
+    assert reference and reference["trips"] == 4 and candidate is None
     dots = [
         row
         for row in sections["dots, sums and roots, before optimisation"].rows

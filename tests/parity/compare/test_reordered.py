@@ -93,8 +93,8 @@ def products(first):
     """The sum of two products, whose rounding depends on the order on a processor with contraction."""
 
     def apply(params, inputs):
-        ours, theirs = inputs["x"] * params["w"][None, :, 0], jnp.tanh(inputs["x"]) * params["w"][None, :, 1]
-        return ours + theirs if first else theirs + ours
+        left, right = inputs["x"] * params["w"][None, :, 0], jnp.tanh(inputs["x"]) * params["w"][None, :, 1]
+        return left + right if first else right + left
 
     return functools.partial(forward, apply)
 

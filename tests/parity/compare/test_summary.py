@@ -60,10 +60,10 @@ def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
     ended = command("inspect", chosen, "--json", "s.json", "--markdown", "s.md")
     assert ended.code == 0 and "linen" in ended.out and "1.000" in ended.out
     (case,) = json.loads((tmp_path / "s.json").read_text())["cases"]
-    ours, theirs = (one["numbers"] for one in case["sides"])
+    left, right = (one["numbers"] for one in case["sides"])
     assert (case["id"], case["mesh"], case["backend"]) == (chosen, "fsdp4.tensor2-auto", "cpu")
-    assert set(ours) == set(theirs) == NUMBERS and ours["temp_bytes"] == theirs["temp_bytes"] > 0
-    assert ours["loops_lowered"] == 1 and ours["cycles"] is None is ours["compile_seconds"]
+    assert set(left) == set(right) == NUMBERS and left["temp_bytes"] == right["temp_bytes"] > 0
+    assert left["loops_lowered"] == 1 and left["cycles"] is None is left["compile_seconds"]
     assert (tmp_path / "s.md").read_text().count("\n") == 5
 
 
@@ -75,9 +75,9 @@ def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
     ended = command("inspect", "llama2-7b/forward", *options, "--json", "s.json")
     assert ended.code == 0, ended.out + ended.err
     (case,) = json.loads((tmp_path / "s.json").read_text())["cases"]
-    ours, theirs = (one["numbers"] for one in case["sides"])
-    assert ours["temp_bytes"] > 2**28 and ours["cycles"] == theirs["cycles"] > 0
-    assert ours["compile_seconds"] > 0
+    left, right = (one["numbers"] for one in case["sides"])
+    assert left["temp_bytes"] > 2**28 and left["cycles"] == right["cycles"] > 0
+    assert left["compile_seconds"] > 0
 
 
 @pytest.mark.slow

@@ -141,14 +141,14 @@ def test_layers_backwards_are_reported_with_the_first_difference():
 
 @pytest.mark.parametrize("right", [True, False])
 def test_a_map_that_transposes(right):
-    def theirs(params, x):
+    def second(params, x):
         for at in range(L):
             w = params[f"layer_{at}"]
             x = layer(x, w.T if right else w)
         return x
 
     rule = Rule(reference=(r"layer_(\d)",), candidate=(r"layer_\1",), transform=Permute((1, 0)))
-    work = Evidence.of(case(build("left", layers, written), build("right", layers, theirs), rule), Session())
+    work = Evidence.of(case(build("left", layers, written), build("right", layers, second), rule), Session())
     assert (work.proof is not None) is right
     if work.proof is None:
         assert (
@@ -166,7 +166,7 @@ def forward(apply, state, inputs):
 
 @pytest.mark.parametrize("program", [forward, gradient])
 def test_a_stack_that_is_read_layer_by_layer_is_proved_by_a_rule(program):
-    def theirs(params, x, order=range(L)):
+    def second(params, x, order=range(L)):
         for at in order:
             x = layer(x, params["layers"][at])
         return x
@@ -178,13 +178,13 @@ def test_a_stack_that_is_read_layer_by_layer_is_proved_by_a_rule(program):
         )
         return Evidence.of(case(*sides, STACKED), Session())
 
-    work = compared(theirs)
+    work = compared(second)
     assert work.proof is not None and not work.same_program
     if program is forward:
         assert work.proof.proved and "moved-weights" in work.proof.rules and work.settled
     else:  # its gradient is a sum of padded pieces
         assert work.proof.rung is Verdict.REORDERED and work.proof.rules["added-zeros"]
-    assert compared(functools.partial(theirs, order=[0, 2, 1])).proof is None
+    assert compared(functools.partial(second, order=[0, 2, 1])).proof is None
 
 
 def test_loops_against_layers_under_one_map():

@@ -29,11 +29,11 @@ def commands(node):
 
 def test_the_workflow_shown_is_the_one_in_use():
     workflow, hooks = (yaml.safe_load(text) for text in SHOWN)
-    ours = yaml.safe_load((REPO / ".github" / "workflows" / "gate.yml").read_text())
-    for job in ours["jobs"].values():
+    left = yaml.safe_load((REPO / ".github" / "workflows" / "gate.yml").read_text())
+    for job in left["jobs"].values():
         for step in job["steps"]:
             step.update({"run": "pip install -e . linen-nnx-parity"} if "pip" in step.get("run", "") else {})
-    assert ours == workflow
+    assert left == workflow
     used = yaml.safe_load((REPO / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert hooks["repos"][0]["hooks"][0] in used
 

@@ -92,11 +92,9 @@ def test_both_programs_name_the_same_lines():
     def lines(found):
         return {(frame.function, frame.line) for _, source in found for frame in source.own}
 
-    ours, theirs = lines(traced(step, X)), lines(lowered(step, X))
+    left, right = lines(traced(step, X)), lines(lowered(step, X))
     functions = {"act", "inner", "own", "step"}
-    assert {each for each in ours if each[0] in functions} == {
-        each for each in theirs if each[0] in functions
-    }
+    assert {each for each in left if each[0] in functions} == {each for each in right if each[0] in functions}
 
 
 def test_a_location_without_lines_is_its_name_stack():

@@ -510,15 +510,15 @@ def test_no_function_is_taken_for_another_or_for_itself_with_operands_exchanged(
         module = run.module(each, *kinds, 4) if kinds is not None and each.arity in (1, 2) else None
         if module is not None:
             modules[each.name] = (kinds, module)
-    for (ours, left), (theirs, right) in itertools.product(modules.items(), repeat=2):
+    for (one, left), (other, right) in itertools.product(modules.items(), repeat=2):
         if left[0] != right[0]:
             continue
         names = ["a", "b"][: len(left[0][0])]
         for others in {tuple(names), tuple(names[::-1])}:
             kept = others == tuple(names)
-            same = facts(ours).short == facts(theirs).short and (kept or facts(ours).commutes)
+            same = facts(one).short == facts(other).short and (kept or facts(one).commutes)
             found = claim(arithmetic, left[1], right[1], names, others)
-            assert found.proved == same or (same and found.refusal), (ours, theirs, others)
+            assert found.proved == same or (same and found.refusal), (one, other, others)
 
 
 def test_families_of_mutants_are_functions_of_as_many_operands():

@@ -286,8 +286,8 @@ def test_both_flavours_honour_an_option_and_mean_the_same_by_it(row, bench):
     after = dataclasses.replace(changed(before, path, value), name=f"options {path}")
     assert after != dataclasses.replace(before, name=after.name), "the row changes nothing"
     off, on = (twins(one, program, mesh) for one in (before, after))
-    ours = dataclasses.replace(off, candidate=on.reference)
-    theirs = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
-    deaf = [side for side, case in (("linen", ours), ("nnx", theirs)) if same(case, bench, strictly=True)]
+    left = dataclasses.replace(off, candidate=on.reference)
+    right = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
+    deaf = [side for side, case in (("linen", left), ("nnx", right)) if same(case, bench, strictly=True)]
     assert deaf == [], f"{path} changes nothing there"
     assert same(on, bench, strictly=False), f"{path} means something else in the two flavours"

@@ -268,14 +268,14 @@ def test_both_flavours_export_the_same_cast_and_refuse_another_model(tmp_path):
     config = tiny(preset("qwen3-8b"))
     narrow = dataclasses.replace(config, layout=LayerLayout.UNROLLED, param_dtype="bfloat16")
     model = moved(config)
-    ours = models_nnx.checkpoint.export(tmp_path / "nnx", model, narrow)
+    left = models_nnx.checkpoint.export(tmp_path / "nnx", model, narrow)
     variables = models_linen.checkpoint.load_params(
         models_nnx.checkpoint.export(tmp_path / "whole", model), config
     )
-    theirs = models_linen.checkpoint.export(tmp_path / "linen", config, variables, narrow)
+    right = models_linen.checkpoint.export(tmp_path / "linen", config, variables, narrow)
     loaded = [
         models_linen.checkpoint.named(models_linen.checkpoint.load_params(one, narrow))
-        for one in (ours, theirs)
+        for one in (left, right)
     ]
     assert differing(*loaded) == []
     assert {str(leaf.dtype) for leaf in loaded[0].values()} == {"bfloat16"}
@@ -289,7 +289,7 @@ def test_both_flavours_export_the_same_cast_and_refuse_another_model(tmp_path):
         CheckpointError,
         match=r"params/decoder/layers_0/mlp/up/kernel: got bfloat16\[48, 80\], expected float32",
     ):
-        models_nnx.checkpoint.load_params(ours, dataclasses.replace(narrow, param_dtype="float32"))
+        models_nnx.checkpoint.load_params(left, dataclasses.replace(narrow, param_dtype="float32"))
 
 
 @pytest.mark.long

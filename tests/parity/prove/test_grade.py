@@ -30,9 +30,9 @@ def as_people_write():
         yield
 
 
-def compared(ours, theirs, given):
+def compared(left, right, given):
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in given]
-    sides = [jax.jit(side, keep_unused=True).lower(*shapes) for side in (ours, theirs)]
+    sides = [jax.jit(side, keep_unused=True).lower(*shapes) for side in (left, right)]
     results = len(jax.tree.leaves(sides[0].out_info))
     pairs = [(k, k) for k in range(len(shapes))]
     return prove(*sides, arguments=pairs, results=[(k, k) for k in range(results)])
@@ -253,8 +253,8 @@ ONE_SIDED = {
 @pytest.mark.parametrize("turned", [False, True], ids=["candidate", "reference"])
 @pytest.mark.parametrize("name", ONE_SIDED)
 def test_a_condition_that_only_one_side_has_is_graded(name, turned):
-    ours, theirs, given = ONE_SIDED[name]
-    proof = compared(*((theirs, ours) if turned else (ours, theirs)), given)
+    left, right, given = ONE_SIDED[name]
+    proof = compared(*((right, left) if turned else (left, right)), given)
     assert grades(proof)[:1] == ["a condition that only one side has"], proof.frontier
     first = proof.frontier[0]
     assert (first.candidate is None, first.reference is None) == (turned, not turned)
@@ -263,8 +263,8 @@ def test_a_condition_that_only_one_side_has_is_graded(name, turned):
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_differences_that_no_number_settles(name):
-    ours, theirs, given, reason = DIFFERENT[name]
-    proof = compared(ours, theirs, given)
+    left, right, given, reason = DIFFERENT[name]
+    proof = compared(left, right, given)
     assert proof.rung is Verdict.UNPROVED
     assert grades(proof) and grades(proof)[0].startswith(reason), proof.frontier
     assert f"{__file__.rpartition('/')[2]}:" in proof.findings()[0].sentence()
@@ -460,8 +460,8 @@ DIFFER_IN_GRADIENTS = {("ties between equals", "gradient"), ("a bound that choos
     ],
 )
 def test_rewrites_rest_on_numbers(name, derive):
-    ours, theirs, given = HARMLESS[name]
-    proof = compared(derive(ours), derive(theirs), given)
+    left, right, given = HARMLESS[name]
+    proof = compared(derive(left), derive(right), given)
     assert not grades(proof), proof.frontier
 
 

@@ -67,10 +67,14 @@ def slope(run):
 @pytest.mark.parametrize("name", ["heads apart", "a flat bias"])
 def test_gradients_are_moved_too(name):
     layout = LAYOUTS[name]
-    ours = lowered(lambda x, w: (layout.left(x, w).sum(), *slope(layout.left)(x, w)), layout.shapes)
+    reference = lowered(lambda x, w: (layout.left(x, w).sum(), *slope(layout.left)(x, w)), layout.shapes)
     for run, same in ((layout.right, True), (lambda x, w: 2.0 * layout.right(x, w), False)):
-        theirs = lowered(lambda x, w, run=run: (layout.right(x, w).sum(), *slope(run)(x, w)), (layout.whole,))
-        proof = prove(ours, theirs, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout, gradients=True))
+        candidate = lowered(
+            lambda x, w, run=run: (layout.right(x, w).sum(), *slope(run)(x, w)), (layout.whole,)
+        )
+        proof = prove(
+            reference, candidate, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout, gradients=True)
+        )
         assert (proof.rung is not Verdict.UNPROVED) is same, proof.sentence()
         assert same or any(entry.where == "result gradient of w" for entry in proof.frontier)
 
@@ -78,11 +82,14 @@ def test_gradients_are_moved_too(name):
 def test_a_result_that_is_moved_and_not_returned_moved_is_not_met():
     layout = LAYOUTS["heads apart"]
     alone = moves(layout, gradients=True)
-    ours = lowered(lambda x, w: (x, 2.0 * w), layout.shapes)
+    reference = lowered(lambda x, w: (x, 2.0 * w), layout.shapes)
     right = lowered(lambda x, w: (x, 2.0 * w), (layout.whole,))
     wrong = lowered(lambda x, w: (x, 2.0 * w[:, ::-1]), (layout.whole,))
-    assert prove(ours, right, arguments=[(0, 0)], results=[(0, 0)], alone=alone).rung is not Verdict.UNPROVED
-    proof = prove(ours, wrong, arguments=[(0, 0)], results=[(0, 0)], alone=alone)
+    assert (
+        prove(reference, right, arguments=[(0, 0)], results=[(0, 0)], alone=alone).rung
+        is not Verdict.UNPROVED
+    )
+    proof = prove(reference, wrong, arguments=[(0, 0)], results=[(0, 0)], alone=alone)
     assert proof.rung is Verdict.UNPROVED
     assert [entry.where for entry in proof.frontier][-1] == "result gradient of w"
 
@@ -118,5 +125,5 @@ def test_proved_programs_give_the_same_bits(name):
     moved = [[x, np.ascontiguousarray(layout.join(parts))] for x, *parts in fed]
     for level in LEVELS:
         runs = [run_module(module, data, level) for module, data in zip(modules, (fed, moved), strict=True)]
-        for kind, ours, theirs in zip(WILD, *runs, strict=True):
-            assert same_numbers(ours, theirs), (kind, level)
+        for kind, reference, candidate in zip(WILD, *runs, strict=True):
+            assert same_numbers(reference, candidate), (kind, level)

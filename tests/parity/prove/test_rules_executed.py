@@ -106,6 +106,6 @@ def test_rules_about_whole_functions_keep_the_bits(check, rule, derive):
     proof = check(left, right, inputs)
     assert proof.proved, proof.sentence()
     for level in LEVELS:
-        ours, theirs = (_bits(run, inputs, level) for run in (left, right))
-        assert same_numbers(ours, theirs), level
-        assert any(np.isfinite(each).any() for each in ours)
+        reference, candidate = (_bits(run, inputs, level) for run in (left, right))
+        assert same_numbers(reference, candidate), level
+        assert any(np.isfinite(each).any() for each in reference)

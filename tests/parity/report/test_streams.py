@@ -55,11 +55,11 @@ def printed(request, tmp_path):
         return out.read_text()
 
     def through_socket(path, name):
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            write(path, **{name: theirs})
-            theirs.shutdown(socket.SHUT_WR)
-            return ours.recv(10_000).decode()
+        left, right = socket.socketpair()
+        with left, right:
+            write(path, **{name: right})
+            right.shutdown(socket.SHUT_WR)
+            return left.recv(10_000).decode()
 
     kinds = {
         "pipe": pipe,

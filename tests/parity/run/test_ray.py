@@ -122,10 +122,10 @@ def test_a_killed_worker_costs_nothing_and_one_that_a_case_kills_is_an_error(she
     assert shell("run", *selected, "--workers", "2", "--json", "local.json", cwd=project).code == 1
     local = json.loads((project / "local.json").read_text())
     assert [case["id"] for case in local["cases"]] == [case["id"] for case in remote["cases"]]
-    ours, theirs = comparable(local), comparable(remote)
+    left, right = comparable(local), comparable(remote)
     crashed = "crash/forward@single"
-    assert (ours.pop(crashed)["verdict"], theirs.pop(crashed)["verdict"]) == ("error", "error")
-    assert len(ours) == 6 and ours == theirs
+    assert (left.pop(crashed)["verdict"], right.pop(crashed)["verdict"]) == ("error", "error")
+    assert len(left) == 6 and left == right
 
 
 @pytest.mark.long

@@ -68,7 +68,7 @@ def leaf(path, shape, role=Role.PARAMS):
 
 
 @pytest.mark.parametrize(
-    ("theirs", "words"),
+    ("second", "words"),
     [
         (
             leaf("model/up/kernel", (5, 3)),
@@ -80,20 +80,20 @@ def leaf(path, shape, role=Role.PARAMS):
         ),
     ],
 )
-def test_a_leaf_that_is_not_the_same_is_one_finding(theirs, words):
+def test_a_leaf_that_is_not_the_same_is_one_finding(second, words):
     with pytest.raises(MapError) as caught:
-        infer(leaf("params/up/kernel", (3, 5)) | leaf("params/w", (7,)), theirs)
+        infer(leaf("params/up/kernel", (3, 5)) | leaf("params/w", (7,)), second)
     unlike, missing = _leftovers(caught.value)
     assert unlike.where == "model/up/kernel" and words in unlike.sentence()
     assert missing.sentence().startswith("params/w: reference float32[7], candidate no such leaf")
 
 
 def test_moments_are_folded_into_the_parameter_that_is_missing():
-    theirs = leaf("model/w", (7,))
-    ours = leaf("opt_state/0/mu/params/up/kernel", (3, 5), Role.OPTIMIZER) | leaf("params/up/kernel", (3, 5))
-    ours |= leaf("opt_state/0/nu/params/up/kernel", (3, 5), Role.OPTIMIZER) | leaf("params/w", (7,))
+    second = leaf("model/w", (7,))
+    first = leaf("opt_state/0/mu/params/up/kernel", (3, 5), Role.OPTIMIZER) | leaf("params/up/kernel", (3, 5))
+    first |= leaf("opt_state/0/nu/params/up/kernel", (3, 5), Role.OPTIMIZER) | leaf("params/w", (7,))
     with pytest.raises(MapError) as caught:
-        infer(ours, theirs)
+        infer(first, second)
     (found,) = _leftovers(caught.value)
     assert found.where == "params/up/kernel"
     assert found.cause == "a params leaf that only the reference has, with its moments (2)"
@@ -107,13 +107,13 @@ def test_a_run_without_settings_shows_the_first_step(command):
 
 
 def test_moments_of_a_shape_that_differs_are_one_finding_and_parameters_come_first():
-    ours, theirs = {}, {}
-    for side, top, shape in ((ours, "params", (3,)), (theirs, "model", (4,))):
+    first, second = {}, {}
+    for side, top, shape in ((first, "params", (3,)), (second, "model", (4,))):
         for moment in ("mu", "nu"):
             side.update(leaf(f"opt_state/0/{moment}/up/kernel", shape, Role.OPTIMIZER))
         side.update(leaf(f"{top}/up/kernel", shape) | leaf(f"{top}/w", (7,)))
     with pytest.raises(MapError) as caught:
-        infer(ours, theirs)
+        infer(first, second)
     (found,) = _leftovers(caught.value)
     assert found.where == "model/up/kernel" and found.distance == "its moments, too (2)"
 

@@ -25,9 +25,9 @@ def routing(preferred, margin):
 
 
 def test_a_flip_is_a_tie_within_the_noise_of_its_margin_whatever_the_order_of_choices():
-    ours = routing([[[0, 1], [2, 3], [4, 5]]], [[0.5, 3e-8, 1e-3]])
-    theirs = routing([[[1, 0], [2, 6], [4, 7]]], [[0.5, 2e-8, 2e-3]])
-    flips = find_flips(ours, theirs, {"layers_1": 1e-8})
+    left = routing([[[0, 1], [2, 3], [4, 5]]], [[0.5, 3e-8, 1e-3]])
+    right = routing([[[1, 0], [2, 6], [4, 7]]], [[0.5, 2e-8, 2e-3]])
+    flips = find_flips(left, right, {"layers_1": 1e-8})
     assert [(flip.token, flip.is_tie) for flip in flips] == [((0, 2), False), ((0, 1), True)]
     assert (flips[1].reference, flips[1].candidate, flips[1].layer) == ((3,), (6,), "layers_1")
     sentence = flips[1].finding().sentence()
@@ -52,10 +52,10 @@ def test_noise_is_the_median_over_tokens_so_that_tokens_that_flip_do_not_count()
 
 
 def test_choices_become_inputs_in_separate_buffers():
-    ours = routing([[[0, 1]]], [[0.5]])
-    forced = forced_inputs(ours)
+    left = routing([[[0, 1]]], [[0.5]])
+    forced = forced_inputs(left)
     assert list(forced) == ["forced/layers_1"]
-    assert not np.shares_memory(forced["forced/layers_1"], ours["layers_1/preferred"])
+    assert not np.shares_memory(forced["forced/layers_1"], left["layers_1/preferred"])
 
 
 def test_nearly_equal_routers_distinguish_experts_by_the_last_place_only():

@@ -325,8 +325,8 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_carries_parameters_and_their_moments(name):
     """The rule names parameters only; the moments follow the parameter they belong to."""
-    ours, theirs, rule = RULES[name]
-    sides = trained(ours, theirs)
+    first, second, rule = RULES[name]
+    sides = trained(first, second)
     weights = infer(*sides, [rule])
     assert_total(weights, *sides)
     assert_there_and_back(weights, *sides)

@@ -142,7 +142,7 @@ def stated(**values):
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "passes"),
+    ("left", "right", "passes"),
     [
         (10**6, 10**6, True),
         (10**6, 1_010_000, True),
@@ -152,17 +152,17 @@ def stated(**values):
         (0, 1_025, False),
     ],
 )
-def test_temp_may_grow_by_a_percent_and_shrink(ours, theirs, passes):
+def test_temp_may_grow_by_a_percent_and_shrink(left, right, passes):
     fixed = {"argument": 8, "output": 4}
-    channel = compare_memory(stated(temp=ours, **fixed), stated(temp=theirs, **fixed))
+    channel = compare_memory(stated(temp=left, **fixed), stated(temp=right, **fixed))
     assert channel.verdict is (Verdict.EQUAL if passes else Verdict.FAILED)
 
 
-@pytest.mark.parametrize("theirs", [7, 9])
-def test_arguments_must_be_equal(theirs):
-    channel = compare_memory(stated(argument=8, output=4, temp=1), stated(argument=theirs, output=4, temp=1))
+@pytest.mark.parametrize("right", [7, 9])
+def test_arguments_must_be_equal(right):
+    channel = compare_memory(stated(argument=8, output=4, temp=1), stated(argument=right, output=4, temp=1))
     assert channel.verdict is Verdict.FAILED
-    assert (channel.findings[0].reference, channel.findings[0].candidate) == ("8 bytes", f"{theirs} bytes")
+    assert (channel.findings[0].reference, channel.findings[0].candidate) == ("8 bytes", f"{right} bytes")
 
 
 def test_a_number_of_one_side_only_fails():

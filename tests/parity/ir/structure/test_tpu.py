@@ -117,9 +117,9 @@ def test_a_program_equals_itself(step, target):
 
 def test_checkpoint_outside_the_scan(programs, target, step):
     lowered = donated_step(programs, programs.remat_outside).lower(target.weights(), target.inputs())
-    theirs = Loops(lowered=lowered_loops(lowered), optimised=optimised_loops(lowered.compile()))
-    ours = Loops(lowered=lowered_loops(step[0]), optimised=optimised_loops(step[1]))
-    channel = compare_loops(ours, theirs)
+    right = Loops(lowered=lowered_loops(lowered), optimised=optimised_loops(lowered.compile()))
+    left = Loops(lowered=lowered_loops(step[0]), optimised=optimised_loops(step[1]))
+    channel = compare_loops(left, right)
     assert channel.verdict is Verdict.FAILED
     assert any("around the scan" in finding.cause for finding in channel.findings)
 

@@ -97,21 +97,21 @@ def program(seed):
     steps = [rng.choice(list(STEPS)) for _ in range(rng.randint(1, 4))]
     mistake = rng.choice(["none", "a step", "order", "a weight twice", "backwards"])
     wrong = rng.randrange(len(steps)) if mistake == "a step" else -1
-    ours, theirs = layer(steps, -1), layer(steps, wrong)
+    left, right = layer(steps, -1), layer(steps, wrong)
     if rng.random() < 0.3:
-        theirs = jax.checkpoint(theirs)
+        right = jax.checkpoint(right)
     order = {"order": [1, 0, 2], "a weight twice": [0, 1, 1]}.get(mistake, [0, 1, 2])
     unroll = rng.choice([1, 1, 2, LAYERS])
 
     def written(x, *leaves):
         for at in order:
-            x = ours(x, leaves[at], leaves[LAYERS + at])
+            x = left(x, leaves[at], leaves[LAYERS + at])
         return x
 
     def scanned(x, w, b):
         backwards = mistake == "backwards"
         return jax.lax.scan(
-            lambda x, leaf: (theirs(x, *leaf), None), x, (w, b), reverse=backwards, unroll=unroll
+            lambda x, leaf: (right(x, *leaf), None), x, (w, b), reverse=backwards, unroll=unroll
         )[0]
 
     return written, scanned, steps, mistake, rng.random() < 0.5
@@ -166,12 +166,12 @@ def _differ(lowered, shapes, seed):
     rng = np.random.default_rng(seed)
     parts = [rng.standard_normal(shape).astype(np.float32) for shape in shapes[0]]
     stacks = [np.stack(parts[1 : 1 + LAYERS]), np.stack(parts[1 + LAYERS :])]
-    ours, theirs = lowered[0].compile()(*parts), lowered[1].compile()(parts[0], *stacks)
-    if len(ours) > 1:
-        ours = [ours[0], ours[1], np.stack(ours[2 : 2 + LAYERS]), np.stack(ours[2 + LAYERS :])]
+    left, right = lowered[0].compile()(*parts), lowered[1].compile()(parts[0], *stacks)
+    if len(left) > 1:
+        left = [left[0], left[1], np.stack(left[2 : 2 + LAYERS]), np.stack(left[2 + LAYERS :])]
     return any(
         np.linalg.norm(np.subtract(a, b)) > ALIKE * (1 + np.linalg.norm(a))
-        for a, b in zip(ours, theirs, strict=True)
+        for a, b in zip(left, right, strict=True)
     )
 
 

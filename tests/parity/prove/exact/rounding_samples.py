@@ -90,11 +90,11 @@ PLAIN = Relation(arguments=[X], results=[OUT])
 
 def claim(reference, candidate, *, relation, given, dtype: Any = jnp.float32, arithmetic=BITS):
     """Returns the comparison of two functions; arguments are (names, shapes) of both sides."""
-    (our_names, ours), (their_names, theirs) = given
+    (our_names, left), (their_names, right) = given
     sides = []
     for function, names, shapes, side in (
-        (reference, our_names, ours, "reference"),
-        (candidate, their_names, theirs, "candidate"),
+        (reference, our_names, left, "reference"),
+        (candidate, their_names, right, "candidate"),
     ):
         kind = dtype if not isinstance(dtype, dict) else dtype[side]
         lowered = jax.jit(function, keep_unused=True).lower(*[abstract(shape, kind) for shape in shapes])
@@ -270,8 +270,8 @@ class Moved:
     transform: Any
     reference: tuple[tuple[int, ...], ...]
     candidate: tuple[tuple[int, ...], ...]
-    ours: Callable[..., Any]
-    theirs: Callable[..., Any]
+    left: Callable[..., Any]
+    right: Callable[..., Any]
     near: Callable[..., Any]
 
 
@@ -346,12 +346,12 @@ MOVED = {
 }
 
 
-def moved(case, theirs, transform=None, arithmetic=BITS):
+def moved(case, right, transform=None, arithmetic=BITS):
     names = tuple(f"w{at}" for at in range(len(case.reference)))
     others = tuple(f"v{at}" for at in range(len(case.candidate)))
     link = Link(reference=names, candidate=others, transform=transform or case.transform)
     sides = []
-    for function, shapes, given in ((case.ours, case.reference, names), (theirs, case.candidate, others)):
+    for function, shapes, given in ((case.left, case.reference, names), (right, case.candidate, others)):
         lowered = jax.jit(gradient(function)).lower(*[abstract(s) for s in ((4, 6), *shapes)])
         sides.append(Named(program=lowered, arguments=["x", *given], results=["out", "x", *given]))
     return equal(

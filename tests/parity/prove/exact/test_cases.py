@@ -98,8 +98,8 @@ def test_terms_of_both_sides_evaluate_like_both_sides():
         computed = side.run(state, 0)
         for name, tensor in each.walk(inputs).items():
             group, path = name.split(" ", 1)
-            ours, theirs = evaluator.tensor(tensor), computed[group][path]
-            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4 * np.abs(ours).max(), err_msg=name)
+            one, other = evaluator.tensor(tensor), computed[group][path]
+            np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-4 * np.abs(one).max(), err_msg=name)
 
 
 @pytest.mark.long

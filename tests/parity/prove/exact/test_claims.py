@@ -135,13 +135,13 @@ def test_a_difference_names_its_leaf_and_step():
     assert "turn" in found.difference and "device" in found.difference
 
 
-def claim(ours, theirs, *shapes, dtype=jnp.float32, apart=()):
+def claim(left, right, *shapes, dtype=jnp.float32, apart=()):
     """Returns whether two functions of the same arguments are equal."""
     names = [f"x{i}" for i in range(len(shapes))]
     given = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     sides = [
         Named(program=jax.jit(f, keep_unused=True).lower(*given), arguments=names, results=["y"])
-        for f in (ours, theirs)
+        for f in (left, right)
     ]
     links = [Link(reference=(name,), candidate=(name,)) for name in names]
     relation = Relation(
@@ -307,8 +307,8 @@ OTHER = {
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
 @pytest.mark.parametrize("name", EQUAL)
 def test_normal_forms_are_equal(name, apart):
-    ours, theirs, *shapes = EQUAL[name]
-    found = claim(ours, theirs, *shapes, apart=apart)
+    left, right, *shapes = EQUAL[name]
+    found = claim(left, right, *shapes, apart=apart)
     assert found.proved, found
 
 
@@ -331,16 +331,16 @@ def test_other_functions_are_not_equal(name, apart):
 
 
 def test_an_assumption_is_listed_and_an_input_that_breaks_it_shows_the_difference():
-    def ours(x, y):
+    def left(x, y):
         return y + 0 * jnp.log(x)
 
-    found = claim(ours, lambda x, y: y, (3,), (3,))
+    found = claim(left, lambda x, y: y, (3,), (3,))
     assert found.proved
     assert found.assumptions == ("log(x0) is defined",)
     broken = jnp.array([1.0, -1.0, 2.0])  # log(-1) is no number, and neither is 0 times it
-    assert not np.array_equal(ours(broken, broken), broken)
+    assert not np.array_equal(left(broken, broken), broken)
     fine = jnp.array([1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(ours(fine, fine), fine)
+    np.testing.assert_array_equal(left(fine, fine), fine)
 
 
 def test_total_operations_need_no_assumption():

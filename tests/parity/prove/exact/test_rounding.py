@@ -44,7 +44,7 @@ def as_people_write():
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("left", "right"),
     [
         (written(), scanned()),
         (written(), scanned(unroll=2)),
@@ -64,8 +64,8 @@ def as_people_write():
         "calls",
     ],
 )
-def test_layers_are_the_iterations_of_a_scan(ours, theirs, backward):
-    found = layers_against_scan(ours, theirs, backward=backward)
+def test_layers_are_the_iterations_of_a_scan(left, right, backward):
+    found = layers_against_scan(left, right, backward=backward)
     assert found.proved, found
     assert found.assumptions == ()
 
@@ -85,27 +85,27 @@ def test_in_narrow_floats_too(dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEAR)
 def test_near_misses_are_not_equal(name):
-    ours, theirs = NEAR[name]
+    left, right = NEAR[name]
     for backward, arithmetic in ((False, BITS), (True, BITS), (False, NUMBERS)):
-        found = layers_against_scan(ours, theirs, backward=backward, arithmetic=arithmetic)
+        found = layers_against_scan(left, right, backward=backward, arithmetic=arithmetic)
         assert not found.proved
         assert found.difference or found.refusal
 
 
 def test_an_added_zero_is_left_out_only_on_request():
-    theirs = scanned(lambda x, w, b: layer(x, w, b) + jax.lax.optimization_barrier(jnp.zeros((), x.dtype)))
-    assert not layers_against_scan(written(), theirs).proved
-    assert layers_against_scan(written(), theirs, arithmetic=NUMBERS).proved
+    right = scanned(lambda x, w, b: layer(x, w, b) + jax.lax.optimization_barrier(jnp.zeros((), x.dtype)))
+    assert not layers_against_scan(written(), right).proved
+    assert layers_against_scan(written(), right, arithmetic=NUMBERS).proved
 
 
 @pytest.mark.slow
 def test_each_near_miss_occurs_alone():
     """Else it could be refused for a reason other than the one in its name."""
-    for name, (ours, theirs) in NEAR.items():
+    for name, (left, right) in NEAR.items():
         flat = [SHAPES[each[0]] for each in FLAT]
         for function, names, shapes in (
-            (ours, ["x", *FLAT], [SHAPES["x"], *flat]),
-            (theirs, ["x", "w", "b"], [SHAPES["x"], *((LAYERS, *SHAPES[leaf]) for leaf in "wb")]),
+            (left, ["x", *FLAT], [SHAPES["x"], *flat]),
+            (right, ["x", "w", "b"], [SHAPES["x"], *((LAYERS, *SHAPES[leaf]) for leaf in "wb")]),
         ):
             same = [Link(reference=(each,), candidate=(each,)) for each in names]
             relation = Relation(arguments=same, results=[OUT])
@@ -115,7 +115,7 @@ def test_each_near_miss_occurs_alone():
 
 def test_dtypes_are_separate_sorts():
     given = ((["x"], [(3,)]), (["x"], [(3,)]))
-    for ours, theirs in (
+    for left, right in (
         (jnp.float32, jnp.bfloat16),
         (jnp.float16, jnp.bfloat16),
         (jnp.float32, jnp.float64),
@@ -126,7 +126,7 @@ def test_dtypes_are_separate_sorts():
                 jnp.sin,
                 relation=PLAIN,
                 given=given,
-                dtype={"reference": ours, "candidate": theirs},
+                dtype={"reference": left, "candidate": right},
             )
         assert not found.proved
 
@@ -140,7 +140,7 @@ SUMS_OF_PARTS = ("split", "concatenated", "stacked", "unstacked", "stacked as a 
 @pytest.mark.parametrize("name", MOVED)
 def test_weights_that_the_map_moves(name):
     case = MOVED[name]
-    found = moved(case, case.theirs, arithmetic=NUMBERS if name in SUMS_OF_PARTS else BITS)
+    found = moved(case, case.right, arithmetic=NUMBERS if name in SUMS_OF_PARTS else BITS)
     assert found.proved, found
     assert not moved(case, case.near, arithmetic=NUMBERS).proved
 
@@ -148,20 +148,20 @@ def test_weights_that_the_map_moves(name):
 @pytest.mark.parametrize("name", SUMS_OF_PARTS)
 def test_a_sum_with_zero_loses_the_sign_of_zero_and_is_an_assumption(name):
     case = MOVED[name]
-    found = moved(case, case.theirs)
+    found = moved(case, case.right)
     assert "add" in found.difference
 
 
 @pytest.mark.parametrize("name", ["transposed", "contracted along the other axis"])
 def test_a_map_that_forgets_to_transpose(name):
     case = dataclasses.replace(MOVED[name], reference=((6, 6),), candidate=((6, 6),))
-    assert moved(case, case.theirs).proved
-    assert not moved(case, case.theirs, transform=Identity()).proved
+    assert moved(case, case.right).proved
+    assert not moved(case, case.right, transform=Identity()).proved
 
 
 def test_a_grid_counted_the_other_way():
     case = MOVED["stacked as a grid"]
-    assert not moved(case, case.theirs, transform=Stack(0, 4)).proved
+    assert not moved(case, case.right, transform=Stack(0, 4)).proved
 
 
 def test_unknown_names_are_refused():

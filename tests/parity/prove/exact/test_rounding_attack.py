@@ -77,10 +77,10 @@ def test_a_careless_line_is_noticed(module, line, careless, monkeypatch):
 
 def _wrong(arithmetics):
     """Yields whether each near miss is shown; False also if its claim raises."""
-    for (ours, theirs), arithmetic in itertools.product(NEAR.values(), arithmetics):
+    for (left, right), arithmetic in itertools.product(NEAR.values(), arithmetics):
         yield _shown(
-            lambda ours=ours, theirs=theirs, arithmetic=arithmetic: layers_against_scan(
-                ours, theirs, arithmetic=arithmetic
+            lambda left=left, right=right, arithmetic=arithmetic: layers_against_scan(
+                left, right, arithmetic=arithmetic
             )
         )
     for case in MOVED.values():

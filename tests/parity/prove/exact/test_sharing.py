@@ -87,9 +87,9 @@ def relation(arguments=("x", "y"), apart=()):
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
 def test_claims_with_a_shared_cache_agree_with_separate_ones(apart):
     cache = ProofCache()
-    for ours, theirs in itertools.product(ALIKE, repeat=2):
-        found = equal(named(ALIKE[ours]), named(ALIKE[theirs]), relation(apart=apart), cache)
-        assert found.proved == (ours == theirs), (ours, theirs, found)
+    for left, right in itertools.product(ALIKE, repeat=2):
+        found = equal(named(ALIKE[left]), named(ALIKE[right]), relation(apart=apart), cache)
+        assert found.proved == (left == right), (left, right, found)
 
 
 def test_an_assumption_is_listed_again_by_the_next_claim():

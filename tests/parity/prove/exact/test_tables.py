@@ -24,8 +24,8 @@ def named(function, *shapes):
     return Named(program=program, arguments=["x", "z"][: len(shapes) or 1], results=["y"])
 
 
-def sides(ours, theirs):
-    return named(ours), named(theirs)
+def sides(left, right):
+    return named(left), named(right)
 
 
 def relation(ranges, apart=()):
@@ -61,11 +61,11 @@ def test_a_proof_for_one_range_is_limited_to_it():
 
 
 def test_two_integers_are_no_one():
-    ours = named(lambda x, z: (x < z) & (x > 0), X, X)
-    theirs = named(lambda x, z: (x < x) & (x > 0), X, X)
+    left = named(lambda x, z: (x < z) & (x > 0), X, X)
+    right = named(lambda x, z: (x < x) & (x > 0), X, X)
     links = [Link(reference=(name,), candidate=(name,)) for name in "xz"]
     both = dataclasses.replace(relation({"x": WITHIN, "z": WITHIN}), arguments=links)
-    assert not equal(ours, theirs, both).proved
+    assert not equal(left, right, both).proved
 
 
 @pytest.mark.parametrize("within", [(0, 0), (0, 5_000)], ids=str)

@@ -20,9 +20,9 @@ def named(function, given):
     return Named(program=program, arguments=names, results=["y"])
 
 
-def claim(ours, theirs, *given, cache=None):
+def claim(left, right, *given, cache=None):
     """Returns whether two functions of the same arguments are equal."""
-    sides = [named(function, given) for function in (ours, theirs)]
+    sides = [named(function, given) for function in (left, right)]
     links = [Link(reference=(name,), candidate=(name,)) for name in sides[0].arguments]
     return equal(*sides, Relation(arguments=links, results=[Link(reference=("y",), candidate=("y",))]), cache)
 
@@ -107,9 +107,9 @@ JUMPS = {
 
 @pytest.mark.parametrize("name", JUMPS)
 def test_a_jump_of_a_rounded_value_is_assumed_away_by_name_or_refused(name):
-    ours, theirs, operation = JUMPS[name]
-    assert not np.array_equal(jax.jit(ours)(NEAR), jax.jit(theirs)(NEAR)), "the pair is no attack"
-    found = claim(ours, theirs, NEAR)
+    left, right, operation = JUMPS[name]
+    assert not np.array_equal(jax.jit(left)(NEAR), jax.jit(right)(NEAR)), "the pair is no attack"
+    found = claim(left, right, NEAR)
     if operation:
         assert found.proved, found
         assert any(f"operand of {operation} across a threshold at " in each for each in found.assumptions)
@@ -153,9 +153,9 @@ OTHER = {
 
 @pytest.mark.parametrize("name", OTHER)
 def test_other_numbers_are_never_proved_equal(name):
-    ours, theirs = OTHER[name]
-    assert not np.array_equal(jax.jit(ours)(NEAR), jax.jit(theirs)(NEAR)), "the pair is no attack"
-    assert not claim(ours, theirs, NEAR).proved
+    left, right = OTHER[name]
+    assert not np.array_equal(jax.jit(left)(NEAR), jax.jit(right)(NEAR)), "the pair is no attack"
+    assert not claim(left, right, NEAR).proved
 
 
 KEPT = {
@@ -203,12 +203,12 @@ def test_a_rounded_integer_may_be_negative():
 def test_an_angle_jumps():
     """A sum that rounds to the opposite sign of zero changes the angle by a full rotation."""
     x, y = (np.array([number], F32) for number in (1e8, -1e-3))
-    ours, theirs = (
+    left, right = (
         lambda x, y: jnp.arctan2(y + x - x, -jnp.ones_like(x)),
         lambda x, y: jnp.arctan2(y, -jnp.ones_like(x)),
     )
-    assert abs(jax.jit(ours)(x, y) - jax.jit(theirs)(x, y)) > 6, "the pair is no attack"
-    assert "atan2" in str(claim(ours, theirs, x, y).assumptions)
+    assert abs(jax.jit(left)(x, y) - jax.jit(right)(x, y)) > 6, "the pair is no attack"
+    assert "atan2" in str(claim(left, right, x, y).assumptions)
 
 
 def test_a_widened_input_is_not_rounded():
@@ -218,11 +218,11 @@ def test_a_widened_input_is_not_rounded():
 
 
 def test_a_jump_is_assumed_again_by_the_next_claim_and_not_by_one_without():
-    cache, (ours, theirs, _) = ProofCache(), JUMPS["floor"]
-    first, again = (claim(ours, theirs, NEAR, cache=cache) for _ in range(2))
+    cache, (left, right, _) = ProofCache(), JUMPS["floor"]
+    first, again = (claim(left, right, NEAR, cache=cache) for _ in range(2))
     assert first.assumptions == again.assumptions != ()
     assert claim(jnp.floor, jnp.floor, NEAR, cache=cache).assumptions == ()
-    assert claim(ours, theirs, NEAR, cache=cache).assumptions == first.assumptions
+    assert claim(left, right, NEAR, cache=cache).assumptions == first.assumptions
 
 
 def test_edges_that_cut_off_all_there_is_are_refused_or_empty():

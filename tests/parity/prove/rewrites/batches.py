@@ -109,8 +109,8 @@ def _wrong(plans, seed):
         inputs[4] = inputs[4] % 16
     for level in LEVELS:
         runs = [run_module(module, fed, level) for module in modules]
-        for kind, ours, theirs in zip(WILD, *runs, strict=True):
-            for plan, a, b in zip(plans, ours, theirs, strict=True):
+        for kind, left, right in zip(WILD, *runs, strict=True):
+            for plan, a, b in zip(plans, left, right, strict=True):
                 if not same_numbers([np.asarray(a)], [np.asarray(b)]):
                     names = ", ".join(step.name for step in plan[0])
                     yield f"seed {seed}, {names}: {kind} data at level {level}"

@@ -115,14 +115,14 @@ def dropped(rate, deterministic):
 ROWS = {
     **{
         key: row
-        for name, (ours, theirs, parts) in NORMS.items()
-        for key, row in variants(name, (ours, theirs), {**BFLOAT16, **parts}, {"bfloat16": NORM}).items()
+        for name, (left, right, parts) in NORMS.items()
+        for key, row in variants(name, (left, right), {**BFLOAT16, **parts}, {"bfloat16": NORM}).items()
     },
     **{
         f"{name}: masked": Row(
-            linen=ours(), nnx=theirs, **(ENTRIES_MASKED if name in OVER_ENTRIES else MASKED)
+            linen=left(), nnx=right, **(ENTRIES_MASKED if name in OVER_ENTRIES else MASKED)
         )
-        for name, (ours, theirs, _) in NORMS.items()
+        for name, (left, right, _) in NORMS.items()
         if name != "GroupNorm"  # takes no mask that broadcasts, in neither flavour
     },
     "GroupNorm: masked": Row(linen=linen.GroupNorm(3), nnx=of(nnx.GroupNorm, D, 3), **FULLY_MASKED),
@@ -134,10 +134,10 @@ ROWS = {
     # workarounds for NORM and BATCH_NORM
     **{
         f"{name}: bfloat16 as Linen": Row(
-            linen=of(ours, dtype=jnp.bfloat16)(),
-            nnx=of(theirs, dtype=jnp.bfloat16, promote_dtype=lambda arrays, **_: arrays),
+            linen=of(left, dtype=jnp.bfloat16)(),
+            nnx=of(right, dtype=jnp.bfloat16, promote_dtype=lambda arrays, **_: arrays),
         )
-        for name, ours, theirs in (
+        for name, left, right in (
             *((name, *layers[:2]) for name, layers in NORMS.items()),
             ("BatchNorm", of(linen.BatchNorm, **TRAINED), of(nnx.BatchNorm, D)),
         )

@@ -67,10 +67,10 @@ def by_gate(key, shape, dtype):
 
 
 def alone(name, differs=DIFFERS, nnx_options=None, **options):
-    ours, theirs, carries = CELLS[name]
+    left, right, carries = CELLS[name]
     return Row(
-        linen=LinenCell(ours(H, **options)),
-        nnx=of(NnxCell, theirs, **options, **(nnx_options or {})),
+        linen=LinenCell(left(H, **options)),
+        nnx=of(NnxCell, right, **options, **(nnx_options or {})),
         inputs={"x": normal(B, D), **{f"carry{at}": normal(B, H) for at in range(carries)}},
         options={"weight_rules": rules(name)},
         differs=differs.get(name),
@@ -79,10 +79,10 @@ def alone(name, differs=DIFFERS, nnx_options=None, **options):
 
 def rolled(name, given=None, **options):
     """A cell under `RNN`."""
-    ours, theirs, _ = CELLS[name]
+    left, right, _ = CELLS[name]
     return Row(
-        linen=linen.RNN(ours(H), **options),
-        nnx=lambda rngs: nnx.RNN(theirs(D, H, rngs=rngs), **options, rngs=rngs),
+        linen=linen.RNN(left(H), **options),
+        nnx=lambda rngs: nnx.RNN(right(D, H, rngs=rngs), **options, rngs=rngs),
         options={"weight_rules": rules(name), **(given or {})},
         differs=DIFFERS.get(name),
     )
