@@ -51,7 +51,7 @@ pipeline-grid: setup  ## every pipeline schedule, gather and mode against the la
 exact-grid: setup  ## the same, proved in exact arithmetic instead of measured
 	$(BIN)/parity prove --pair parity.matrix.pipeline_grid:PAIR "pipeline-grid-*" --exact
 
-test: setup  ## the test suite, but for what takes longest
+test: setup  ## the test suite without the longest tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(TESTS)
 
 long: setup  ## what the suite leaves out: campaigns, sweeps, whole runs; PART=2/12 for one part of them
@@ -77,10 +77,10 @@ docs: setup  ## the generated tables of the pages, and the pages as a site, in b
 	$(BIN)/python tests/docs/generate.py
 	$(BIN)/mkdocs build --strict
 
-pictures: setup  ## the pictures of the first page, made anew; Chromium or Chrome must be on the path
+pictures: setup  ## the pictures of the first page, made again; Chromium or Chrome must be on the path
 	$(BIN)/python tests/docs/pictures.py
 
-plots: setup  ## the plots of docs/bench.md, measured anew: half an hour
+plots: setup  ## the plots of docs/bench.md, measured again: half an hour
 	$(BIN)/python tests/docs/plots.py
 
 lint: setup

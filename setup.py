@@ -1,4 +1,4 @@
-"""Which packages are installed: pyproject.toml has all the rest, and cannot say that a wheel is not the checkout.
+"""Packages of the wheel: pyproject.toml has all the rest, and cannot express that a wheel differs from the checkout.
 
 In a checkout the twins are packages of their own. In a wheel they lie in ``parity/_twins``, where no project's
 imports find them until one of our pairs asks: decision 0011.

@@ -110,19 +110,19 @@ class Decoder(nnx.Module):
         return constrain(ops.join_halves(x), EMBEDDED, self.config.rules)
 
     def _scan(self, stack: Stack, x, inputs: Inputs):
-        graphdef, params, beside = nnx.split(getattr(self, stack.name), nnx.Param, ...)
+        graphdef, params, rest = nnx.split(getattr(self, stack.name), nnx.Param, ...)
         to_front = functools.partial(jnp.moveaxis, source=self.config.scan_axis, destination=0)
         rngs = inputs.rngs
         keys = rngs.split(stack.repeats) if rngs else None
 
-        def apply(params, beside, keys, x):
-            block = nnx.merge(graphdef, params, beside)
+        def apply(params, rest, keys, x):
+            block = nnx.merge(graphdef, params, rest)
             layer_rngs = rngs.using(keys) if rngs else None
             x = block(x, *inputs._replace(rngs=layer_rngs))
             return x, nnx.pop(block, LEFT)
 
         apply = ops.checkpointed(apply, self.config.remat, scanned=True)
-        layers = (jax.tree.map(to_front, params), beside, keys)
+        layers = (jax.tree.map(to_front, params), rest, keys)
         x, left = jax.lax.scan(lambda x, layer: apply(*layer, x), x, layers)
         nnx.update(getattr(self, stack.name), left)
         return x

@@ -1,4 +1,4 @@
-"""What one would write without a harness: both decoders' logits and gradients, compared with `assert_allclose`.
+"""A comparison without a harness: both decoders' logits and gradients, compared with `assert_allclose`.
 
 `parity bench` times `parity run` of the same cases against it.
 """
@@ -36,7 +36,7 @@ def batches() -> dict[str, jax.Array]:
 
 
 def placed(tree, specs):
-    """Returns a state where its specs say."""
+    """Returns a state placed by its specs."""
     return jax.tree.map(lambda leaf, spec: jax.device_put(leaf, NamedSharding(MESH, spec)), tree, specs)
 
 

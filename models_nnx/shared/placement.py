@@ -173,7 +173,7 @@ def insert_axis(logical_axes: Sequence[str | None], position: int, name: str) ->
     axes, rank = list(logical_axes), len(logical_axes) + 1
     if not name or name in axes:
         raise ShardingError(
-            f"insert_axis: got the name {name!r} for {tuple(axes)}, expected a new one; name each stack apart"
+            f"insert_axis: got the name {name!r} for {tuple(axes)}, expected a new one; give each stack its own name"
         )
     if not -rank <= position < rank:
         raise ShardingError(

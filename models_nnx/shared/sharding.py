@@ -205,7 +205,7 @@ def _resolve(
             above = -(-binding.size // binding.shards) * binding.shards
             raise ShardingError(
                 f"dimension {dim} ({binding.name!r}) of shape {tuple(shape)} has size {binding.size}, "
-                f"expected a multiple of {binding.shards} for {axes}; the rules ask for {spec} "
+                f"expected a multiple of {binding.shards} for {axes}; the rules give {spec} "
                 f"({binding.reason}), only {fitting} fits; pad it to {above}, or change the mesh or the rule",
                 where,
                 dim,

@@ -118,16 +118,16 @@ def check_writable(folder: Path, leaves: Mapping[str, Any]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=".", dir=nearest) as made:
             (Path(made) / folder.relative_to(nearest)).mkdir(parents=True, exist_ok=True)
-        room = shutil.disk_usage(nearest).free
+        free = shutil.disk_usage(nearest).free
     except OSError as error:
         raise CheckpointError(
             f"{folder}: cannot be written to ({_reason(error)}); name another folder"
         ) from error
     sizes = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves.values()]
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if sum(sizes) > room:
+    if sum(sizes) > free:
         raise CheckpointError(
-            f"{folder}: has {room:,} bytes of room, a checkpoint needs {sum(sizes):,}; make room, or name another"
+            f"{folder}: has {free:,} bytes free, a checkpoint needs {sum(sizes):,}; free space, or name another"
         )
     if limit != resource.RLIM_INFINITY and max(sizes, default=0) > limit:
         raise CheckpointError(
@@ -172,7 +172,7 @@ def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[
         except (OSError, ValueError, RuntimeError) as error:
             _settle(partial)
             raise CheckpointError(
-                f"{folder}: not written ({_reason(error)}); what was saved before is as it was; make room, or name "
+                f"{folder}: not written ({_reason(error)}); earlier checkpoints are unchanged; free space, or name "
                 "another folder"
             ) from error
         finally:

@@ -64,7 +64,7 @@ def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
             continue
         accepted = _read(path)
         words = [
-            f"{name} fell from {was} to {now}; mend it, or accept it with `parity gate --accept`"
+            f"{name} fell from {was} to {now}; fix it, or accept it with `parity gate --accept`"
             for name, was in accepted.items()
             if _lower(now := case["channels"].get(name, {}).get("verdict", "missing"), was)
         ]

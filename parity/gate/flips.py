@@ -21,7 +21,7 @@ DEMANDS = {
     "unproved": (Verdict.UNPROVED,),
 }
 """Requirement of a channel -> the least verdicts that satisfy it; ``passes`` needs any verdict with a result,
-``unproved`` leaves the answer to the other channels."""
+``unproved`` leaves the verdict to the other channels."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,11 +66,11 @@ class Readiness:
     @property
     def blocks(self) -> list[str]:
         """The blocks of the flip as sentences, the worst first."""
-        alike: dict[tuple[str, ...], list[Cell]] = collections.defaultdict(list)
+        grouped: dict[tuple[str, ...], list[Cell]] = collections.defaultdict(list)
         for cell in self.cells:
             if cell.blocks:
-                alike[cell.feature, cell.mesh, cell.state, cell.why].append(cell)
-        held = sorted(alike.values(), key=lambda cells: STATES.index(cells[0].state))
+                grouped[cell.feature, cell.mesh, cell.state, cell.why].append(cell)
+        held = sorted(grouped.values(), key=lambda cells: STATES.index(cells[0].state))
         return [*map(_sentence, held), *self.others]
 
     @property
@@ -238,7 +238,7 @@ def _answer(question: _Question, name: str, case: Record | None, report: Record)
     if verdict in BLOCKING:
         return "failed", str(verdict), question.unmet(name, verdict, first)
     if verdict is Verdict.SKIPPED:
-        why = f"{detail}; declare it in not_applicable, or add a case that answers"
+        why = f"{detail}; declare it in not_applicable, or add a case with a result"
         return "skipped", str(verdict), question.unmet(name, verdict, why)
     if verdict is Verdict.WAIVED:
         return _waived(name, result, report)

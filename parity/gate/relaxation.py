@@ -50,7 +50,7 @@ def relaxed(rules: Rules, base: str = "") -> Relaxation:
         fork = _merge_base(rules.root, named)
         text = _git(rules.root, "show", f"{fork}:./pyproject.toml")
     except _GitError as error:
-        words = f"looser settings cannot be told: {error}"
+        words = f"looser settings cannot be determined: {error}"
         return (
             Relaxation(blocks=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
             if named
@@ -191,6 +191,6 @@ def _git(root: Path, *words: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise _GitError(f"git does not run ({error})") from error
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"git {words[0]} says nothing of {words[-1]}"]
+        lines = done.stderr.strip().splitlines() or [f"git {words[0]} has nothing on {words[-1]}"]
         raise _GitError(lines[0])
     return done.stdout

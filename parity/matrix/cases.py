@@ -55,7 +55,7 @@ OTHER_CODE = {
     "memory": "another mesh, layout or program needs other memory",
 }
 """Channels that do not apply to sides that compile to different code by intent, with the reason."""
-OTHER_PLACES = {**OTHER_CODE, "sharding": "arrays lie elsewhere, or are stacked otherwise, by intent"}
+OTHER_PLACES = {**OTHER_CODE, "sharding": "arrays are placed or stacked differently by intent"}
 OTHER_PROGRAM = {**OTHER_PLACES, "program": "these are other programs by intent"}
 OTHER_DOTS = {**OTHER_PROGRAM, "dots": "another program has other dots"}
 

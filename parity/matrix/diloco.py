@@ -99,8 +99,8 @@ def _in_replicas(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         own = dataclasses.replace(rule.transform, axis=rule.transform.axis + 1)
         found.append(dataclasses.replace(rule, transform=own))
         (path,) = rule.reference
-        for what in ("params", "momentum"):
-            shared = rf"outer/{what}/"
+        for group in ("params", "momentum"):
+            shared = rf"outer/{group}/"
             targets = tuple(shared + target for target in rule.candidate)
             found.append(Rule(reference=(shared + path,), candidate=targets, transform=rule.transform))
     return tuple(found)
@@ -161,7 +161,7 @@ def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
 
 PAIR = Pair(
     name="diloco",
-    about="replicas that meet now and then, plain and streaming: on meshes, in pipelines, with experts",
+    about="replicas that synchronise from time to time, plain and streaming: on meshes, in pipelines, with experts",
     cases=cases,
     full_size=full_size,
 )

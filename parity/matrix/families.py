@@ -56,12 +56,14 @@ def _pair(family: str, name: str, about: str) -> Pair:
 
 
 GEMMA2 = _pair(
-    "gemma2", "gemma2-9b", "local and global layers in turn, pre and post norms, soft caps, tied head"
+    "gemma2", "gemma2-9b", "local and global layers alternate, pre and post norms, soft caps, tied head"
 )
 GEMMA3 = _pair("gemma3", "gemma3-12b", "five local layers to one global, each with its rotary base, QK norm")
 QWEN3 = _pair("qwen3", "qwen3-8b", "QK norm")
 MIXTRAL = _pair("mixtral", "mixtral-8x7b", "experts in every layer")
 DEEPSEEK3 = _pair("deepseek3", "deepseek3-671b", "latent attention; dense layers, then experts: two stacks")
-GPT_OSS = _pair("gpt-oss", "gpt-oss-20b", "attention sinks, local and global layers in turn, biases, experts")
+GPT_OSS = _pair(
+    "gpt-oss", "gpt-oss-20b", "attention sinks, local and global layers alternate, biases, experts"
+)
 FAMILIES = (GEMMA2, GEMMA3, QWEN3, MIXTRAL, DEEPSEEK3, GPT_OSS)
 """All families, in the order of reports."""

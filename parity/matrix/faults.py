@@ -16,7 +16,7 @@ ABOUT = {"note": "spoilt on purpose"}
 
 
 def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path, Path], str]:
-    """Returns a fault that changes one leaf of an otherwise intact checkpoint."""
+    """Returns a fault that changes one leaf of an intact checkpoint."""
 
     def spoil(folder: Path, copy: Path) -> str:
         manifest, kept = _kept(folder)

@@ -95,11 +95,11 @@ def nearly_alike(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     arranged = dict(state)
     for path, kernel in state.items():
         if path.endswith("router/kernel"):
-            alike, up = kernel.copy(), np.asarray(np.inf, kernel.dtype)
+            close, up = kernel.copy(), np.asarray(np.inf, kernel.dtype)
             for first in (0, 3):
-                alike[..., first + 1] = np.nextafter(kernel[..., first], up)
-                alike[..., first + 2] = np.nextafter(kernel[..., first], -up)
-            arranged[path] = alike
+                close[..., first + 1] = np.nextafter(kernel[..., first], up)
+                close[..., first + 2] = np.nextafter(kernel[..., first], -up)
+            arranged[path] = close
     return arranged
 
 

@@ -63,7 +63,9 @@ class Training:
             words.append(f"{self.config.mtp.depth} further tokens")
         if self.diloco:
             parts = f" in {self.diloco.fragments} fragments" if self.diloco.fragments > 1 else ""
-            words.append(f"{self.diloco.replicas} replicas that meet every {self.diloco.period} steps{parts}")
+            words.append(
+                f"{self.diloco.replicas} replicas that synchronise every {self.diloco.period} steps{parts}"
+            )
         rows, length = self.shape
         return ", ".join([*words, f"mesh {self.mesh}", f"{rows} x {length} tokens"]) + (
             " a replica" if self.diloco else ""

@@ -126,7 +126,7 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
             f"{name} {value!r}" for name, value in run.asked.items() if about.get(name) != value
         )
         raise store.CheckpointError(
-            f"{found}: got a run with {', '.join(other)}, expected {expected}; ask for the run that was saved"
+            f"{found}: got a run with {', '.join(other)}, expected {expected}; give the options of the saved run"
         )
     return found, {int(step): math.nan if loss is None else loss for step, loss in numbers.items()}
 

@@ -62,16 +62,16 @@ def try_mutants(
     """
     sources = sources_of(root)
     contents = {mutant.id: content_of(mutant, sources) for mutant in mutants}
-    anew = []
+    untried = []
     for mutant in mutants:
         before = known.get(mutant.id)
         if before and before.content == contents[mutant.id]:
             yield before
         else:
-            anew.append(mutant)
+            untried.append(mutant)
     processes = Processes()
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        tries = [pool.submit(try_mutant, one, root, contents[one.id], processes, limit) for one in anew]
+        tries = [pool.submit(try_mutant, one, root, contents[one.id], processes, limit) for one in untried]
         try:
             for done in concurrent.futures.as_completed(tries):
                 yield done.result()

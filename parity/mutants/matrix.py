@@ -47,8 +47,8 @@ def score(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 def catches(outcomes: Sequence[Outcome]) -> dict[str, tuple[int, int]]:
     """Returns for each channel the number of bugs that it catches, and that it alone catches, ignoring ``program``."""
     killed = [set(outcome.by) for outcome in outcomes if outcome.status is Status.KILLED]
-    beside = [by - {"program"} or by for by in killed]
-    return {name: (sum(name in by for by in killed), sum(by == {name} for by in beside)) for name in COLUMNS}
+    others = [by - {"program"} or by for by in killed]
+    return {name: (sum(name in by for by in killed), sum(by == {name} for by in others)) for name in COLUMNS}
 
 
 def separation(outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
@@ -126,11 +126,13 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
     named = f", {got['named']:.1%} of them named" if got["named"] is not None else ""
     benign = got["passed"] + got["alarm"]
     most, least = separation(outcomes)
-    apart = f"; the nearest bug that values caught is {least:.3g} x noise off" if least is not None else ""
-    apart += f", the farthest benign edit {most:.3g}" if apart and most is not None else ""
+    distances = (
+        f"; the nearest bug that values caught is {least:.3g} x noise off" if least is not None else ""
+    )
+    distances += f", the farthest benign edit {most:.3g}" if distances and most is not None else ""
     return (
         f"{got['killed']} of {got['killed'] + got['survived']} bugs killed{share}{named}; "
-        f"{got['alarm']} of {benign} benign edits raise an alarm; {got['broken']} could not be tried{apart}"
+        f"{got['alarm']} of {benign} benign edits raise an alarm; {got['broken']} could not be tried{distances}"
     )
 
 

@@ -118,7 +118,7 @@ class Processes:
                 server.stdin.flush()
                 if not select.select([server.stdout], [], [], command.limit)[0]:
                     raise TimeoutError(f"took over {command.limit:.0f} s")
-                answer = json.loads(server.stdout.readline())
+                reply = json.loads(server.stdout.readline())
             except TimeoutError:
                 self._let_go(server)
                 raise
@@ -129,7 +129,7 @@ class Processes:
                 return -1, f"the process that forks ended: {error!r}"
             with self._lock:
                 self._idle.append(server)
-            return answer["code"], printed.read()
+            return reply["code"], printed.read()
 
     def _start(
         self, words: Sequence[str], env: Mapping[str, str] | None = None, **options

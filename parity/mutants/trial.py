@@ -131,8 +131,8 @@ def _floors(case: dict, *, failed: bool) -> float | None:
     rows = [
         row for channel in case["channels"].values() for row in channel.get("tables", {}).get("leaves", ())
     ]
-    told = (row["floors"] for row in rows if not failed or row["rung"] == "failed")
-    return max((floors for floors in told if floors is not None), default=None)
+    ratios = (row["floors"] for row in rows if not failed or row["rung"] == "failed")
+    return max((floors for floors in ratios if floors is not None), default=None)
 
 
 def _unnamed(mutant: Mutant, printed: str) -> tuple[str, ...]:

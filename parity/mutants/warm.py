@@ -27,16 +27,16 @@ def main() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    answers = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    print(json.dumps("ready"), file=answers, flush=True)
+    print(json.dumps("ready"), file=replies, flush=True)
     for line in sys.stdin:
         with warnings.catch_warnings(action="ignore"):
             child = os.fork()
         if not child:
             _become(json.loads(line))
         _, status = os.waitpid(child, 0)
-        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), file=answers, flush=True)
+        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), file=replies, flush=True)
 
 
 def _become(asked: Mapping[str, Any]) -> NoReturn:

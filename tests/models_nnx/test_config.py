@@ -43,7 +43,7 @@ BAD = [
         for value in (0, -2, 2.0)
     ),
     (ATTENTION, "kv_heads", 4, ("heads", 6, "a multiple of kv_heads=4")),
-    (ATTENTION, "head_dim", 9, "an even number (rotary turns pairs)"),
+    (ATTENTION, "head_dim", 9, "an even number (rotary rotates pairs)"),
     *((ATTENTION, "rope_theta", value, "a number above 1") for value in (1, 0.5, -3.0, NAN)),
     *((SMALL.mlp, "hidden", value, WHOLE) for value in (0, -1, 1.5)),
     (REMAT, "names", ("query", "kwery"), ("remat.names", ["kwery"], f"names of {CHECKPOINT_NAMES}")),

@@ -57,7 +57,7 @@ BAD = [
     (MLA, "sinks", Sinks.LEARNED, "none with latent"),
     (MLA, "biases", Biases.TRAINED, "none with latent"),
     *((LATENT, field.name, 0, WHOLE) for field in dataclasses.fields(LATENT)),
-    (LATENT, "rotary_dim", 5, "an even number (rotary turns pairs)"),
+    (LATENT, "rotary_dim", 5, "an even number (rotary rotates pairs)"),
     (dataclasses.replace(SMALL, attention=CYCLE), "layers", 2, "at least one attention.cycle of 3"),
     *((MIXED, "dense_layers", value, "less than layers=4") for value in (4, 7)),
     *((MIXED, "dense_layers", value, "a whole number >= 0") for value in (-1, 1.0)),

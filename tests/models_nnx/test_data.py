@@ -17,7 +17,7 @@ def pieces(batch):
     for row, segments in enumerate(batch["segments"]):
         for segment in range(1, segments.max() + 1):
             where = np.flatnonzero(segments == segment)
-            assert where.size == where[-1] - where[0] + 1, "a document lies in one piece"
+            assert where.size == where[-1] - where[0] + 1, "a document is in one piece"
             yield row, where[0], where[-1] + 1
 
 

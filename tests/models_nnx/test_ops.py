@@ -36,9 +36,9 @@ def check(got, expected, dtype, slack=1.0):
     )
 
 
-@pytest.mark.parametrize("spelt", [str, jnp.dtype])
-def test_sensitive_parts_compute_in_float32_or_wider_for_any_form_of_the_dtype(spelt):
-    wide = {dtype: str(ops.wide_dtype(spelt(dtype))) for dtype in DTYPES}
+@pytest.mark.parametrize("form", [str, jnp.dtype])
+def test_sensitive_parts_compute_in_float32_or_wider_for_any_form_of_the_dtype(form):
+    wide = {dtype: str(ops.wide_dtype(form(dtype))) for dtype in DTYPES}
     assert wide == {"float64": "float64", "float32": "float32", "bfloat16": "float32"}
 
 

@@ -24,8 +24,8 @@ def test_rows_with_the_same_logits_draw_separate_tokens(seed, temperature):
     share = np.asarray(jax.nn.softmax(logits / temperature), np.float64)
     counts = np.bincount(chosen, minlength=VOCAB)
     assert scipy.stats.chisquare(counts, ROWS * share / share.sum()).pvalue > 1e-4
-    equal, alike = np.sum(chosen[1:] == chosen[:-1]), np.sum(share**2)
-    assert scipy.stats.binomtest(int(equal), ROWS - 1, alike).pvalue > 1e-4
+    equal, expected = np.sum(chosen[1:] == chosen[:-1]), np.sum(share**2)
+    assert scipy.stats.binomtest(int(equal), ROWS - 1, expected).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("row", range(5))

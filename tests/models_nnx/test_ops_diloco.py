@@ -67,21 +67,21 @@ def wrong(config, module=ops):
             array += drift
             inner[path] = inner[path] + drift
         oracle.after_step()
-        if met := module.due(config, step, 0):
-            outer, momentum = update[met - 1](inner, outer, momentum)
+        if due := module.due(config, step, 0):
+            outer, momentum = update[due - 1](inner, outer, momentum)
         if took := module.due(config, step, config.delay):
             inner = take[took - 1](inner, outer)
         found = {path for path in inner if not np.allclose(inner[path], held[path], rtol=1e-12, atol=1e-12)}
         if found:
             return step, {path.split("/")[0] for path in found}
     waiting = {name for _, gradients in oracle.waiting for name in gradients}
-    for what in ("outer", "momentum"):
+    for group in ("outer", "momentum"):
         arrays = {
-            path: np.asarray(array) for path, array in {"outer": outer, "momentum": momentum}[what].items()
+            path: np.asarray(array) for path, array in {"outer": outer, "momentum": momentum}[group].items()
         }
         for name, array in oracle_diloco.layers(arrays, FIRST).items():
-            if name not in waiting and not np.allclose(array, getattr(oracle, what)[name], rtol=1e-12):
-                return step, {what}
+            if name not in waiting and not np.allclose(array, getattr(oracle, group)[name], rtol=1e-12):
+                return step, {group}
     return None
 
 
@@ -118,7 +118,7 @@ PLANTS = {
         PLAIN,
     ),
     "the delay ignored": ("(rest == delay)", "(rest == 0)", STREAMING),
-    "each fragment in the other's turn": (
+    "each fragment at the other's step": (
         "((number + config.fragments - 1) % config.fragments + 1)",
         "(number % config.fragments + 1)",
         STREAMING,
@@ -216,10 +216,10 @@ def test_a_parameter_of_the_decoder_in_no_stack_is_refused():
 
 
 def test_replicas_synchronise_on_schedule():
-    met = [ops.due(STREAMING, step, 0) for step in range(15)]
-    assert met == [0, 0, 1, 0, 2, 0, 3, 0, 1, 0, 2, 0, 3, 0, 1]
+    due = [ops.due(STREAMING, step, 0) for step in range(15)]
+    assert due == [0, 0, 1, 0, 2, 0, 3, 0, 1, 0, 2, 0, 3, 0, 1]
     took = [ops.due(STREAMING, step, STREAMING.delay) for step in range(15)]
-    assert took == [0, *met[:-1]]
+    assert took == [0, *due[:-1]]
 
 
 BAD = [

@@ -258,7 +258,7 @@ def test_two_stacks_keep_separate_names():
                 ("vocab", "embed"), (11, 4), DEFAULT_RULES, abstract_mesh("tensor2"), "params/e"
             ),
             r"params/e: dimension 0 \('vocab'\) of .* has size 11, expected a multiple of 2 for tensor=2; "
-            r"the rules ask for P.*'tensor', None\) \(rule \d+ .*\), only P.*None, None\) fits; pad it to 12",
+            r"the rules give P.*'tensor', None\) \(rule \d+ .*\), only P.*None, None\) fits; pad it to 12",
         ),
         (
             lambda: sharding.constrain(jnp.ones((2, 3)), BTD, DEFAULT_RULES),
@@ -280,7 +280,7 @@ def test_two_stacks_keep_separate_names():
         ),
         (
             lambda: sharding.insert_axis(("layers", "embed"), 0, "layers"),
-            r"insert_axis: got the name 'layers' for .*, expected a new one; name each stack apart",
+            r"insert_axis: got the name 'layers' for .*, expected a new one; give each stack its own name",
         ),
         (lambda: sharding.insert_axis(("embed",), 0, ""), r"insert_axis: got the name ''"),
         (

@@ -293,7 +293,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost_or_left(tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "")
     said, left = ended.stdout.splitlines()[::2], ended.stdout.splitlines()[1::2]
     expected = (
-        f"{folder}/step_00000002: not written (File too large); what was saved before is as it was; make room, or "
+        f"{folder}/step_00000002: not written (File too large); earlier checkpoints are unchanged; free space, or "
         "name another folder"
     )
     assert said == [expected] * 4 and left == ["['step_00000001']"] * 4
@@ -326,15 +326,15 @@ def test_a_checkpoint_without_disk_space_is_refused_before_anything_is_written(t
     needed = sum(host(leaf).nbytes for leaf in leaves().values())
     for name in ("run", "run/deeper", "."):
         store.check_writable(tmp_path / name, leaves())
-    for room in (0, needed - 1, needed):
+    for free in (0, needed - 1, needed):
         monkeypatch.setattr(
-            store.shutil, "disk_usage", lambda path, room=room: shutil._ntuple_diskusage(9**9, 0, room)
+            store.shutil, "disk_usage", lambda path, free=free: shutil._ntuple_diskusage(9**9, 0, free)
         )
-        if room == needed:
+        if free == needed:
             store.check_writable(tmp_path / "run", abstract(leaves()))
             continue
         with pytest.raises(
-            CheckpointError, match=f"has {room} bytes of room, a checkpoint needs {needed}; make"
+            CheckpointError, match=f"has {free} bytes free, a checkpoint needs {needed}; free"
         ):
             store.check_writable(tmp_path / "run", abstract(leaves()))
     assert not list(tmp_path.iterdir())
@@ -457,19 +457,19 @@ def test_killed_at_any_moment_of_a_save_the_one_before_always_loads(tmp_path):
         reference, candidate = context.Pipe(duplex=False)
         process = context.Process(target=save_for_ever, args=(root, candidate))
         process.start()
-        told = reference.recv()
+        saved = reference.recv()
         time.sleep(rng.uniform(0, 0.15))
         process.kill()
         process.join()
         candidate.close()
         while reference.poll():
             try:
-                told = reference.recv()
+                saved = reference.recv()
             except EOFError:
                 break
         cut_short += any(path.name.endswith(".partial") for path in root.iterdir())
         found = store.read(store.find(root), like, kind=STATE)
         step = int(found["step"])
-        assert step >= told  # every reported save is present; the next may be, unreported
+        assert step >= saved  # every reported save is present; the next may be, unreported
         np.testing.assert_array_equal(found["x"], numbers(step))
     assert cut_short > KILLS / 3  # most were killed during a save, so that the test is meaningful

@@ -133,94 +133,96 @@ def hf_weights(name, config):
     if config.head == "untied":
         found["lm_head.weight"] = get.flat("head.kernel", config.embed, config.vocab)
     for layer in range(config.layers):
-        ours, theirs = f"decoder.layers_{layer}", f"model.layers.{layer}"
-        parts = _norms(get, ours, config)
-        parts |= (_latent if config.attention.latent else _attention)(get, f"{ours}.attention", config)
-        parts |= _feed_forward(name, get, ours, layer)
-        found |= {f"{theirs}.{key}": value for key, value in parts.items()}
+        prefix, target = f"decoder.layers_{layer}", f"model.layers.{layer}"
+        parts = _norms(get, prefix, config)
+        parts |= (_latent if config.attention.latent else _attention)(get, f"{prefix}.attention", config)
+        parts |= _feed_forward(name, get, prefix, layer)
+        found |= {f"{target}.{key}": value for key, value in parts.items()}
     return {key: torch.tensor(np.ascontiguousarray(value)) for key, value in found.items()}
 
 
-def _norms(get, ours, config):
+def _norms(get, prefix, config):
     D = config.embed
     before_mlp = "pre_feedforward" if config.norms == "pre_and_post" else "post_attention"
     found = {
-        "input_layernorm.weight": get(f"{ours}.attention_norm.scale", D),
-        f"{before_mlp}_layernorm.weight": get(f"{ours}.mlp_norm.scale", D),
+        "input_layernorm.weight": get(f"{prefix}.attention_norm.scale", D),
+        f"{before_mlp}_layernorm.weight": get(f"{prefix}.mlp_norm.scale", D),
     }
     if config.norms == "pre_and_post":
-        found["post_attention_layernorm.weight"] = get(f"{ours}.attention_post_norm.scale", D)
-        found["post_feedforward_layernorm.weight"] = get(f"{ours}.mlp_post_norm.scale", D)
+        found["post_attention_layernorm.weight"] = get(f"{prefix}.attention_post_norm.scale", D)
+        found["post_feedforward_layernorm.weight"] = get(f"{prefix}.mlp_post_norm.scale", D)
     return found
 
 
-def _attention(get, ours, config):
+def _attention(get, prefix, config):
     att, D = config.attention, config.embed
     heads = {"query": ("q", att.heads), "key": ("k", att.kv_heads), "value": ("v", att.kv_heads)}
     found = {}
     for part, (letter, number) in heads.items():
-        found[f"self_attn.{letter}_proj.weight"] = get.flat(f"{ours}.{part}.kernel", D, number, att.head_dim)
+        found[f"self_attn.{letter}_proj.weight"] = get.flat(
+            f"{prefix}.{part}.kernel", D, number, att.head_dim
+        )
         if att.biases == "trained":
-            bias = get(f"{ours}.{part}.bias", number, att.head_dim)
+            bias = get(f"{prefix}.{part}.bias", number, att.head_dim)
             found[f"self_attn.{letter}_proj.bias"] = bias.reshape(-1)
-    found["self_attn.o_proj.weight"] = get.flat(f"{ours}.out.kernel", (att.heads, att.head_dim), D)
+    found["self_attn.o_proj.weight"] = get.flat(f"{prefix}.out.kernel", (att.heads, att.head_dim), D)
     if att.biases == "trained":
-        found["self_attn.o_proj.bias"] = get(f"{ours}.out.bias", D)
+        found["self_attn.o_proj.bias"] = get(f"{prefix}.out.bias", D)
     if att.query_key_norm == "head":
-        found["self_attn.q_norm.weight"] = get(f"{ours}.query_norm.scale", att.head_dim)
-        found["self_attn.k_norm.weight"] = get(f"{ours}.key_norm.scale", att.head_dim)
+        found["self_attn.q_norm.weight"] = get(f"{prefix}.query_norm.scale", att.head_dim)
+        found["self_attn.k_norm.weight"] = get(f"{prefix}.key_norm.scale", att.head_dim)
     if att.sinks == "learned":
-        found["self_attn.sinks"] = get(f"{ours}.sink", att.heads)
+        found["self_attn.sinks"] = get(f"{prefix}.sink", att.heads)
     return found
 
 
-def _latent(get, ours, config):
+def _latent(get, prefix, config):
     """Returns the weights of latent attention; transformers interleaves the rotated pairs, the twins split halves."""
     att, lat, D, N = config.attention, config.attention.latent, config.embed, config.attention.heads
     Q, R, P, V, H = lat.query_rank, lat.key_value_rank, lat.rotary_dim, lat.value_dim, att.unturned_dim
     order = np.arange(P).reshape(2, -1).T.reshape(-1)
-    query = get(f"{ours}.query_up.kernel", Q, N, H + P)
+    query = get(f"{prefix}.query_up.kernel", Q, N, H + P)
     query = np.concatenate([query[..., :H], query[..., H:][..., order]], axis=-1)
-    turned = get(f"{ours}.rotary_key.kernel", D, P)[:, order]
-    narrow = np.concatenate([get(f"{ours}.latent.kernel", D, R), turned], axis=-1)
-    wide = [get(f"{ours}.key_up.kernel", R, N, H), get(f"{ours}.value_up.kernel", R, N, V)]
+    turned = get(f"{prefix}.rotary_key.kernel", D, P)[:, order]
+    narrow = np.concatenate([get(f"{prefix}.latent.kernel", D, R), turned], axis=-1)
+    wide = [get(f"{prefix}.key_up.kernel", R, N, H), get(f"{prefix}.value_up.kernel", R, N, V)]
     return {
-        "self_attn.q_a_proj.weight": get.flat(f"{ours}.query_down.kernel", D, Q),
-        "self_attn.q_a_layernorm.weight": get(f"{ours}.query_norm.scale", Q),
+        "self_attn.q_a_proj.weight": get.flat(f"{prefix}.query_down.kernel", D, Q),
+        "self_attn.q_a_layernorm.weight": get(f"{prefix}.query_norm.scale", Q),
         "self_attn.q_b_proj.weight": query.reshape(Q, -1).T,
         "self_attn.kv_a_proj_with_mqa.weight": narrow.T,
-        "self_attn.kv_a_layernorm.weight": get(f"{ours}.latent_norm.scale", R),
+        "self_attn.kv_a_layernorm.weight": get(f"{prefix}.latent_norm.scale", R),
         "self_attn.kv_b_proj.weight": np.concatenate(wide, axis=-1).reshape(R, -1).T,
-        "self_attn.o_proj.weight": get.flat(f"{ours}.out.kernel", (N, V), D),
+        "self_attn.o_proj.weight": get.flat(f"{prefix}.out.kernel", (N, V), D),
     }
 
 
-def _mlp(get, ours, hidden, theirs):
+def _mlp(get, prefix, hidden, target):
     D = get.config.embed
     return {
-        f"{theirs}.gate_proj.weight": get.flat(f"{ours}.gate.kernel", D, hidden),
-        f"{theirs}.up_proj.weight": get.flat(f"{ours}.up.kernel", D, hidden),
-        f"{theirs}.down_proj.weight": get.flat(f"{ours}.down.kernel", hidden, D),
+        f"{target}.gate_proj.weight": get.flat(f"{prefix}.gate.kernel", D, hidden),
+        f"{target}.up_proj.weight": get.flat(f"{prefix}.up.kernel", D, hidden),
+        f"{target}.down_proj.weight": get.flat(f"{prefix}.down.kernel", hidden, D),
     }
 
 
-def _feed_forward(name, get, ours, layer):
+def _feed_forward(name, get, prefix, layer):
     config, moe = get.config, get.config.moe
     if moe is None or layer < config.dense_layers:
-        return _mlp(get, f"{ours}.mlp", config.mlp.hidden, "mlp")
+        return _mlp(get, f"{prefix}.mlp", config.mlp.hidden, "mlp")
     E, D, F = moe.experts, config.embed, moe.hidden
-    gate, up = (get(f"{ours}.moe.experts.{part}", E, D, F) for part in ("gate", "up"))
-    down = get(f"{ours}.moe.experts.down", E, F, D)
-    router = get.flat(f"{ours}.moe.router.kernel", D, E)
+    gate, up = (get(f"{prefix}.moe.experts.{part}", E, D, F) for part in ("gate", "up"))
+    down = get(f"{prefix}.moe.experts.down", E, F, D)
+    router = get.flat(f"{prefix}.moe.router.kernel", D, E)
     if name == "gpt-oss":
-        biases = [get(f"{ours}.moe.experts.{part}_bias", E, F) for part in ("gate", "up")]
+        biases = [get(f"{prefix}.moe.experts.{part}_bias", E, F) for part in ("gate", "up")]
         return {
             "mlp.router.weight": router,
-            "mlp.router.bias": get(f"{ours}.moe.router.bias", E),
+            "mlp.router.bias": get(f"{prefix}.moe.router.bias", E),
             "mlp.experts.gate_up_proj": np.stack([gate, up], axis=-1).reshape(E, D, 2 * F),
             "mlp.experts.gate_up_proj_bias": np.stack(biases, axis=-1).reshape(E, 2 * F),
             "mlp.experts.down_proj": down,
-            "mlp.experts.down_proj_bias": get(f"{ours}.moe.experts.down_bias", E, D),
+            "mlp.experts.down_proj_bias": get(f"{prefix}.moe.experts.down_bias", E, D),
         }
     found = {
         "mlp.gate.weight": router,
@@ -228,6 +230,6 @@ def _feed_forward(name, get, ours, layer):
         "mlp.experts.down_proj": down.swapaxes(1, 2),
     }
     if name == "deepseek3":
-        found["mlp.gate.e_score_correction_bias"] = get(f"{ours}.moe.routing_bias", E)
-        found |= _mlp(get, f"{ours}.moe.shared", moe.shared_hidden, "mlp.shared_experts")
+        found["mlp.gate.e_score_correction_bias"] = get(f"{prefix}.moe.routing_bias", E)
+        found |= _mlp(get, f"{prefix}.moe.shared", moe.shared_hidden, "mlp.shared_experts")
     return found

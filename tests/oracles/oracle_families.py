@@ -24,9 +24,9 @@ def frequencies(half, theta, scaling):
     if not hasattr(scaling, "original_length"):
         return plain / scaling.factor, 1.0
     ends = []
-    for turns in (scaling.beta_fast, scaling.beta_slow):
+    for rotations in (scaling.beta_fast, scaling.beta_slow):
         # The pair i with original_length * theta ** (-i / half) == 2 pi rotations.
-        ends.append(half * math.log(scaling.original_length / (turns * 2 * math.pi), theta))
+        ends.append(half * math.log(scaling.original_length / (rotations * 2 * math.pi), theta))
     if scaling.boundaries == "whole":
         ends = [math.floor(ends[0]), math.ceil(ends[1])]
     low, high = max(ends[0], 0), min(ends[1], 2 * half - 1)
@@ -36,8 +36,8 @@ def frequencies(half, theta, scaling):
 
 def rotary(x_BTNH, positions_BT, theta, scaling):
     half = x_BTNH.shape[-1] // 2
-    turns, factor = frequencies(half, theta, scaling)
-    angle = positions_BT[..., None, None] * turns
+    rotations, factor = frequencies(half, theta, scaling)
+    angle = positions_BT[..., None, None] * rotations
     turned = (x_BTNH[..., :half] + 1j * x_BTNH[..., half:]) * factor * np.exp(1j * angle)
     return np.concatenate([turned.real, turned.imag], axis=-1)
 
@@ -95,9 +95,9 @@ class Family:
         theta, scaling = att.rope_theta, att.rope_scaling
         if span == "local" and att.local_rope_theta is not None:
             theta, scaling = att.local_rope_theta, None
-        turn = (batch["positions"], theta, scaling)
+        rotation = (batch["positions"], theta, scaling)
         if att.latent:
-            query, key, value = self.latent(x_BTD, name, turn)
+            query, key, value = self.latent(x_BTD, name, rotation)
         else:
             query = self.project(x_BTD, f"{name}.query", att.heads, att.head_dim)
             key, value = (
@@ -105,21 +105,21 @@ class Family:
             )
             if att.query_key_norm == "head":
                 query, key = self.norm(query, f"{name}.query_norm"), self.norm(key, f"{name}.key_norm")
-            query, key = rotary(query, *turn), rotary(key, *turn)
+            query, key = rotary(query, *rotation), rotary(key, *rotation)
         sinks = self.get(f"{name}.sink", att.heads) if att.sinks == "learned" else None
         reach = att.window if span == "local" else None
         mixed = attention((query, key, value), batch["segments"], att, reach, sinks)
         return self.project(mixed, f"{name}.out", D)
 
-    def latent(self, x_BTD, name, turn):
+    def latent(self, x_BTD, name, rotation):
         """Returns query, key and value by DeepSeek-V2, section 2.1, equations 9 to 19."""
         att, lat = self.config.attention, self.config.attention.latent
         N, H = att.heads, att.head_dim - lat.rotary_dim
         narrow = self.norm(self.project(x_BTD, f"{name}.query_down", lat.query_rank), f"{name}.query_norm")
         query = self.project(narrow, f"{name}.query_up", N, att.head_dim)
-        query = np.concatenate([query[..., :H], rotary(query[..., H:], *turn)], axis=-1)
+        query = np.concatenate([query[..., :H], rotary(query[..., H:], *rotation)], axis=-1)
         latent = self.norm(self.project(x_BTD, f"{name}.latent", lat.key_value_rank), f"{name}.latent_norm")
-        shared = rotary(self.project(x_BTD, f"{name}.rotary_key", lat.rotary_dim)[:, :, None], *turn)
+        shared = rotary(self.project(x_BTD, f"{name}.rotary_key", lat.rotary_dim)[:, :, None], *rotation)
         key = self.project(latent, f"{name}.key_up", N, H)
         key = np.concatenate([key, np.repeat(shared, N, axis=2)], axis=-1)
         return query, key, self.project(latent, f"{name}.value_up", N, lat.value_dim)

@@ -66,7 +66,7 @@ class LatentConfig:
     def __post_init__(self):
         require_positive(self, "query_rank", "key_value_rank", "rotary_dim", "value_dim")
         even = self.rotary_dim % 2 == 0
-        require(even, "rotary_dim", self.rotary_dim, "an even number (rotary turns pairs)")
+        require(even, "rotary_dim", self.rotary_dim, "an even number (rotary rotates pairs)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class AttentionConfig:
         require(
             self.heads % self.kv_heads == 0, "heads", self.heads, f"a multiple of kv_heads={self.kv_heads}"
         )
-        require(self.head_dim % 2 == 0, "head_dim", self.head_dim, "an even number (rotary turns pairs)")
+        require(self.head_dim % 2 == 0, "head_dim", self.head_dim, "an even number (rotary rotates pairs)")
         require_choice(self, kernel=AttentionKernel, query_key_norm=QueryKeyNorm, sinks=Sinks, biases=Biases)
         require(self.rope_theta > 1, "rope_theta", self.rope_theta, "a number above 1")
         for field in ("query_scalar", "soft_cap"):

@@ -33,10 +33,15 @@ class DilocoConfig:
     def __post_init__(self):
         require_positive(self, "replicas", "period", "fragments")
         H, F, V = self.period, self.fragments, self.delay
-        require(self.replicas > 1, "diloco.replicas", self.replicas, "at least 2: one alone meets nobody")
+        require(
+            self.replicas > 1,
+            "diloco.replicas",
+            self.replicas,
+            "at least 2: one replica has nothing to synchronise with",
+        )
         require(H % F == 0, "diloco.fragments", F, f"a divisor of period={H}")
         whole = isinstance(V, int) and not isinstance(V, bool)
-        rule = f"a whole number in [0, period / fragments) = [0, {self.gap}): the next fragment meets then"
+        rule = f"a whole number in [0, period / fragments) = [0, {self.gap}): the next fragment synchronises then"
         require(whole and 0 <= V < self.gap, "diloco.delay", V, rule)
         share = self.inner_share
         require(0.0 <= share <= 1.0, "diloco.inner_share", share, "a share in [0, 1]")

@@ -30,7 +30,7 @@ class RematConfig:
 
     Args:
         policy: residuals that are kept.
-        names: the tagged residuals kept by ``save_named``, of `CHECKPOINT_NAMES`; empty otherwise.
+        names: the tagged residuals kept by ``save_named``, of `CHECKPOINT_NAMES`; else empty.
     """
 
     policy: RematPolicy = RematPolicy.NONE

@@ -73,8 +73,8 @@ class YarnScaling:
     def stretch(self, half: int, theta: float) -> tuple[float, ...]:
         """Returns the factor of each of ``half`` wavelengths."""
 
-        def pair(turns: float) -> float:
-            return half * math.log(self.original_length / (2 * math.pi * turns)) / math.log(theta)
+        def pair(rotations: float) -> float:
+            return half * math.log(self.original_length / (2 * math.pi * rotations)) / math.log(theta)
 
         low, high = pair(self.beta_fast), pair(self.beta_slow)
         if self.boundaries is Boundaries.WHOLE:

@@ -29,7 +29,7 @@ SINK_INIT = jax.nn.initializers.normal(stddev=0.02)
 def causal_segment_mask(
     segments_BT: jax.Array, segments_BS: jax.Array, window: int | None = None
 ) -> jax.Array:
-    """Returns the mask of packed documents: a query sees earlier keys of its own segment, and itself.
+    """Returns the mask of packed documents: a query sees earlier keys in the same segment, and itself.
 
     Args:
         segments_BT: int32 segment of each query; 0 is padding, which sees padding only.

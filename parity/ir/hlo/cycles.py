@@ -67,7 +67,7 @@ def read_cycles(compiled: Any) -> Cycles:
         inside += int(stated) * visit.times * (visit.depth > 0)
     if not count or unknown:
         reason = (
-            f"{unknown} estimates stand in loops with unknown trips"
+            f"{unknown} estimates are in loops with unknown trips"
             if unknown
             else "the backend states no cycles"
         )

@@ -22,7 +22,7 @@ class Group(enum.Enum):
     JOINS = "the entries of several operands in one array"
     WHOLE = "a pure function of its operands as wholes"
     MAKES = "made from attributes, or from the device that runs it"
-    SAME = "the operands; it says where they are placed, or what the compiler may not reorder"
+    SAME = "the operands; it sets their placement, or an order that the compiler must keep"
     COLLECTIVE = "an exchange between devices"
     CONTROL = "runs regions or functions"
     ENDS = "ends a region"
@@ -293,14 +293,14 @@ def facts(name: str) -> Operation:
     return OPERATIONS.get(name) or Operation(name)
 
 
-def names_of(*what: Group | str) -> frozenset[str]:
+def names_of(*groups: Group | str) -> frozenset[str]:
     """Returns the names of groups of operations, and of single StableHLO operations given without their dialect.
 
     Raises:
         KeyError: an operation is not in the table.
     """
-    single = {OPERATIONS[f"stablehlo.{each}"].name for each in what if isinstance(each, str)}
-    return frozenset(single | {name for name, each in OPERATIONS.items() if each.group in what})
+    single = {OPERATIONS[f"stablehlo.{each}"].name for each in groups if isinstance(each, str)}
+    return frozenset(single | {name for name, each in OPERATIONS.items() if each.group in groups})
 
 
 def has_effect(name: str, results: int, *, declared: bool = False) -> bool:

@@ -26,7 +26,7 @@ def missing(cases):
 
 @pytest.mark.slow
 def test_combinations_of_handwritten_cases_are_in_the_core(matrix):
-    assert missing(matrix) == {}, "python tests/campaigns matrix.core writes the core anew"
+    assert missing(matrix) == {}, "python tests/campaigns matrix.core writes the core again"
 
 
 def test_it_is_a_small_part_and_has_the_subset(matrix):
@@ -49,8 +49,8 @@ def test_a_case_that_brings_something_new_is_missed(matrix):
 def test_the_cheaper_of_two_equal_ones_is_taken(matrix):
     cases = [case for case in matrix if case.id.startswith(("llama2-scan/train_step@", "llama2-scan/grad@"))]
     cases = [dataclasses.replace(case, smoke=False) for case in cases]
-    dear = {case.id: 1.0 for case in cases}
-    first = choose.choose(cases, dear)
+    costs = {case.id: 1.0 for case in cases}
+    first = choose.choose(cases, costs)
     assert set(first) <= {case.id for case in cases}
     brought = worths(cases)
     assert set().union(*(brought[id] for id in first)) == set().union(*brought.values())

@@ -227,8 +227,8 @@ def crossing(program, diloco, mode):
 def test_nothing_crosses_replicas_but_the_sync(mode):
     assert crossing("inner_step", STREAMING, mode) == ()
     assert crossing("apply_step", STREAMING, mode) == ()
-    met = crossing("sync_step", STREAMING, mode)
-    assert met and not any(one.conditional for one in met)
+    found = crossing("sync_step", STREAMING, mode)
+    assert found and not any(one.conditional for one in found)
     both = crossing("diloco_step", STREAMING, mode)
     assert both and all(one.conditional for one in both)
     assert {one.kind for one in both} == {"all-reduce"}

@@ -46,8 +46,8 @@ RUNS = {
     "plain": (PLAIN, "fsdp2", N),
     "three unequal microbatches": (UNEQUAL, "fsdp2", N),
     "predictors": (MTP, "fsdp2", N),
-    "a step after replicas met": (MID_PERIOD, "replica2.data2-explicit", 4),
-    "a fragment met and not taken": (MID_FRAGMENT, "replica2.data2", 4),
+    "a step after replicas synchronised": (MID_PERIOD, "replica2.data2-explicit", 4),
+    "a fragment synchronised and not taken": (MID_FRAGMENT, "replica2.data2", 4),
 }
 
 
@@ -88,7 +88,7 @@ def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tm
     ("asked", "mesh"),
     [
         ("three unequal microbatches", "data2.tensor2-explicit"),
-        ("a fragment met and not taken", "replica2.fsdp2.tensor2-explicit"),
+        ("a fragment synchronised and not taken", "replica2.fsdp2.tensor2-explicit"),
     ],
 )
 def test_another_mesh_goes_on_within_the_floor(asked, mesh, tmp_path):

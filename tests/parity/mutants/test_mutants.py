@@ -96,7 +96,7 @@ def test_each_dtype_is_kept(shell, project, tmp_path):
     again = shell("mutants", "mutants", *files, "--select", "killed", cwd=project)
     assert again.code == 0 and "1 of 1 bugs killed" in again.out
     after = {row["id"]: row for row in json.loads((tmp_path / "kills.json").read_text())["mutants"]}
-    assert after == found, "what was tried with the same content was tried again, or forgotten"
+    assert after == found, "a mutant tried with the same content was tried again, or forgotten"
 
 
 def test_an_edit_of_the_project_forgets(project, tmp_path):
