@@ -23,6 +23,8 @@ __all__ = ["Hook", "changed_types", "is_narrow", "retraced", "round_other_way", 
 
 Hook = Callable[[Any, list[Any]], Sequence[Any]]
 """Returns the results of an equation, given its operands."""
+Bind = Callable[[Any, list[Any]], list[Any]]
+WIDE = np.dtype(np.float32)
 NARROW = (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
 SPREAD = 2_654_435_769
 """An odd number whose multiples have high bits that depend on all bits of a number."""
@@ -121,14 +123,15 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
     return [jnp.where(odd & (back != wide) & jnp.isfinite(other), other, near)]
 
 
-def widen(equation: Any, inputs: list[Any]) -> list[Any]:
+def widen(equation: Any, inputs: list[Any], bind: Bind | None = None) -> list[Any]:
     """Returns the results of an equation in float32 instead of a narrow type; an equation with a body runs unchanged.
 
     Args:
         equation: neither a call nor control flow.
         inputs: its operands, widened.
+        bind: runs an equation; with its shardings by default.
     """
-    name = equation.primitive.name
+    bind, name = bind or _bind, equation.primitive.name
     if name == "reduce_precision":
         return inputs
     if name == "bitcast_convert_type" or (bodies(equation) and not name.startswith("scatter")):
@@ -136,18 +139,14 @@ def widen(equation: Any, inputs: list[Any]) -> list[Any]:
             lax.convert_element_type(value, variable.aval.dtype) if is_narrow(variable.aval) else value
             for value, variable in zip(inputs, equation.invars, strict=True)
         ]
-        return [widened(value) for value in _bind(equation, narrow)]
-    params = {
-        key: np.dtype(np.float32) if _is_narrow_type(value) else value
-        for key, value in equation.params.items()
-    }
-    if params.get("update_jaxpr") is not None and is_narrow(
-        equation.invars[0].aval
-    ):  # of a scatter: combines two numbers
-        params["update_jaxpr"] = jax.make_jaxpr(
-            lambda *two: _Retrace(widen).body(equation.params["update_jaxpr"], two)
-        )(*(jax.ShapeDtypeStruct((), inputs[0].dtype),) * 2).jaxpr
-    return _bind(equation, inputs, params)
+        return [widened(value) for value in bind(equation, narrow)]
+    params = {key: WIDE if _is_narrow_type(value) else value for key, value in equation.params.items()}
+    if params.get("update_jaxpr") is not None and is_narrow(equation.invars[0].aval):
+        combine, two = params["update_jaxpr"], (jax.ShapeDtypeStruct((), WIDE),) * 2  # of a scatter
+        params["update_jaxpr"] = jax.make_jaxpr(lambda *given: _Retrace(widen).body(combine, given))(
+            *two
+        ).jaxpr
+    return bind(equation.replace(params=params), inputs)
 
 
 def _is_narrow_type(value: Any) -> bool:
@@ -156,13 +155,11 @@ def _is_narrow_type(value: Any) -> bool:
 
 def widened(value: Any) -> Any:
     """Returns an array with narrow floats as float32; others unchanged."""
-    return lax.convert_element_type(value, np.float32) if is_narrow(value) else value
+    return lax.convert_element_type(value, WIDE) if is_narrow(value) else value
 
 
-def _bind(equation: Any, inputs: list[Any], params: Mapping[str, Any] | None = None) -> list[Any]:
-    outputs = equation.primitive.bind(
-        *inputs, **equation.primitive.get_bind_params(dict(params or equation.params))
-    )
+def _bind(equation: Any, inputs: list[Any]) -> list[Any]:
+    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
     return list(outputs) if equation.primitive.multiple_results else [outputs]
 
 
@@ -239,8 +236,7 @@ class _Retrace:
         return lax.switch(lax.convert_element_type(inputs[0], np.int32), branches, *inputs[1:])
 
     def manual(self, equation: Any, inputs: list[Any]) -> list[Any]:
-        names = {"mesh": "mesh", "in_specs": "in_specs", "out_specs": "out_specs", "check_vma": "check_vma"}
-        options = {key: equation.params[name] for key, name in names.items()}
+        options = {key: equation.params[key] for key in ("mesh", "in_specs", "out_specs", "check_vma")}
         options["axis_names"] = frozenset(equation.params["manual_axes"])
         options["out_specs"] = list(options["out_specs"])
         return jax.shard_map(lambda *given: self.body(equation.params["jaxpr"], given), **options)(*inputs)

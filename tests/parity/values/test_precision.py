@@ -1,5 +1,6 @@
 """Programs that compute in bfloat16: rounding in another order passes; bugs and other types fail."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from parity.bisect.axis import Question, signature_of
+from parity.bisect.operation import AXIS
 from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare.session import Session
@@ -25,18 +28,34 @@ def norm(x, eps):
     return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + eps)).astype(x.dtype)
 
 
-def model(params, x, *, eps=1e-6, other_order=False, router=jnp.float32, sine=jnp.float32, scale=1.0):
-    """Returns logits of a block with two residuals and a soft mixture of experts, in bfloat16."""
-    half = {name: array.astype(HALF) for name, array in params.items()}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Options of `model`."""
+
+    eps: float = 1e-6
+    scale: float = 1.0
+    other_order: bool = False
+    router: type = jnp.float32
+    sine: type = jnp.float32
+
+
+def mixture(params, h, router):
+    half = params["experts"].astype(HALF)
+    gates = jax.nn.softmax(h.astype(router) @ params["router"].astype(router)).astype(HALF)
+    return jnp.einsum("bte,btd,edf->btf", gates, h, half)
+
+
+def model(params, x, given=Variant()):
+    """Returns logits of blocks with two residuals and a soft mixture of experts, in bfloat16."""
+    up, down, head = (params[name].astype(HALF) for name in ("up", "down", "head"))
     x = x.astype(HALF)
     for _ in range(2):
-        h = norm(x, eps)
-        one = jnp.tanh(h @ half["up"]) @ half["down"] * scale
-        gates = jax.nn.softmax(h.astype(router) @ params["router"].astype(router)).astype(jnp.float32)
-        two = jnp.einsum("bte,btd,edf->btf", gates.astype(HALF), h, half["experts"])
-        x = x + (one + two) if other_order else (x + one) + two
-        x = x + jnp.sin(x.astype(sine)).astype(HALF)
-    return (norm(x, eps) @ half["head"]).astype(jnp.float32)
+        h = norm(x, given.eps)
+        one = jnp.tanh(h @ up) @ down * given.scale
+        two = mixture(params, h, given.router)
+        x = x + (one + two) if given.other_order else (x + one) + two
+        x = x + jnp.sin(x.astype(given.sine)).astype(HALF)
+    return (norm(x, given.eps) @ head).astype(jnp.float32)
 
 
 def build(name, function):
@@ -70,12 +89,23 @@ def build(name, function):
     )
 
 
-def outcome(program, **changes):
-    sides = [build("left", model), build("right", functools.partial(model, **changes))]
-    case = Case(
+def toy(program, **changes):
+    sides = [build("left", model), build("right", functools.partial(model, given=Variant(**changes)))]
+    return Case(
         id=f"toy/{program}@single", reference=lambda: sides[0], candidate=lambda: sides[1], program=program
     )
-    return run_case(case, Session())
+
+
+def outcome(program, **changes):
+    return run_case(toy(program, **changes), Session())
+
+
+def first_operation(**changes):
+    """Returns the sentence of the axis ``op``."""
+    case, session = toy("forward", **changes), Session()
+    result = run_case(case, session)
+    question = Question(case=case, bench=session, signature=signature_of(result), tell=lambda text: None)
+    return AXIS.look(question).sentence
 
 
 @pytest.mark.parametrize("program", ["forward", "train_step"])
@@ -89,7 +119,21 @@ def test_a_sum_of_residuals_in_another_order_is_noise(program):
 def test_a_router_in_bfloat16_fails_by_the_types_of_its_dot():
     result = outcome("forward", router=HALF)
     assert result.channels["dots"].verdict is Verdict.FAILED
-    assert "bf16" in result.sentence() and result.sentence().startswith("dot"), result.sentence()
+    assert result.sentence().startswith("toy/forward@single: dots failed: 2 x dot [2,6,4]"), result.sentence()
+    assert "reference f32 x f32 -> f32, candidate bf16 x bf16 -> bf16" in result.sentence()
+
+
+@pytest.mark.parametrize(
+    ("change", "function", "operation"),
+    [
+        ({"eps": 1e-3}, "norm", "add"),
+        ({"scale": 1.01}, "model", "mul"),
+        ({"router": HALF}, "mixture", "dot_general"),
+    ],
+)
+def test_the_first_operation_is_named_and_not_the_last_cast(change, function, operation):
+    found = first_operation(**change)
+    assert found.startswith(operation) and f"in {function}" in found, found
 
 
 def test_arithmetic_in_bfloat16_that_no_channel_of_types_sees_still_fails():
