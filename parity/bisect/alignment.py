@@ -10,7 +10,7 @@ from parity.bisect.sketch import distance
 from parity.bisect.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["GIVEN", "MOVES", "NEAR", "Alignment", "floors"]
+__all__ = ["CASTS", "GIVEN", "MOVES", "NEAR", "Alignment", "floors"]
 
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255

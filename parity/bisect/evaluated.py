@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.alignment import Alignment, floors
+from parity.bisect.alignment import CASTS, MOVES, Alignment, floors
 from parity.bisect.divergence import Divergence, find_divergences
 from parity.bisect.trace import Trace, evaluate
 from parity.builds.build import SEED, Group
@@ -73,7 +73,8 @@ def on_one_device(case: Case) -> Case:
 def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
     """Evaluates both sides operation by operation, until a step with different results.
 
-    Programs with bfloat16 or float16 are first evaluated in float32, where rounding does not hide the cause.
+    Programs with bfloat16 or float16 are first evaluated in float32, where rounding does not hide the cause. If their
+    results agree there, the cause is the first operation in another type.
 
     Args:
         work: a case.
@@ -85,7 +86,33 @@ def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
     """
     narrow = any(rounds(side.traced.jaxpr) for side in work.sides)
     found = _until_different(work, group, wide=narrow)
-    return found if found.failing or not narrow else _until_different(work, group, wide=False)
+    if found.failing or not narrow:
+        return found
+    rounded, typed = _until_different(work, group, wide=False), _first_of_other_type(found.alignment)
+    if typed and rounded.failing and found.step == rounded.step:
+        return dataclasses.replace(rounded, alignment=found.alignment, divergences=typed)
+    parted = [
+        each
+        for each in rounded.divergences
+        if each.reference is None
+        or each.candidate is None
+        or not rounded.alignment.same(each.reference, each.candidate)
+    ]
+    return dataclasses.replace(rounded, divergences=tuple(parted))
+
+
+def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
+    """Returns the first operation that both sides do on equal values, in another type; empty if there is none."""
+    left, right = (trace.nodes for trace in alignment.traces)
+    for at, other in enumerate(alignment.matches[0]):
+        one, two = left[at], right[other]
+        if other < 0 or one.name != two.name or one.literal or one.name in CASTS | MOVES:
+            continue  # a value that is only cast has equal values around it
+        if one.equation and two.equation:
+            types = [node.equation.outvars[0].aval.dtype for node in (one, two)]
+            if types[0] != types[1] and alignment.matches[1][other] == at:
+                return (Divergence(reference=at, candidate=other, place=at),)
+    return ()
 
 
 def _until_different(work: Evidence, group: str, wide: bool) -> Evaluated:
