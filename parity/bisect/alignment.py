@@ -10,7 +10,7 @@ from parity.bisect.sketch import distance
 from parity.bisect.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["GIVEN", "MOVES", "NEAR", "Alignment", "floors"]
+__all__ = ["CASTS", "GIVEN", "MOVES", "NEAR", "Alignment", "floors"]
 
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
@@ -21,12 +21,15 @@ SHORT = 60
 
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
+CASTS = frozenset({"convert_element_type", "reduce_precision"})
 MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
 """Operations that move a value without computing; its maker is one of their inputs."""
 
 
 def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
     """Returns the noise of each value of the reference: its relative distance from its nudged evaluations.
+
+    A value that is only cast or moved has at least the noise of its operands.
 
     Args:
         reference: the program evaluated.
@@ -38,7 +41,10 @@ def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
         off = [distance(node.sketch, other.sketch) for other in again if other.name == node.name]
         finite = [each for each in off if np.isfinite(each)]
         noise = float(np.median(finite)) if finite and node.sketch.epsilon else 0.0
-        found.append(max(noise, node.sketch.epsilon))
+        inherited = (
+            [found[i] for i in node.inputs] if node.name in CASTS | MOVES and node.sketch.epsilon else []
+        )
+        found.append(max(noise, node.sketch.epsilon, *inherited))
     return found
 
 

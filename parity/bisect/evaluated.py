@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.alignment import Alignment, floors
+from parity.bisect.alignment import CASTS, MOVES, Alignment, floors
 from parity.bisect.divergence import Divergence, find_divergences
 from parity.bisect.trace import Trace, evaluate
 from parity.builds.build import SEED, Group
@@ -18,6 +18,7 @@ from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs
 from parity.compare.side import Side
+from parity.ir.precision import rounds
 from parity.values.ladder import FLOOR_FACTOR, deviation
 from parity.values.noise import measure_floor, nudge
 
@@ -72,6 +73,9 @@ def on_one_device(case: Case) -> Case:
 def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
     """Evaluates both sides operation by operation, until a step with different results.
 
+    Programs with bfloat16 or float16 are first evaluated in float32, where rounding does not hide the cause. If their
+    results agree there, the cause is the first operation in another type.
+
     Args:
         work: a case.
         group: only results of this group count as differing, if any of them do.
@@ -80,9 +84,41 @@ def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
         MapError: there is no weight map.
         SideError: a side cannot be traced.
     """
+    narrow = any(rounds(side.traced.jaxpr) for side in work.sides)
+    found = _until_different(work, group, wide=narrow)
+    if found.failing or not narrow:
+        return found
+    rounded, typed = _until_different(work, group, wide=False), _first_of_other_type(found.alignment)
+    if typed and rounded.failing and found.step == rounded.step:
+        return dataclasses.replace(rounded, alignment=found.alignment, divergences=typed)
+    parted = [
+        each
+        for each in rounded.divergences
+        if each.reference is None
+        or each.candidate is None
+        or not rounded.alignment.same(each.reference, each.candidate)
+    ]
+    return dataclasses.replace(rounded, divergences=tuple(parted))
+
+
+def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
+    """Returns the first operation that both sides do on equal values, in another type; empty if there is none."""
+    left, right = (trace.nodes for trace in alignment.traces)
+    for at, other in enumerate(alignment.matches[0]):
+        one, two = left[at], right[other]
+        if other < 0 or one.name != two.name or one.literal or one.name in CASTS | MOVES:
+            continue  # a value that is only cast has equal values around it
+        if one.equation and two.equation:
+            types = [node.equation.outvars[0].aval.dtype for node in (one, two)]
+            if types[0] != types[1] and alignment.matches[1][other] == at:
+                return (Divergence(reference=at, candidate=other, place=at),)
+    return ()
+
+
+def _until_different(work: Evidence, group: str, wide: bool) -> Evaluated:
     states = [work.state, work.candidate_state]
     for step in range(1, work.reference.program.steps + 1):
-        found = _step(work, states, step, group)
+        found = _step(work, states, step, group, wide)
         if found[0].failing or step == work.reference.program.steps:
             return found[0]
         states = [outputs.get(Group.STATE, {}) for outputs in found[1]]
@@ -90,17 +126,18 @@ def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
 
 
 def _step(
-    work: Evidence, states: Sequence[Mapping[str, np.ndarray]], step: int, group: str
+    work: Evidence, states: Sequence[Mapping[str, np.ndarray]], step: int, group: str, wide: bool
 ) -> tuple[Evaluated, list[Outputs]]:
     sides = (work.reference, work.candidate)
     with work.session.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        share, left = work.session.memo.share, (*_identity(sides[0]), work.case.prepare_state, step)
-        reference = share(_run, sides[0], states[0], batch[0], by=left)
+        share, left = work.session.memo.share, (*_identity(sides[0]), work.case.prepare_state, step, wide)
+        reference = share(_run, sides[0], states[0], batch[0], wide, by=left)
         nudged = [
-            share(_nudged, sides[0], states[0], batch[0], draw, by=(*left, draw)) for draw in range(DRAWS)
+            share(_nudged, sides[0], states[0], batch[0], wide, draw, by=(*left, draw))
+            for draw in range(DRAWS)
         ]
-        candidate = share(_run, sides[1], states[1], batch[1], by=(*left, *_identity(sides[1])))
+        candidate = share(_run, sides[1], states[1], batch[1], wide, by=(*left, *_identity(sides[1])))
         runs = [reference, candidate]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
@@ -121,16 +158,16 @@ def _identity(side: Side) -> tuple:
     return side.build, side.program.name, side.mesh, side.backend.name
 
 
-def _run(side: Side, state: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]) -> Trace:
+def _run(side: Side, state: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray], wide: bool) -> Trace:
     names = sorted(side.build.abstract_inputs)
     with side.backend.context(side.mesh):
         arguments = [*side.placed(state).values(), *(jnp.asarray(batch[name]) for name in names)]
-        return evaluate(side.traced.jaxpr, arguments, [*side.state_paths, *names])
+        return evaluate(side.traced.jaxpr, arguments, [*side.state_paths, *names], wide=wide)
 
 
-def _nudged(side: Side, state: Mapping, batch: Mapping, draw: int) -> Trace:
+def _nudged(side: Side, state: Mapping, batch: Mapping, wide: bool, draw: int) -> Trace:
     alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
-    return _run(side, alter(state), alter(batch))
+    return _run(side, alter(state), alter(batch), wide)
 
 
 def _positions(side: Side) -> list[tuple[str, str]]:

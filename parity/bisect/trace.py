@@ -12,6 +12,7 @@ import numpy as np
 from parity.bisect.sketch import Sketch, sketch
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
+from parity.ir.precision import widen, widened
 
 __all__ = ["COMPILED", "Node", "Trace", "evaluate"]
 
@@ -60,15 +61,16 @@ class Trace:
     results: list[Any]
 
 
-def evaluate(jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str]) -> Trace:
+def evaluate(jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str], *, wide: bool = False) -> Trace:
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:
         jaxpr: the closed program.
         arguments: flat.
         labels: names of the arguments.
+        wide: computes in float32 instead of narrow floats.
     """
-    return _Evaluation().run(jaxpr, arguments, labels)
+    return _Evaluation(wide).run(jaxpr, arguments, labels)
 
 
 Value = tuple[Any, int]
@@ -76,13 +78,14 @@ Value = tuple[Any, int]
 
 
 class _Evaluation(Interpreter):
-    def __init__(self):
+    def __init__(self, wide: bool):
         self._nodes: list[Node] = []
+        self._wide = wide
 
     def run(self, jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str]) -> Trace:
         values = [
             (array, self._node("argument", (), array, label=label))
-            for array, label in zip(arguments, labels, strict=True)
+            for array, label in zip(map(self._given, arguments), labels, strict=True)
         ]
         outputs = self.body(jaxpr, values, TOP)
         return Trace(self._nodes, [number for _, number in outputs], [array for array, _ in outputs])
@@ -92,14 +95,19 @@ class _Evaluation(Interpreter):
         self._nodes.append(Node(name, tuple(inputs), sketch(value), around, literal=literal, **more))
         return len(self._nodes) - 1
 
+    def _given(self, value: Any) -> Any:
+        return widened(value) if self._wide else value
+
     def constant(self, value: Any) -> Value:
+        value = self._given(value)
         array = value if hasattr(value, "dtype") else np.asarray(value)
         return value, self._node("constant", (), array)
 
     def operation(self, equation: Any, inputs: list[Value], here: Position) -> Sequence[Value]:
         arrays, numbers = [array for array, _ in inputs], [number for _, number in inputs]
         name = equation.primitive.name
-        results = _compiled(equation)(*arrays) if name in COMPILED else bind(equation, arrays)
+        run = _run_compiled if name in COMPILED else bind
+        results = widen(equation, arrays, run) if self._wide else run(equation, arrays)
         return [(array, self._node(name, numbers, array, here, equation=equation)) for array in results]
 
     def concrete(self, value: Value) -> Any:
@@ -135,6 +143,10 @@ class _Evaluation(Interpreter):
 def _rows(array: Any) -> Any:
     """Returns an array with fast access to rows: on the host, unless it holds keys."""
     return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.asarray(array)
+
+
+def _run_compiled(equation: Any, inputs: list[Any]) -> list[Any]:
+    return _compiled(equation)(*inputs)
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -7,7 +7,15 @@ from typing import Any
 from parity.cases.tables import Table, read, unknown
 from parity.ir.hlo.memory import QUANTITIES
 
-__all__ = ["BUDGETED", "MEMORY_BUDGETS", "PACKING_BUDGETS", "Budget", "budgets_for", "read_budgets"]
+__all__ = [
+    "BUDGETED",
+    "MEMORY_BUDGETS",
+    "PACKING_BUDGETS",
+    "UNLIKE_BUDGETS",
+    "Budget",
+    "budgets_for",
+    "read_budgets",
+]
 
 
 class Budget(Table, frozen=True, kw_only=True):
@@ -59,6 +67,16 @@ MEMORY_BUDGETS: Mapping[str, Budget] = {
     ),
 }
 """Default budgets of the channel ``memory``; donation has a separate comparison."""
+
+UNLIKE_BUDGETS: Mapping[str, Budget] = {
+    **MEMORY_BUDGETS,
+    "temp": Budget(
+        ratio=1.01,
+        slack=16 * 1_024,
+        reason="of two programs, fusion keeps some small buffers more in one: kilobytes are no evidence",
+    ),
+}
+"""Budgets of programs that are not proved to be one."""
 
 PACKING_BUDGETS: Mapping[str, Budget] = {
     **MEMORY_BUDGETS,

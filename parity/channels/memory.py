@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from parity.builds.build import renamed
-from parity.cases.budgets import MEMORY_BUDGETS, PACKING_BUDGETS, Budget, budgets_for
+from parity.cases.budgets import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.report_rows import memory_table
 from parity.channels.structure.compare_memory import compare_memory
@@ -23,7 +23,8 @@ def memory(evidence: Evidence) -> ChannelResult:
     sides = evidence.compiling()
     left, right = (read_memory(side.compiled) for side in sides)
     own = {**_allowance(evidence, left), **budgets_for("memory", evidence.case.accept.budgets)}
-    result = compare_memory(left, right, {**MEMORY_BUDGETS, **own})
+    usual = MEMORY_BUDGETS if evidence.same_program else UNLIKE_BUDGETS
+    result = compare_memory(left, right, {**usual, **own})
     if result.verdict is Verdict.VACUOUS:
         return result
     measures = _ratio(left, right)

@@ -14,9 +14,10 @@ from parity.cases.case import made
 from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
 from parity.compare.memo import Memo, Once
-from parity.compare.side import Side
+from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.unpaired import rename_to_reference, with_counters_of, without_unpaired
-from parity.values.ladder import Absent, Judge, deviation
+from parity.ir.precision import changed_types, rounds
+from parity.values.ladder import Absent, Judge, Rounding, deviation, is_within
 from parity.values.noise import DRAWS, measure_floor, nudge, to_float64
 from parity.values.routing import ChangedChoice, find_flips, forced_inputs, margin_noise
 
@@ -29,6 +30,7 @@ __all__ = [
     "judged_runs",
     "only_ties",
     "pair_outputs",
+    "unmeasured_rounding",
 ]
 
 Outputs = dict[str, dict[str, np.ndarray]]
@@ -101,12 +103,38 @@ class Runs:
     @Once
     def nudged(self) -> list[Outputs]:
         """The outputs of the reference from weights and inputs that are one ulp off, for each draw."""
+        return self._nudged(self._sides[0])
+
+    def _nudged(self, side: Side) -> list[Outputs]:
         runs = []
         for draw in range(DRAWS):
             alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
-            run = self._sides[0].run(alter(self.evidence.state), SEED, alter)
+            run = side.run(alter(self.evidence.state), SEED, alter)
             runs.append(without_unpaired(run, self.evidence.weights.alone[0]))
         return runs
+
+    @Once
+    def _roundings(self) -> Mapping[str, Rounding]:
+        """The noise of narrow types by group, for leaves on which both programs agree when computed in float32."""
+        outputs, why = self.outputs[0], self.evidence.read(unmeasured_rounding)
+        if why != "":
+            return dict.fromkeys(outputs, Rounding(detail=why or ""))
+        wide = (self._sides[0].read(widened_side), self._sides[1].read(widened_side))
+        left, right = self._run(wide)
+        in_float32, again = self._nudged(wide[0]), self._nudged(self._sides[0].read(rounded_side))
+
+        def rounding(group: str) -> Rounding:
+            floor = measure_floor(left[group], [run[group] for run in in_float32])
+            noise = measure_floor(outputs[group], [run[group] for run in again])
+            agreeing = {
+                path: noise[path]
+                for path, array in left[group].items()
+                if (off := deviation(path, array, right[group][path])) is None or is_within(off, array, floor)
+            }
+            apart = len(noise) - len(agreeing)
+            return Rounding(agreeing, f"computed in float32 {apart or 'no'} leaves are beyond the noise")
+
+        return {group: rounding(group) for group in outputs}
 
     @Once
     def float64(self) -> Outputs | Absent:
@@ -142,7 +170,11 @@ class Runs:
         """
         has_float64 = self.evidence.case.float64_reference is not None
         if jax.process_count() > 1 and self._differs_anywhere:
-            _ = self.nudged, has_float64 and self.float64  # by all processes, because none can run alone
+            _ = (
+                self.nudged,
+                self._roundings,
+                has_float64 and self.float64,
+            )  # by all processes, because none can run alone
 
         def float64() -> Mapping[str, np.ndarray] | Absent:
             run = self.float64
@@ -150,13 +182,31 @@ class Runs:
 
         return Judge(
             floor=lambda: measure_floor(self.outputs[0][group], [again[group] for again in self.nudged]),
+            rounding=lambda: self._roundings.get(group, Rounding()),
             exact=float64 if has_float64 else None,
             required=self.evidence.required_of_numbers,
         )
 
 
+def unmeasured_rounding(evidence: Evidence) -> str | None:
+    """Returns the reason why rounding to narrow floats cannot explain a difference; empty if it can.
+
+    None is no reason to report: neither program computes in narrow floats. A reader of `Evidence`, like those below.
+    """
+    jaxprs = [side.traced.jaxpr for side in evidence.sides]
+    if not any(map(rounds, jaxprs)):
+        return None
+    if changed := changed_types(*jaxprs):
+        return f"arithmetic in other types: {changed[0]}"
+    try:
+        _ = [side.read(change).traced for side in evidence.sides for change in (rounded_side, widened_side)]
+    except SideError as error:  # an operation that has no other precision
+        return f"not computed in float32: {str(error.cause).partition(chr(10))[0]}"
+    return ""
+
+
 def free_runs(evidence: Evidence) -> Runs:
-    """Returns the runs in which each side chooses its experts; a reader of `Evidence`, like those below."""
+    """Returns the runs in which each side chooses its experts."""
     return Runs(evidence, {})
 
 

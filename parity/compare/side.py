@@ -21,11 +21,12 @@ from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import main_position
+from parity.ir.precision import retraced, round_other_way, widen
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
-__all__ = ["INPUT", "STATE", "Side", "Trace"]
+__all__ = ["INPUT", "STATE", "Side", "Trace", "rounded_side", "widened_side"]
 
 STATE, INPUT = "state", "input"
 """The kinds of arguments."""
@@ -302,6 +303,24 @@ class Side:
                         host = to_host(leaves)
                         results.setdefault(group, {}).update({prefix + path: host[path] for path in host})
         return results
+
+
+def rounded_side(side: Side) -> Side:
+    """Returns a side whose casts to narrow floats round the other way."""
+    function = retraced(side.program.function, round_other_way)
+    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
+
+
+def widened_side(side: Side) -> Side:
+    """Returns a side that computes in float32 instead of narrow floats; its state keeps its types."""
+    function = retraced(side.program.function, widen)
+
+    def wide(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+        outputs = function(state, inputs)
+        kept = {path: leaf.astype(state[path].dtype) for path, leaf in outputs.get(Group.STATE, {}).items()}
+        return {**outputs, **({Group.STATE: kept} if kept else {})}
+
+    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=wide))
 
 
 def _spread(host: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:

@@ -9,8 +9,8 @@ import numpy as np
 from parity.builds.build import SEED, Group
 from parity.compare.aims import Aims, harvest
 from parity.compare.evidence import Evidence
-from parity.compare.runs import Outputs, pair_outputs
-from parity.compare.side import Side
+from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
+from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.trials import Trial, aimed, at_counts, not_finite, over_scales, wild
 from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
@@ -73,15 +73,18 @@ def stress(evidence: Evidence) -> Stressed:
         tried = [(trial, _Run.of(evidence, trial)) for trial in trials]
         runs[kind] = len(tried)
         left_out += sum(run.routes_apart for _, run in tried)
-        for trial, run in tried:
-            for group, finding in [] if run.routes_apart else _on(trial, run):
+        for one in tried:
+            for group, finding in [] if one[1].routes_apart else _beyond_rounding(evidence, _on, [one]):
                 found.setdefault(group, []).append(finding)
     trials, wanted = at_counts(evidence, aims)
     starts = [(trial, _Run.of(evidence, trial)) for trial in trials]
     compared = [(trial, run) for trial, run in starts if not run.routes_apart]
     # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
     spoilt = () if aims.guards[0] == aims.guards[1] else tuple(not_finite(evidence))
-    for group, finding in [*_over_counts(evidence, compared), *_unguarded(evidence, aims, spoilt)]:
+    for group, finding in [
+        *_beyond_rounding(evidence, _over_counts, compared),
+        *_unguarded(evidence, aims, spoilt),
+    ]:
         found.setdefault(group, []).append(finding)
     label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
     return Stressed(
@@ -102,34 +105,26 @@ class _Run:
     nudged_candidate: Callable[[int], Outputs]
 
     @classmethod
-    def of(cls, evidence: Evidence, trial: Trial) -> "_Run":
-        """Runs both sides."""
+    def of(
+        cls, evidence: Evidence, trial: Trial, changed: Callable[[Side], Side] = lambda side: side
+    ) -> "_Run":
+        """Runs both sides, in another precision if ``changed`` is given."""
+        sides = [_run(evidence, trial, place, changed) for place in (0, 1)]
+        reference, candidate = pair_outputs(evidence, *sides)
+        return cls(reference=reference, candidate=candidate, **cls.noise(evidence, trial, changed))
 
-        def run(side: Side, state: Mapping[str, np.ndarray], alter: Callable) -> Outputs:
-            carried = evidence.as_candidate(state) if side is evidence.candidate else dict(state)
-            return side.run(carried, SEED, alter, trial.steps)
+    @staticmethod
+    def noise(
+        evidence: Evidence, trial: Trial, changed: Callable[[Side], Side]
+    ) -> dict[str, Callable[[int], Outputs]]:
+        """Returns the runs from perturbed numbers, by field; none is made yet."""
 
         @functools.cache
-        def nudged(candidate: bool, seed: int) -> Outputs:
-            rng = np.random.default_rng(seed)
-            side = evidence.candidate if candidate else evidence.reference
-            outputs = run(
-                side, trial.move(trial.state, rng), lambda batch: trial.move(trial.alter(batch), rng)
-            )
-            return (
-                pair_outputs(evidence, {}, outputs)[1]
-                if candidate
-                else pair_outputs(evidence, outputs, {})[0]
-            )
+        def nudged(place: int, seed: int) -> Outputs:
+            outputs = _run(evidence, trial, place, changed, np.random.default_rng(seed))
+            return pair_outputs(evidence, *((outputs, {}) if place == 0 else ({}, outputs)))[place]
 
-        sides = [run(side, trial.state, trial.alter) for side in evidence.sides]
-        reference, candidate = pair_outputs(evidence, *sides)
-        return cls(
-            reference=reference,
-            candidate=candidate,
-            nudged=functools.partial(nudged, False),
-            nudged_candidate=functools.partial(nudged, True),
-        )
+        return {"nudged": functools.partial(nudged, 0), "nudged_candidate": functools.partial(nudged, 1)}
 
     @property
     def routes_apart(self) -> bool:
@@ -140,21 +135,65 @@ class _Run:
         )
 
 
-def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of the differences in a trial."""
-    for group in COMPARED[: 2 if trial.saturates else 3]:
-        left, right = (side.get(group, {}) for side in (run.reference, run.candidate))
-        shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
+def _run(
+    evidence: Evidence,
+    trial: Trial,
+    place: int,
+    changed: Callable[[Side], Side],
+    rng: np.random.Generator | None = None,
+) -> Outputs:
+    """Runs one side, from perturbed numbers if ``rng`` is given."""
+    state = trial.state if rng is None else trial.move(trial.state, rng)
 
-        def noises(group: Group = group, of: Callable = run.nudged) -> list[Mapping[str, np.ndarray]]:
-            return [of(2_000 + draw)[group] for draw in range(DRAWS)]
+    def alter(batch: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        changed = trial.alter(dict(batch))
+        return changed if rng is None else trial.move(changed, rng)
 
-        found = apart(shared, right, noises)
-        if trial.ties and found:  # drops differences that the candidate's own noise explains
-            own = apart(shared, right, functools.partial(noises, of=run.nudged_candidate))
-            found = [each for each in found if each[0].path in {off.path for off, _ in own}]
-        for off, noise in found:
-            yield group, _finding(off, noise, f"on wild data ({trial.name})")
+    carried = evidence.as_candidate(state) if place else dict(state)
+    return evidence.sides[place].read(changed).run(carried, SEED, alter, trial.steps)
+
+
+Runs = Sequence[tuple[Trial, _Run]]
+Off = tuple[Group, Deviation, float, str]
+"""A difference: the group of the output, its deviation, the noise, and the inputs as text."""
+
+
+def _beyond_rounding(
+    evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs
+) -> Iterator[tuple[str, Finding]]:
+    """Yields ``(group, finding)`` of the differences that rounding to narrow floats does not explain.
+
+    Such a difference is also beyond the noise of narrow casts, or it remains if both sides compute in float32.
+    """
+    found = list(judge(runs))
+    if found and not evidence.read(unmeasured_rounding):
+        own = [
+            (trial, dataclasses.replace(run, **_Run.noise(evidence, trial, rounded_side)))
+            for trial, run in runs
+        ]
+        wide = [(trial, _Run.of(evidence, trial, widened_side)) for trial, _ in runs]
+        kept = {(group, off.path) for changed in (own, wide) for group, off, _, _ in judge(changed)}
+        found = [each for each in found if (each[0], each[1].path) in kept]
+    for group, off, noise, where in found:
+        yield group, _finding(off, noise, where)
+
+
+def _on(runs: Runs) -> Iterator[Off]:
+    """Yields the differences in trials."""
+    for trial, run in runs:
+        for group in COMPARED[: 2 if trial.saturates else 3]:
+            left, right = (side.get(group, {}) for side in (run.reference, run.candidate))
+            shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
+
+            def noises(group: Group = group, of: Callable = run.nudged) -> list[Mapping[str, np.ndarray]]:
+                return [of(2_000 + draw)[group] for draw in range(DRAWS)]
+
+            found = apart(shared, right, noises)
+            if trial.ties and found:  # drops differences that the candidate's own noise explains
+                own = apart(shared, right, functools.partial(noises, of=run.nudged_candidate))
+                found = [each for each in found if each[0].path in {off.path for off, _ in own}]
+            for off, noise in found:
+                yield group, off, noise, f"on wild data ({trial.name})"
 
 
 def _counts(path: str, trial: Trial) -> bool:
@@ -176,8 +215,8 @@ def _finding(off: Deviation, noise: float, where: str) -> Finding:
     )
 
 
-def _over_counts(evidence: Evidence, starts: Sequence[tuple[Trial, _Run]]) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of the differences from some start of the counters."""
+def _over_counts(starts: Runs) -> Iterator[Off]:
+    """Yields the differences from some start of the counters."""
     if not starts:
         return
     zero = {
@@ -201,7 +240,7 @@ def _over_counts(evidence: Evidence, starts: Sequence[tuple[Trial, _Run]]) -> It
             return parted(starts[start][1].nudged(3_000), group)
 
         for start, off, noise in off_over_counts(counts, reference, candidate, again):
-            yield group, _finding(off, noise, f"with {starts[start][0].name}")
+            yield group, off, noise, f"with {starts[start][0].name}"
 
 
 def _unguarded(evidence: Evidence, aims: Aims, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:

@@ -79,7 +79,7 @@ class CaseResult:
     def blocking(self) -> list[ChannelResult]:
         """The channels that keep the case from passing, worst first."""
         blocking = [result for result in self.channels.values() if result.verdict in BLOCKING]
-        return sorted(blocking, key=lambda r: (SEVERITY.index(r.verdict), r.name not in CAUSES))
+        return sorted(blocking, key=lambda r: (SEVERITY.index(r.verdict), not _is_cause(r)))
 
     def sentence(self) -> str:
         """Returns a sentence on the worst problem and its place; empty if there is none."""
@@ -88,6 +88,16 @@ class CaseResult:
         first = self.blocking[0]
         what = first.findings[0].sentence() if first.findings else first.detail
         return f"{self.case.id}: {first.name} {first.verdict}: {what}"
+
+
+def _is_cause(result: ChannelResult) -> bool:
+    """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
+    if result.name != "dots":
+        return result.name in CAUSES
+    types = [
+        [text.partition(" at ")[0] for text in (one.reference, one.candidate)] for one in result.findings
+    ]
+    return any(left != right and "->" in left and "->" in right for left, right in types)
 
 
 def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:

@@ -9,7 +9,17 @@ import numpy as np
 from parity.values.layers import layer_table
 from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, Verdict, weakest
 
-__all__ = ["ARBITRATION", "FLOOR_FACTOR", "Absent", "Deviation", "Judge", "climb", "deviation"]
+__all__ = [
+    "ARBITRATION",
+    "FLOOR_FACTOR",
+    "Absent",
+    "Deviation",
+    "Judge",
+    "Rounding",
+    "climb",
+    "deviation",
+    "is_within",
+]
 
 FLOOR_FACTOR = 10.0
 """A leaf is within the floor up to this multiple of its measured noise."""
@@ -54,12 +64,26 @@ class Absent:
     why: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """Noise of programs that compute in bfloat16 or float16.
+
+    Args:
+        noise: of the leaves whose difference such rounding explains; empty if there are none.
+        detail: the reason, as text; empty if the programs do not compute in these types.
+    """
+
+    noise: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    detail: str = ""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judge:
-    """Measurements for the lower rungs; both are called only if the rung above did not hold.
+    """Measurements for the lower rungs; each is called only if the rung above did not hold.
 
     Args:
         floor: measures ``{path: relative noise}`` of the reference.
+        rounding: the noise of the reference's narrow types; called if a leaf is beyond its floor.
         exact: the reference's values in float64, or the reason why they are absent; None if the case has no such run.
         required: rungs that the case accepts.
     """
@@ -67,6 +91,7 @@ class Judge:
     floor: Callable[[], Mapping[str, float]]
     exact: Callable[[], Flat | Absent] | None
     required: Requirement = ANY_RUNG
+    rounding: Callable[[], Rounding] = Rounding
 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -144,6 +169,9 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         return ChannelResult(name=name, verdict=verdict, detail=detail)
     floor = judge.floor()
     beyond = [found for found in off if _is_beyond(found, reference[found.path], floor)]
+    rounding = judge.rounding() if beyond else Rounding()
+    floor = {**floor, **rounding.noise}
+    beyond = [found for found in beyond if _is_beyond(found, reference[found.path], floor)]
     truth = judge.exact() if beyond and judge.exact else {}
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
@@ -157,7 +185,7 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
     return ChannelResult(
         name=name,
         verdict=lowest if judge.required.met_by(lowest) else Verdict.FAILED,
-        detail="; ".join([detail, *_unmet(lowest, judge), *absent]),
+        detail="; ".join([detail, *filter(None, [rounding.detail]), *_unmet(lowest, judge), *absent]),
         findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in off),
         tables={
             "leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off],
@@ -170,11 +198,22 @@ def _has_floor(found: Deviation, reference: np.ndarray) -> bool:
     return bool(jnp.issubdtype(reference.dtype, np.inexact)) and not found.note
 
 
-def _is_beyond(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
-    """True if a leaf has a floor and exceeds it."""
+def is_within(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
+    """True if a leaf has a floor and is within it.
+
+    Args:
+        found: its deviation.
+        reference: the reference's array.
+        floor: noise by path.
+    """
     noise = floor.get(found.path, 0.0)
     within = bool(np.isfinite(noise)) and found.relative <= FLOOR_FACTOR * noise
-    return _has_floor(found, reference) and not within
+    return _has_floor(found, reference) and within
+
+
+def _is_beyond(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
+    """True if a leaf has a floor and exceeds it."""
+    return _has_floor(found, reference) and not is_within(found, reference, floor)
 
 
 def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat) -> Verdict:

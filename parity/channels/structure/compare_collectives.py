@@ -1,6 +1,7 @@
 """Compares the collectives of two programs by kind, dtype, bytes, group and number of runs."""
 
 import collections
+import itertools
 from collections.abc import Hashable, Sequence
 
 from parity.channels.structure.compare_counts import pair_up
@@ -49,14 +50,44 @@ def compare_collectives(
         return ChannelResult(
             name="collectives", verdict=Verdict.SKIPPED, detail="one device, nothing to move"
         )
-    pairs, missing, extra = pair_up(reference, candidate, _KEYS)
+    _, missing, extra = pair_up(reference, candidate, (_full,))
+    combined = _combined_differently(missing, extra)
+    missing, extra = ([one for one in side if _target(one) not in combined] for side in (missing, extra))
+    pairs, missing, extra = pair_up(missing, extra, _KEYS)
     findings = [_differs(left, right) for left, right in pairs]
     findings += [_alone(one, count, "reference") for one, count in _grouped(missing)]
     findings += [_alone(one, count, "candidate") for one, count in _grouped(extra)]
     findings.sort(key=lambda finding: finding.where)
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
-    detail = _detail(reference, candidate)
+    detail = _detail(reference, candidate) + (
+        ", some combined differently by the compiler" if combined else ""
+    )
     return ChannelResult(name="collectives", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _target(one: Collective) -> Hashable:
+    return (one.kind, one.dtype, one.group, one.times, one.depth > 0)
+
+
+def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collective]) -> set[Hashable]:
+    """Returns the targets to which both sides move equal operands that are grouped differently.
+
+    The compiler combines collectives of one kind and group, within limits that depend on their order. A combined
+    collective has one source, so that its direction says nothing about its operands.
+    """
+    sides = []
+    for entries in (missing, extra):
+        grouped: dict[Hashable, list[tuple[int, ...]]] = collections.defaultdict(list)
+        for one in entries:
+            grouped[_target(one)].append(one.parts)
+        sides.append(grouped)
+    return {
+        target
+        for target in sides[0].keys() & sides[1].keys()
+        if collections.Counter(itertools.chain(*sides[0][target]))
+        == collections.Counter(itertools.chain(*sides[1][target]))
+        and sorted(sides[0][target]) != sorted(sides[1][target])
+    }
 
 
 def _grouped(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:

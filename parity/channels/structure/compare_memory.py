@@ -50,6 +50,8 @@ def compare_memory(
         if left is not None and right is not None:
             fits = budget.allows(left, right)
             used = f", budget {budget.sentence()}" if fits and left < right else ""
+            if fits and right > left * budget.ratio:
+                used += f", grown {_grown(left, right)}, which only a larger size can settle"
         shown.append(f"{quantity} {_span(left, right)}{used}")
         if not fits:
             findings.append(_finding(quantity, reference, candidate, budget))
@@ -69,6 +71,10 @@ def _span(left: int | None, right: int | None) -> str:
     return " -> ".join("unknown" if value is None else f"{value:,}" for value in (left, right))
 
 
+def _grown(left: int, right: int) -> str:
+    return f"{right / left:.3f} x" if left else f"{right:,} more"
+
+
 def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget) -> Finding:
     left, right = reference.values.get(quantity), candidate.values.get(quantity)
     unit = QUANTITIES[quantity]
@@ -78,7 +84,7 @@ def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget
     ]
     ratio = ""
     if left is not None and right is not None:
-        grown = f"{right / left:.3f} x" if left else f"{right:,} more"
+        grown = _grown(left, right)
         ratio = f"{grown}, budget {budget.sentence()}"
         if right < left:
             ratio = f"{grown}, at least {budget.floor:g} x"

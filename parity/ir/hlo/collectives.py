@@ -34,6 +34,7 @@ class Collective:
         depth: number of loops around it.
         provenance: its source; compiler-made ones take that of the loop or call around them.
         name: the instruction.
+        parts: bytes of each operand, sorted; the compiler combines several collectives into one of many operands.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Collective:
     depth: int
     provenance: SourceLocation
     name: str
+    parts: tuple[int, ...] = ()
 
     @property
     def total_bytes(self) -> int | None:
@@ -125,6 +127,7 @@ def _collective(module: HloModule, visit: Visit, kind: str, stated: Instruction)
         depth=visit.depth,
         provenance=module.provenance(one, visit.caller),
         name=one.name,
+        parts=tuple(sorted(shape.bytes for shape in moved)),
     )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from parity.cases.budgets import MEMORY_BUDGETS, Budget, read_budgets
+from parity.cases.budgets import MEMORY_BUDGETS, UNLIKE_BUDGETS, Budget, read_budgets
 from parity.cases.settings import SettingsError, collect, find_settings
 from parity.channels.budgeted import budgeted
 from parity.channels.structure.compare_memory import compare_memory
@@ -44,6 +44,15 @@ def test_quantities_that_must_be_equal_have_no_slack():
     result = compare_memory(memory(0), more)
     assert [finding.where for finding in result.findings] == ["argument bytes", "output bytes"]
     assert MEMORY_BUDGETS["argument"].slack == MEMORY_BUDGETS["output"].slack == 0
+
+
+@pytest.mark.parametrize(("reference", "candidate", "passes"), [(5_760, 7_680, 1), (10**6, 2 * 10**6, 0)])
+def test_of_unlike_programs_kilobytes_are_no_evidence_and_a_doubled_buffer_is(reference, candidate, passes):
+    assert compare_memory(memory(5_760), memory(7_680)).verdict is Verdict.FAILED  # of one program
+    result = compare_memory(memory(reference), memory(candidate), UNLIKE_BUDGETS)
+    assert (result.verdict is Verdict.EQUAL) == bool(passes)
+    if passes:
+        assert "grown 1.333 x, which only a larger size can settle" in result.detail
 
 
 def failed():

@@ -1,0 +1,250 @@
+"""Programs in another precision: with the other rounding of each narrow cast, and with narrow floats widened.
+
+Narrow floats are bfloat16 and float16. A unit in the last place of a float32 weight mostly disappears in its cast, so
+that only casts that round the other way show the rounding noise of such a program. Widened programs show the
+differences that no rounding explains.
+"""
+
+import collections
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core
+
+from parity.ir.jax_internals import scan_split
+from parity.ir.jaxprs import CALLS, bodies, equations, opened
+
+__all__ = ["Hook", "changed_types", "is_narrow", "retraced", "round_other_way", "rounds", "widen", "widened"]
+
+Hook = Callable[[Any, list[Any]], Sequence[Any]]
+"""Returns the results of an equation, given its operands."""
+Bind = Callable[[Any, list[Any]], list[Any]]
+WIDE = np.dtype(np.float32)
+NARROW = (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
+SPREAD = 2_654_435_769
+"""An odd number whose multiples have high bits that depend on all bits of a number."""
+ARITHMETIC = frozenset(
+    {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rem",
+        "pow",
+        "integer_pow",
+        "square",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "erf",
+        "cumsum",
+    }
+)
+"""Operations that round, except those whose types the channel ``dots`` compares."""
+
+
+def is_narrow(value: Any) -> bool:
+    """True if an array, variable or type holds narrow floats."""
+    return getattr(value, "dtype", None) in NARROW
+
+
+def rounds(jaxpr: Any) -> bool:
+    """True if a program computes narrow floats.
+
+    Args:
+        jaxpr: closed or not.
+    """
+    return any(is_narrow(out.aval) for equation in equations(jaxpr) for out in equation.outvars)
+
+
+def changed_types(reference: Any, candidate: Any) -> list[str]:
+    """Returns the arithmetic that two programs do in different types, as text.
+
+    Operations correspond if they have one name and one shape. Their types differ if one side uses a type that the
+    other does not use, or if both do the operation equally often, but not equally often in each type.
+
+    Args:
+        reference, candidate: jaxprs, closed or not.
+    """
+    found = []
+    left, right = _types(reference), _types(candidate)
+    for key in sorted(left.keys() & right.keys()):
+        one, other = left[key], right[key]
+        if one.keys() != other.keys() or (one.total() == other.total() and one != other):
+            texts = [
+                ", ".join(f"{count} in {name}" for name, count in sorted(each.items()))
+                for each in (one, other)
+            ]
+            found.append(f"{key[0]} {list(key[1])}: {texts[0]} -> {texts[1]}")
+    return found
+
+
+def _types(jaxpr: Any) -> Mapping[tuple[str, tuple[int, ...]], collections.Counter[str]]:
+    found: dict[tuple[str, tuple[int, ...]], collections.Counter[str]] = collections.defaultdict(
+        collections.Counter
+    )
+    for equation in equations(jaxpr):
+        name = equation.primitive.name
+        for out in [each.aval for each in equation.outvars] if name in ARITHMETIC else ():
+            if out.shape and jnp.issubdtype(out.dtype, np.floating):
+                found[name, out.shape][str(out.dtype)] += 1
+    return found
+
+
+def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
+    """Returns the results of an equation, with a narrow cast rounded to either neighbour, by the bits of each entry.
+
+    Exact casts stay, such as those of masks and zeros.
+
+    Args:
+        equation: neither a call nor control flow.
+        inputs: its operands.
+    """
+    outputs = _bind(equation, inputs)
+    if equation.primitive.name != "convert_element_type" or not is_narrow(outputs[0]):
+        return outputs
+    (wide,), (near,) = inputs, outputs
+    if (
+        not jnp.issubdtype(wide.dtype, np.floating)
+        or jnp.finfo(wide.dtype).nmant <= jnp.finfo(near.dtype).nmant
+    ):
+        return outputs
+    back = lax.convert_element_type(near, wide.dtype)
+    words = lax.bitcast_convert_type(wide, jnp.uint64 if wide.dtype.itemsize == 8 else jnp.uint32)
+    odd = lax.convert_element_type(words, jnp.uint32) * np.uint32(SPREAD) >= np.uint32(1 << 31)
+    limit = np.asarray(np.inf, near.dtype)
+    other = lax.nextafter(near, jnp.where(back < wide, limit, -limit))
+    return [jnp.where(odd & (back != wide) & jnp.isfinite(other), other, near)]
+
+
+def widen(equation: Any, inputs: list[Any], bind: Bind | None = None) -> list[Any]:
+    """Returns the results of an equation in float32 instead of a narrow type; an equation with a body runs unchanged.
+
+    Args:
+        equation: neither a call nor control flow.
+        inputs: its operands, widened.
+        bind: runs an equation; with its shardings by default.
+    """
+    bind, name = bind or _bind, equation.primitive.name
+    if name == "reduce_precision":
+        return inputs
+    if name == "bitcast_convert_type" or (bodies(equation) and not name.startswith("scatter")):
+        narrow = [
+            lax.convert_element_type(value, variable.aval.dtype) if is_narrow(variable.aval) else value
+            for value, variable in zip(inputs, equation.invars, strict=True)
+        ]
+        return [widened(value) for value in bind(equation, narrow)]
+    params = {key: WIDE if _is_narrow_type(value) else value for key, value in equation.params.items()}
+    if params.get("update_jaxpr") is not None and is_narrow(equation.invars[0].aval):
+        combine, two = params["update_jaxpr"], (jax.ShapeDtypeStruct((), WIDE),) * 2  # of a scatter
+        params["update_jaxpr"] = jax.make_jaxpr(lambda *given: _Retrace(widen).body(combine, given))(
+            *two
+        ).jaxpr
+    return bind(equation.replace(params=params), inputs)
+
+
+def _is_narrow_type(value: Any) -> bool:
+    return isinstance(value, np.dtype | type) and value in NARROW
+
+
+def widened(value: Any) -> Any:
+    """Returns an array with narrow floats as float32; others unchanged."""
+    return lax.convert_element_type(value, WIDE) if is_narrow(value) else value
+
+
+def _bind(equation: Any, inputs: list[Any]) -> list[Any]:
+    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
+    return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+
+def retraced(function: Callable[..., Any], hook: Hook) -> Callable[..., Any]:
+    """Returns a function whose equations are evaluated by a hook, to be traced.
+
+    Args:
+        function: of trees of arrays.
+        hook: `round_other_way` or `widen`, whose narrow arguments and constants come widened.
+    """
+
+    @functools.wraps(function)
+    def changed(*arguments: Any) -> Any:
+        closed, out = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        results = _Retrace(hook).body(closed, jax.tree.leaves(arguments))
+        return jax.tree.unflatten(jax.tree.structure(out), results)
+
+    return changed
+
+
+class _Retrace:
+    def __init__(self, hook: Hook):
+        self._hook = hook
+        self._given = widened if hook is widen else lambda value: value
+
+    def body(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
+        jaxpr = opened(closed)
+        given = zip(
+            (*jaxpr.constvars, *jaxpr.invars), (*getattr(closed, "consts", ()), *arguments), strict=True
+        )
+        values = {variable: self._given(value) for variable, value in given}
+
+        def read(variable: Any) -> Any:
+            if isinstance(variable, core.Literal):
+                return self._given(variable.val)
+            return values[variable]
+
+        for equation in jaxpr.eqns:
+            outputs = self._equation(equation, [read(variable) for variable in equation.invars])
+            values.update(zip(equation.outvars, outputs, strict=True))
+        return [read(variable) for variable in jaxpr.outvars]
+
+    def _equation(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
+        name, inner = equation.primitive.name, bodies(equation)
+        if name in FOLLOWED:
+            return FOLLOWED[name](self, equation, inputs)
+        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
+            return self.body(inner[0], inputs)
+        return self._hook(equation, inputs)
+
+    def scan(self, equation: Any, inputs: list[Any]) -> list[Any]:
+        (inner,), (constants, carries) = bodies(equation), scan_split(equation)
+        fixed, carry = inputs[:constants], inputs[constants : constants + carries]
+
+        def turn(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+            outputs = self.body(inner, [*fixed, *carry, *row])
+            return outputs[:carries], outputs[carries:]
+
+        options = {key: equation.params[key] for key in ("length", "reverse", "unroll")}
+        last, stacked = lax.scan(turn, carry, inputs[constants + carries :], **options)
+        return [*last, *stacked]
+
+    def loop(self, equation: Any, inputs: list[Any]) -> list[Any]:
+        params = equation.params
+        first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+        return lax.while_loop(
+            lambda carry: self.body(params["cond_jaxpr"], [*inputs[:first], *carry])[0],
+            lambda carry: self.body(params["body_jaxpr"], [*inputs[first:second], *carry]),
+            inputs[second:],
+        )
+
+    def branch(self, equation: Any, inputs: list[Any]) -> list[Any]:
+        branches = [lambda *given, inner=inner: self.body(inner, given) for inner in bodies(equation)]
+        return lax.switch(lax.convert_element_type(inputs[0], np.int32), branches, *inputs[1:])
+
+    def manual(self, equation: Any, inputs: list[Any]) -> list[Any]:
+        options = {key: equation.params[key] for key in ("mesh", "in_specs", "out_specs", "check_vma")}
+        options["axis_names"] = frozenset(equation.params["manual_axes"])
+        options["out_specs"] = list(options["out_specs"])
+        return jax.shard_map(lambda *given: self.body(equation.params["jaxpr"], given), **options)(*inputs)
+
+
+FOLLOWED: Mapping[str, Callable[[_Retrace, Any, list[Any]], list[Any]]] = {
+    "scan": _Retrace.scan,
+    "while": _Retrace.loop,
+    "cond": _Retrace.branch,
+    "shard_map": _Retrace.manual,
+}
