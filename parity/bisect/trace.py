@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,11 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.bisect.sketch import Sketch, sketch
+from parity.builds.weights.transforms import Transform
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
 
-__all__ = ["COMPILED", "Node", "Trace", "evaluate"]
+__all__ = ["COMPILED", "Layouts", "Node", "Trace", "evaluate"]
 
+Layouts = Mapping[tuple[int, ...], Sequence[tuple[Transform, bool]]]
+"""Shape of a weight -> the transforms that carry it to the other side; False to invert the transform."""
+
+NO_LAYOUTS: Layouts = types.MappingProxyType({})
 TOP = Position()
 COMPILED = frozenset({"shard_map"})
 """Operations that are compiled once and run as a whole, because JAX would run them device by device."""
@@ -34,6 +40,7 @@ class Node:
         equation: the operation as traced; None if there is none.
         label: path of an argument; else empty.
         literal: True if it depends only on constants.
+        parts: for each layout of a value of this shape, sketches of the arrays that hold it on the other side.
     """
 
     name: str
@@ -43,6 +50,7 @@ class Node:
     equation: Any = None
     label: str = ""
     literal: bool = False
+    parts: tuple[tuple[Sketch, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +68,16 @@ class Trace:
     results: list[Any]
 
 
-def evaluate(jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str]) -> Trace:
+def evaluate(jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str], layouts: Layouts = NO_LAYOUTS) -> Trace:
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:
         jaxpr: the closed program.
         arguments: flat.
         labels: names of the arguments.
+        layouts: the layouts of weights that the other side holds in another way.
     """
-    return _Evaluation().run(jaxpr, arguments, labels)
+    return _Evaluation(layouts).run(jaxpr, arguments, labels)
 
 
 Value = tuple[Any, int]
@@ -76,8 +85,9 @@ Value = tuple[Any, int]
 
 
 class _Evaluation(Interpreter):
-    def __init__(self):
+    def __init__(self, layouts: Layouts):
         self._nodes: list[Node] = []
+        self._layouts = layouts
 
     def run(self, jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str]) -> Trace:
         values = [
@@ -89,7 +99,9 @@ class _Evaluation(Interpreter):
 
     def _node(self, name: str, inputs: Sequence[int], value: Any, around: Position = TOP, **more: Any) -> int:
         literal = name != "argument" and all(self._nodes[number].literal for number in inputs)
-        self._nodes.append(Node(name, tuple(inputs), sketch(value), around, literal=literal, **more))
+        parts = tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ()))
+        node = Node(name, tuple(inputs), sketch(value), around, literal=literal, parts=parts, **more)
+        self._nodes.append(node)
         return len(self._nodes) - 1
 
     def constant(self, value: Any) -> Value:
@@ -130,6 +142,11 @@ class _Evaluation(Interpreter):
     def continues(self, decided: Value, equation: Any, here: Position) -> None:
         goes_on, number = decided
         self._node("branch", (number, number), goes_on, here, equation=equation)
+
+
+def _carried(value: Any, transform: Transform, forward: bool) -> tuple[Sketch, ...]:
+    arrays = [np.asarray(value)]
+    return tuple(map(sketch, transform.apply(arrays) if forward else transform.invert(arrays)))
 
 
 def _rows(array: Any) -> Any:
