@@ -9,7 +9,7 @@ from parity.bisect.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment
 from parity.bisect.source import functions_around
 from parity.bisect.trace import Node
 
-__all__ = ["Divergence", "find_divergences"]
+__all__ = ["TURNS", "Divergence", "find_divergences"]
 
 BRANCH = frozenset({"branch"})
 TURNS = frozenset({"transpose", "turn"})

@@ -51,12 +51,14 @@ class Evaluated:
         alignment: both programs, value by value.
         failing: the results beyond the floor, worst first.
         divergences: places where the programs diverge on the way to these results, in order.
+        partners: path of a leaf of the reference -> its paths on the candidate side.
     """
 
     step: int
     alignment: Alignment
     failing: tuple[Result, ...]
     divergences: tuple[Divergence, ...]
+    partners: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 def on_one_device(case: Case) -> Case:
@@ -114,6 +116,7 @@ def _step(
         alignment=alignment,
         failing=tuple(failing),
         divergences=tuple(find_divergences(alignment, ends, [each.path for each in failing])),
+        partners={path: entry.candidate for entry in work.weights.entries for path in entry.reference},
     )
     return found, outputs
 

@@ -68,7 +68,9 @@ class Trace:
     results: list[Any]
 
 
-def evaluate(jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str], layouts: Layouts = NO_LAYOUTS) -> Trace:
+def evaluate(
+    jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str], layouts: Layouts = NO_LAYOUTS
+) -> Trace:
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:

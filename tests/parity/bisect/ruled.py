@@ -61,7 +61,9 @@ class Stacked(linen.Module):
         h = linen.Dense(F, name="embed", dtype=self.dtype)(x)
         many = linen.scan(Layer, variable_axes={"params": 0}, split_rngs={"params": True}, length=L)
         h, _ = many(self.dtype, name="stack")(h)
-        return linen.Dense(3, name="head", dtype=self.dtype)(linen.LayerNorm(name="last", dtype=self.dtype)(h))
+        return linen.Dense(3, name="head", dtype=self.dtype)(
+            linen.LayerNorm(name="last", dtype=self.dtype)(h)
+        )
 
 
 class Single(linen.Module):
@@ -74,7 +76,9 @@ class Single(linen.Module):
         h = linen.Dense(F, name="embed", dtype=self.dtype)(x)
         for at in range(L):
             h, _ = Layer(self.dtype, name=f"layer_{at}")(h)
-        return linen.Dense(3, name="head", dtype=self.dtype)(linen.LayerNorm(name="last", dtype=self.dtype)(h))
+        return linen.Dense(3, name="head", dtype=self.dtype)(
+            linen.LayerNorm(name="last", dtype=self.dtype)(h)
+        )
 
 
 class Joined(nnx.Module):
@@ -143,7 +147,10 @@ class Model(nnx.Module):
     def __init__(self, kind, dtype, rngs):
         self.first = nnx.Linear(D, F, dtype=dtype, rngs=rngs)
         self.blk = nnx.List([kind(dtype, rngs) for _ in range(L)])
-        self.fin, self.out = nnx.LayerNorm(F, dtype=dtype, rngs=rngs), nnx.Linear(F, 3, dtype=dtype, rngs=rngs)
+        self.fin, self.out = (
+            nnx.LayerNorm(F, dtype=dtype, rngs=rngs),
+            nnx.Linear(F, 3, dtype=dtype, rngs=rngs),
+        )
 
     def __call__(self, x):
         return self.ended(self.passed(self.first(x)))
