@@ -2,15 +2,16 @@
 
 import collections
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from parity.bisect.sketch import distance
+from parity.bisect.sketch import Sketch, distance
 from parity.bisect.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["CASTS", "GIVEN", "MOVES", "NEAR", "Alignment", "floors"]
+__all__ = ["GIVEN", "MOVES", "NEAR", "RECAST", "Alignment", "floors"]
 
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
@@ -21,9 +22,12 @@ SHORT = 60
 
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
-CASTS = frozenset({"convert_element_type", "reduce_precision"})
 MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
 """Operations that move a value without computing; its maker is one of their inputs."""
+
+
+RECAST = MOVES | {"convert_element_type", "reduce_precision"}
+"""Operations that a value survives up to rounding."""
 
 
 def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
@@ -38,14 +42,18 @@ def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
     found = []
     for at, node in enumerate(reference.nodes):
         again = [trace.nodes[at] for trace in nudged if at < len(trace.nodes)]
-        off = [distance(node.sketch, other.sketch) for other in again if other.name == node.name]
+        off = [_spread(node, other) for other in again if other.name == node.name]
         finite = [each for each in off if np.isfinite(each)]
         noise = float(np.median(finite)) if finite and node.sketch.epsilon else 0.0
-        inherited = (
-            [found[i] for i in node.inputs] if node.name in CASTS | MOVES and node.sketch.epsilon else []
-        )
+        inherited = [found[i] for i in node.inputs] if node.name in RECAST and node.sketch.epsilon else []
         found.append(max(noise, node.sketch.epsilon, *inherited))
     return found
+
+
+def _spread(node: Node, other: Node) -> float:
+    """Returns the distance of two evaluations of a value, or of the part of it that is farthest apart."""
+    parts = zip(itertools.chain(*node.parts), itertools.chain(*other.parts), strict=True)
+    return max([distance(node.sketch, other.sketch), *(distance(*pair) for pair in parts)])
 
 
 class Alignment:
@@ -69,9 +77,12 @@ class Alignment:
         return self.in_floors(first, second) <= FLOOR_FACTOR
 
     def in_floors(self, first: int, second: int) -> float:
-        """Returns the distance of two values in units of the reference's noise."""
-        sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (first, second), strict=True)]
-        off = distance(*sketches)
+        """Returns the distance of two values in units of the reference's noise; a value is near any of its parts."""
+        left, right = self.traces[0].nodes[first], self.traces[1].nodes[second]
+        pairs = [(left.sketch, right.sketch)]
+        pairs += [(part, right.sketch) for part in itertools.chain(*left.parts)]
+        pairs += [(left.sketch, part) for part in itertools.chain(*right.parts)]
+        off = min(distance(*pair) for pair in pairs)
         return 0.0 if off == 0 else off / self._noise[first] if self._noise[first] else float("inf")
 
     def equals(self, side: int, at: int) -> list[int]:
@@ -150,18 +161,11 @@ class Alignment:
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""
-        groups: dict[tuple, list[int]] = collections.defaultdict(list)
-        for at, node in enumerate(self.traces[0].nodes):
-            groups[node.sketch.kind].append(at)
-        stacked = {
-            kind: np.stack([self.traces[0].nodes[at].sketch.projected for at in members])
-            for kind, members in groups.items()
-        }
+        groups = _Groups(self.traces[0].nodes)
         first, second = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
         here = 0
         for at, node in enumerate(self.traces[1].nodes):
-            members = groups.get(node.sketch.kind, [])
-            found = self._near(node, members, stacked.get(node.sketch.kind))
+            found = self._near(groups, node.sketch, self._noise)
             if node.sketch.plain and node.name not in GIVEN:
                 found = [member for member in found if self._made_equally(member, node)]
             for member in found:
@@ -171,7 +175,38 @@ class Alignment:
                 second[at] = min(found, key=lambda member: (abs(member - here), member))
                 if not node.literal:
                     here = second[at]
+        for side in (0, 1):
+            self._match_parts(side, (first, second))
         return first, second
+
+    def _match_parts(self, side: int, matches: tuple[list[int], list[int]]) -> None:
+        """Matches the values that the other side holds in another layout, such as layers that one side stacks."""
+        groups, held = _Groups(self.traces[1 - side].nodes), set()
+        for at, node in enumerate(self.traces[side].nodes):
+            for parts in node.parts:
+                found = [self._holders(groups, side, at, part) for part in parts]
+                for member in (each for members in found for each in members):
+                    if matches[1 - side][member] < 0:
+                        matches[1 - side][member] = at
+                if all(found) and matches[side][at] < 0:
+                    matches[side][at] = found[-1][0]
+                    held.add(at)
+            if matches[side][at] < 0 and node.name in RECAST and held.issuperset(node.inputs):
+                matches[side][at] = matches[side][node.inputs[0]]  # such as a fused bias, broadcast
+                held.add(at)
+
+    def _holders(self, groups: "_Groups", side: int, at: int, part: Sketch) -> list[int]:
+        """Returns the values of the other side that are equal to a part of a value."""
+        noise = self._noise if side else [self._noise[at]] * len(self.traces[1].nodes)
+        found = self._near(groups, part, noise)
+        node = self.traces[side].nodes[at]
+        if not part.plain:
+            return found
+        if node.name in GIVEN:
+            return [each for each in found if self.traces[1 - side].nodes[each].name == node.name]
+        if side == 0:
+            return [each for each in found if self._made_equally(at, self.traces[1].nodes[each])]
+        return [each for each in found if self._made_equally(each, node)]
 
     def _made_equally(self, first: int, right: Node) -> bool:
         """True if the same operation makes two values from the same values."""
@@ -180,11 +215,31 @@ class Alignment:
             return False
         return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
 
-    def _near(self, node: Node, members: list[int], stacked: np.ndarray | None) -> list[int]:
+    def _near(self, groups: "_Groups", value: Sketch, noise: Sequence[float]) -> list[int]:
+        members, stacked, norms = groups.of(value.kind)
         if stacked is None:
             return []
-        gaps = np.sqrt(np.mean(np.abs(stacked - node.sketch.projected) ** 2, axis=1))
-        limits = np.array(
-            [FLOOR_FACTOR * self._noise[at] * self.traces[0].nodes[at].sketch.norm for at in members]
-        )
+        gaps = np.sqrt(np.mean(np.abs(stacked - value.projected) ** 2, axis=1))
+        limits = FLOOR_FACTOR * np.array([noise[at] for at in members]) * norms
         return [members[index] for index in np.flatnonzero(gaps <= limits)]
+
+
+class _Groups:
+    """Values that may be equal, by the kind of their sketches."""
+
+    def __init__(self, nodes: Sequence[Node]):
+        kinds: dict[tuple, list[int]] = collections.defaultdict(list)
+        for at, node in enumerate(nodes):
+            kinds[node.sketch.kind].append(at)
+        self._found = {
+            kind: (
+                members,
+                np.stack([nodes[at].sketch.projected for at in members]),
+                np.array([nodes[at].sketch.norm for at in members]),
+            )
+            for kind, members in kinds.items()
+        }
+
+    def of(self, kind: tuple) -> tuple[list[int], np.ndarray | None, np.ndarray | None]:
+        """Returns the numbers, projections and norms of the values of a kind."""
+        return self._found.get(kind, ([], None, None))

@@ -311,7 +311,7 @@ def _constructor(parting: Parting, side: int) -> Frame | None:
 def _library_constant(parting: Parting) -> Blame | None:
     sources = [None if node is None else site(node) for node in parting.nodes]
     if not all(
-        one and one.library and one.own and function_of(one.own[0]) in parting.common for one in sources
+        one and one.library and (not one.own or function_of(one.own[0]) in parting.common) for one in sources
     ):
         return None
     found = [library_call(one, files) for one, files in zip(sources, parting.files, strict=True) if one]

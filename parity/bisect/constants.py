@@ -45,16 +45,20 @@ def _package(thing: Any) -> str:
 
 def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
     """Yields the calls in a file of functions that its module knows by name."""
-    for name, node in _functions(file):
-        for call in ast.walk(node):
+    for name, nodes in _functions(file):
+        for call in nodes:
             if isinstance(call, ast.Call) and (function := _value(call.func, vars(module))) is not None:
                 yield Frame(file, call.lineno, name), function
 
 
 @functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[tuple[str, ast.AST], ...]:
+def _functions(file: str) -> tuple[tuple[str, tuple[ast.AST, ...]], ...]:
+    """Returns the expressions in each function of a file, then those outside of functions."""
     tree = ast.parse("".join(linecache.getlines(file)))
-    return tuple((node.name, node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    found = [(node.name, tuple(ast.walk(node))) for node in functions]
+    inside = {id(node) for _, nodes in found for node in nodes}
+    return (*found, ("<module>", tuple(node for node in ast.walk(tree) if id(node) not in inside)))
 
 
 def _value(expression: ast.expr, names: dict[str, Any]) -> Any:

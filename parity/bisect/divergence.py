@@ -5,11 +5,11 @@ import dataclasses
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.bisect.alignment import GIVEN, MOVES, NEAR, Alignment
+from parity.bisect.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment
 from parity.bisect.source import functions_around
 from parity.bisect.trace import Node
 
-__all__ = ["Divergence", "find_divergences"]
+__all__ = ["TURNS", "Divergence", "find_divergences"]
 
 BRANCH = frozenset({"branch"})
 TURNS = frozenset({"transpose", "turn"})
@@ -83,10 +83,16 @@ class _Search:
         return sorted(pairs, key=self._order)
 
     def _order(self, pair: Divergence) -> tuple:
-        """Returns the sort key: consequences last, the forward pass first, then the progress of the reference."""
+        """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
+
+        A cast or a reordering that only one side has, and an argument, come after operations that compute.
+        """
         follows = pair.place >= len(self._traces[0].nodes)
+        ends = zip(self._traces, (pair.reference, pair.candidate), strict=True)
+        names = [trace.nodes[at].name for trace, at in ends if at is not None]
         return (
             follows,
+            len(names) == 1 and names[0] in RECAST | GIVEN,
             _is_backward(self._alignment, pair),
             pair.place,
             None in (pair.reference, pair.candidate),

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.alignment import CASTS, MOVES, Alignment, floors
+from parity.bisect.alignment import RECAST, Alignment, floors
 from parity.bisect.divergence import Divergence, find_divergences
-from parity.bisect.trace import Trace, evaluate
+from parity.bisect.trace import Layouts, Trace, evaluate
 from parity.builds.build import SEED, Group
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
+from parity.builds.weights.transforms import Identity
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs
@@ -51,12 +52,14 @@ class Evaluated:
         alignment: both programs, value by value.
         failing: the results beyond the floor, worst first.
         divergences: places where the programs diverge on the way to these results, in order.
+        partners: path of a leaf of the reference -> its paths on the candidate side.
     """
 
     step: int
     alignment: Alignment
     failing: tuple[Result, ...]
     divergences: tuple[Divergence, ...]
+    partners: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 def on_one_device(case: Case) -> Case:
@@ -106,7 +109,7 @@ def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
     left, right = (trace.nodes for trace in alignment.traces)
     for at, other in enumerate(alignment.matches[0]):
         one, two = left[at], right[other]
-        if other < 0 or one.name != two.name or one.literal or one.name in CASTS | MOVES:
+        if other < 0 or one.name != two.name or one.literal or one.name in RECAST:
             continue  # a value that is only cast has equal values around it
         if one.equation and two.equation:
             types = [node.equation.outvars[0].aval.dtype for node in (one, two)]
@@ -131,13 +134,13 @@ def _step(
     sides = (work.reference, work.candidate)
     with work.session.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        share, left = work.session.memo.share, (*_identity(sides[0]), work.case.prepare_state, step, wide)
-        reference = share(_run, sides[0], states[0], batch[0], wide, by=left)
-        nudged = [
-            share(_nudged, sides[0], states[0], batch[0], wide, draw, by=(*left, draw))
-            for draw in range(DRAWS)
-        ]
-        candidate = share(_run, sides[1], states[1], batch[1], wide, by=(*left, *_identity(sides[1])))
+        layouts = [_layouts(work, side) for side in (0, 1)]
+        left = (*_identity(sides[0]), work.case.prepare_state, step, wide, str(layouts))
+        share, given = work.session.memo.share, (sides[0], layouts[0], wide, states[0], batch[0])
+        reference = share(_run, *given, by=left)
+        nudged = [share(_nudged, *given, draw, by=(*left, draw)) for draw in range(DRAWS)]
+        right = (*left, *_identity(sides[1]))
+        candidate = share(_run, sides[1], layouts[1], wide, states[1], batch[1], by=right)
         runs = [reference, candidate]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
@@ -149,6 +152,7 @@ def _step(
         alignment=alignment,
         failing=tuple(failing),
         divergences=tuple(find_divergences(alignment, ends, [each.path for each in failing])),
+        partners={path: entry.candidate for entry in work.weights.entries for path in entry.reference},
     )
     return found, outputs
 
@@ -158,16 +162,32 @@ def _identity(side: Side) -> tuple:
     return side.build, side.program.name, side.mesh, side.backend.name
 
 
-def _run(side: Side, state: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray], wide: bool) -> Trace:
+def _layouts(work: Evidence, side: int) -> Layouts:
+    """Returns the layouts of the weights that are one array on a side and transformed, or several, on the other."""
+    found: dict[tuple[int, ...], list] = {}
+    for entry in work.weights.entries:
+        ends = (entry.reference, entry.candidate)
+        if isinstance(entry.transform, Identity) or len(ends[side]) > 1:
+            continue
+        layouts = found.setdefault(work.builds[side].leaves[ends[side][0]].shape, [])
+        layout = (entry.transform, side == 0)
+        if layout not in layouts:
+            layouts.append(layout)
+    return found
+
+
+def _run(
+    side: Side, layouts: Layouts, wide: bool, state: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]
+) -> Trace:
     names = sorted(side.build.abstract_inputs)
     with side.backend.context(side.mesh):
         arguments = [*side.placed(state).values(), *(jnp.asarray(batch[name]) for name in names)]
-        return evaluate(side.traced.jaxpr, arguments, [*side.state_paths, *names], wide=wide)
+        return evaluate(side.traced.jaxpr, arguments, [*side.state_paths, *names], layouts, wide=wide)
 
 
-def _nudged(side: Side, state: Mapping, batch: Mapping, wide: bool, draw: int) -> Trace:
+def _nudged(side: Side, layouts: Layouts, wide: bool, state: Mapping, batch: Mapping, draw: int) -> Trace:
     alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
-    return _run(side, alter(state), alter(batch), wide)
+    return _run(side, layouts, wide, alter(state), alter(batch))
 
 
 def _positions(side: Side) -> list[tuple[str, str]]:

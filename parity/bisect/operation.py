@@ -2,20 +2,24 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax.extend import core
 
+from parity.bisect.alignment import GIVEN, RECAST
 from parity.bisect.axis import Question, Search, SearchResult
 from parity.bisect.blame import STRATEGIES, Blame, Parting, Strategy, blame
+from parity.bisect.divergence import TURNS
 from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.bisect.source import innermost, place_text, shared, site
-from parity.bisect.trace import COMPILED, Node
+from parity.bisect.trace import COMPILED, Node, Trace
+from parity.compare.evidence import Evidence
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
 
-__all__ = ["AXIS", "describe", "first_unlike"]
+__all__ = ["AXIS", "describe", "first_unlike", "follow"]
 
 PLAIN = (bool, int, float, str, tuple, type(None))
 MOST = 5
@@ -26,7 +30,25 @@ def look(question: Question) -> SearchResult:
     """Evaluates both programs and names the first operation that is beyond the floor."""
     work = question.work(on_one_device(question.case))
     question.tell("op: both programs, operation by operation")
-    return describe(evaluate_case(work, question.signature.channel))
+    return follow(work, evaluate_case(work, question.signature.channel))
+
+
+def follow(work: Evidence, found: Evaluated) -> SearchResult:
+    """Returns the divergences; a search that is not sure of the place adds the first difference of the proof.
+
+    Args:
+        work: the case.
+        found: both sides evaluated.
+    """
+    result = describe(found)
+    if result.found or not found.failing or not work.weights.is_identity or not work.differences:
+        return result
+    proof = work.differences[0].sentence()
+    return dataclasses.replace(
+        result,
+        sentence=f"{result.sentence}; the programs differ first at {proof}",
+        facts={**result.facts, "proof": proof},
+    )
 
 
 def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
@@ -60,15 +82,19 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     step = f"step {found.step}, " if found.step > 1 else ""
+    sentence = f"{step}{first.sentence()}{other}; it reaches {worst.path}, {_floors(worst.in_floors)}"
+    doubt = first.doubt(found.partners)
     return SearchResult(
         axis="op",
-        sentence=f"{step}{first.sentence()}{other}; it reaches {worst.path}, {_floors(worst.in_floors)}",
+        sentence=f"not sure of the cause, {doubt}: values differ first at {sentence}" if doubt else sentence,
+        found=not doubt,
         head=("operation", "where", "reference", "candidate"),
         rows=tuple(entry.row() for entry in entries[:MOST]),
         facts={
             "step": found.step,
             "results": [[each.group, each.path, each.in_floors] for each in found.failing],
             "first": first.facts(),
+            "doubt": doubt,
         },
     )
 
@@ -77,7 +103,8 @@ class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        found = blame(parting, strategies) or Blame((None, None))
+        self._sure_of = found = blame(parting, strategies) or Blame((None, None))
+        self._after: tuple[str, ...] = ()
         if found.divergence:
             parting = dataclasses.replace(parting, divergence=found.divergence)
         self._parting, self._alignment = parting, parting.alignment
@@ -114,17 +141,50 @@ class _Entry:
         at = None if there is None else self._alignment.instead(1 - side, there)
         if at is not None:
             node = self._alignment.traces[side].nodes[at]
-            self.blamed[side] = self._default(site(node))
+            self.blamed[side], self._after = self._default(site(node)), (node.name,)
             return self._goes_on(side, node, _place(node, site(node), self.blamed[side]))
         for after in entries:
             if (node := after._nodes[side]) is not None:
-                self.blamed[side] = after.blamed[side]
+                self.blamed[side], self._after = after.blamed[side], (node.name,)
                 return self._goes_on(side, node, after._texts()[side])
         return ""
 
     @staticmethod
     def _goes_on(side: int, node: Node, where: str) -> str:
         return f", the {('reference', 'candidate')[side]} goes on with {node.name} at {where}"
+
+    def doubt(self, partners: Mapping[str, Sequence[str]]) -> str:
+        """Returns the reason why the place may not be the cause; empty if it is certain.
+
+        Args:
+            partners: path of a weight of the reference -> its paths on the candidate side.
+        """
+        names = [node.name for node in self._nodes if node]
+        if not any(frame and not frame.in_library for frame in self.blamed):
+            return "because no line of your files is near"
+        if len(names) == 1 and self._sure_of == Blame((None, None)) and self._moves(*names, *self._after):
+            return "because only one side casts or moves a value here"
+        if set(names) == {"convert_element_type"} and not self._operands:
+            return "because a cast shows what came before it"
+        weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
+        if len(weights) == 2 and any(weights) and not all(weights):
+            return "because only one side casts or moves a weight here"
+        for position in self._operands:
+            left, right = (
+                weight_of(trace.nodes, trace.nodes[at].inputs[position]) for trace, at in self._ends()
+            )
+            if left and _unnumbered(right) in map(_unnumbered, partners.get(left, ())):
+                return f"because {right} is read instead of the partner of {left}, which a caller may decide"
+        return ""
+
+    def _ends(self) -> list[tuple[Trace, int]]:
+        pairs = zip(self._alignment.traces, self._parting.ends, strict=True)
+        return [(trace, at) for trace, at in pairs if at is not None]
+
+    @staticmethod
+    def _moves(*names: str) -> bool:
+        """True if some of the operations only cast or move a value, or are given values."""
+        return not (RECAST | GIVEN).isdisjoint(names)
 
     def row(self) -> tuple[str, ...]:
         names = dict.fromkeys(node.name for node in self._nodes if node)
@@ -226,6 +286,17 @@ def _origin(nodes: list[Node], at: int) -> str:
             return f"{node.name} of {turned.label}" if turned else node.name
         node = below[0]
     return node.label or node.name
+
+
+def weight_of(nodes: Sequence[Node], at: int) -> str:
+    """Returns the path of the argument that a value is, after casts and moves at most; empty for other values."""
+    while not nodes[at].label and nodes[at].name in RECAST | TURNS and nodes[at].inputs:
+        at = nodes[at].inputs[0]
+    return nodes[at].label
+
+
+def _unnumbered(path: str) -> str:
+    return re.sub(r"\d+", "#", path)
 
 
 def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:

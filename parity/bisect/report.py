@@ -49,7 +49,7 @@ class Report:
             )
         if not self.findings:
             return f"{self.case}: {self.signature}"
-        first = next((each for each in self.findings if each.found), None)
+        first = next((each for each in self.findings if each.found or each.facts.get("doubt")), None)
         return f"{self.case}: {self.signature}: {first.sentence if first else 'no axis names a culprit'}"
 
     def record(self) -> dict[str, Any]:

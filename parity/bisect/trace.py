@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,12 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.bisect.sketch import Sketch, sketch
+from parity.builds.weights.transforms import Transform
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
 from parity.ir.precision import widen, widened
 
-__all__ = ["COMPILED", "Node", "Trace", "evaluate"]
+__all__ = ["COMPILED", "Layouts", "Node", "Trace", "evaluate"]
 
+Layouts = Mapping[tuple[int, ...], Sequence[tuple[Transform, bool]]]
+"""Shape of a weight -> the transforms that carry it to the other side; False to invert the transform."""
+
+NO_LAYOUTS: Layouts = types.MappingProxyType({})
 TOP = Position()
 COMPILED = frozenset({"shard_map"})
 """Operations that are compiled once and run as a whole, because JAX would run them device by device."""
@@ -35,6 +41,7 @@ class Node:
         equation: the operation as traced; None if there is none.
         label: path of an argument; else empty.
         literal: True if it depends only on constants.
+        parts: for each layout of a value of this shape, sketches of the arrays that hold it on the other side.
     """
 
     name: str
@@ -44,6 +51,7 @@ class Node:
     equation: Any = None
     label: str = ""
     literal: bool = False
+    parts: tuple[tuple[Sketch, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,16 +69,24 @@ class Trace:
     results: list[Any]
 
 
-def evaluate(jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str], *, wide: bool = False) -> Trace:
+def evaluate(
+    jaxpr: Any,
+    arguments: Sequence[Any],
+    labels: Sequence[str],
+    layouts: Layouts = NO_LAYOUTS,
+    *,
+    wide: bool = False,
+) -> Trace:
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:
         jaxpr: the closed program.
         arguments: flat.
         labels: names of the arguments.
+        layouts: the layouts of weights that the other side holds in another way.
         wide: computes in float32 instead of narrow floats.
     """
-    return _Evaluation(wide).run(jaxpr, arguments, labels)
+    return _Evaluation(layouts, wide).run(jaxpr, arguments, labels)
 
 
 Value = tuple[Any, int]
@@ -78,8 +94,9 @@ Value = tuple[Any, int]
 
 
 class _Evaluation(Interpreter):
-    def __init__(self, wide: bool):
+    def __init__(self, layouts: Layouts, wide: bool):
         self._nodes: list[Node] = []
+        self._layouts = layouts
         self._wide = wide
 
     def run(self, jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str]) -> Trace:
@@ -92,7 +109,9 @@ class _Evaluation(Interpreter):
 
     def _node(self, name: str, inputs: Sequence[int], value: Any, around: Position = TOP, **more: Any) -> int:
         literal = name != "argument" and all(self._nodes[number].literal for number in inputs)
-        self._nodes.append(Node(name, tuple(inputs), sketch(value), around, literal=literal, **more))
+        parts = tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ()))
+        node = Node(name, tuple(inputs), sketch(value), around, literal=literal, parts=parts, **more)
+        self._nodes.append(node)
         return len(self._nodes) - 1
 
     def _given(self, value: Any) -> Any:
@@ -138,6 +157,11 @@ class _Evaluation(Interpreter):
     def continues(self, decided: Value, equation: Any, here: Position) -> None:
         goes_on, number = decided
         self._node("branch", (number, number), goes_on, here, equation=equation)
+
+
+def _carried(value: Any, transform: Transform, forward: bool) -> tuple[Sketch, ...]:
+    arrays = [np.asarray(value)]
+    return tuple(map(sketch, transform.apply(arrays) if forward else transform.invert(arrays)))
 
 
 def _rows(array: Any) -> Any:

@@ -1,5 +1,6 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from parity.builds.tree import Leaf, Role, is_counter
@@ -104,18 +105,19 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     guessed = evidence.weights.guessed
     if not guessed or _is_proved(evidence) or _is_open(evidence):
         return []
-    return [
+    found = [
         Finding(
             where=" + ".join(one.entry.candidate),
             reference=" + ".join(one.entry.reference),
             candidate=f"paired by {one.entry.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause="a guess of the weight map that is wrong, or a program that uses the leaf otherwise",
+            cause="a program that uses the leaf in another way, or a wrong guess of the weight map",
             next_step="give the pair a weight rule for it; `parity map` shows all entries",
         )
         for one in certify(evidence, guessed)
         if one.contradicted
     ]
+    return [dataclasses.replace(found[0], follows=tuple(found[1:]))] if found else []
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

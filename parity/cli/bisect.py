@@ -171,13 +171,17 @@ def bisect_failures(results: "Sequence[CaseResult]") -> "dict[str, Mapping[str, 
 
 
 def show(report: "Report") -> None:
-    """Prints the sentence and the tables of a report."""
+    """Prints the sentence of a report, then the other sentences and the tables."""
     from rich.table import Table
 
-    screen = console()
-    screen.print(report.sentence(), soft_wrap=True, markup=False, highlight=False)
+    screen, first = console(), report.sentence()
+    screen.print(first, soft_wrap=True, markup=False, highlight=False)
     for finding in report.findings:
-        screen.print(f"\n{finding.axis}: {finding.sentence}", soft_wrap=True, markup=False, highlight=False)
+        words = finding.sentence if not first.endswith(finding.sentence) else ""
+        if words or finding.rows:
+            screen.print(
+                f"\n{finding.axis}: {words}".rstrip(" "), soft_wrap=True, markup=False, highlight=False
+            )
         if finding.rows:
             table = Table(*finding.head, box=None, header_style="bold", padding=(0, 2, 0, 0))
             for row in finding.rows:

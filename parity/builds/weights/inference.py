@@ -1,5 +1,6 @@
 """Infers a weight map from the leaves of two states, the most reliable evidence first."""
 
+import collections
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,14 @@ from parity.builds.weights.map import (
     normalise,
     strip_container,
 )
-from parity.builds.weights.modules import Order, beside_paired, copied, moment_of, pair_modules
+from parity.builds.weights.modules import (
+    Order,
+    beside_paired,
+    copied,
+    is_automatic,
+    moment_of,
+    pair_modules,
+)
 from parity.builds.weights.nearest import pair_nearest
 from parity.builds.weights.stacks import layer_groups, stack_axes
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
@@ -59,7 +67,7 @@ def infer(
     search = _Search(reference, candidate)
     search.by_rules(rules)
     for role in Role:
-        for matcher in (search.by_parameter, search.by_name, search.by_stack):
+        for matcher in (search.by_parameter, search.by_name, search.by_stack, search.by_words):
             matcher(role)
         if use and search.has_choice(role):
             search.by_use(role, use())
@@ -92,7 +100,7 @@ class _Search:
                 raise ValueError(
                     f"weight map: {clashes} have the normalised names of other leaves; rename them"
                 )
-        self.paths = dict(self.names[0])
+        self.paths_of = tuple(dict(names) for names in self.names)
         self.idle: list[str] = []
         self.entries: list[Entry] = []
 
@@ -140,14 +148,13 @@ class _Search:
         for rule in rules:
             named = [found for name in every[0] if (found := self._named(rule, name))]
             if not named:
-                raise ValueError(
-                    _idle(rule, f"{rule.reference[0]!r} matches no leaf of the reference", every[0])
-                )
+                words = f"{rule.reference[0]!r} matches no leaf of the reference"
+                raise ValueError(self._idle(rule, words, rule.reference[0]))
             whole = [found for found in named if not self._absent(found, every)]
             if not whole:
                 side, name = self._absent(named[0], every)[0]
                 words = f"it pairs {named[0][0][0]}, but the {SIDES[side]} has no leaf {name}"
-                self.idle.append(_idle(rule, words, every[side], name))
+                self.idle.append(self._idle(rule, words, name))
             for reference, targets in whole:
                 left = not self._absent((reference, targets), self.names)
                 if left and self._have_one_role(reference, targets):
@@ -160,10 +167,21 @@ class _Search:
         """Returns ``(side, name)`` of each leaf that is not among the given names of its side."""
         return [(side, name) for side, group in enumerate(found) for name in group if name not in names[side]]
 
+    def _idle(self, rule: Rule, why: str, text: str) -> str:
+        """Returns a message that a rule is wrong, with the leaves of the most similar names on both sides."""
+        rules = f"weight rule {', '.join(rule.reference)} -> {', '.join(rule.candidate)}"
+        texts = (text, text) if text != rule.reference[0] else (text, rule.candidate[0])
+        near = [
+            f"in the {label} {', '.join(_described(side[self.paths_of[at][name]]) for name in names)}"
+            for at, (label, side) in enumerate(zip(SIDES, self.leaves, strict=True))
+            if (names := _nearest(texts[at], list(self.paths_of[at])))
+        ]
+        return f"{rules}: {why}; nearest: {'; '.join(near)}"
+
     def _named(self, rule: Rule, name: str) -> tuple[list[str], list[str]] | None:
         """Returns the leaves of both sides that a rule pairs; None if its pattern does not match ``name``."""
         pattern = rule.reference[0]
-        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, strip_container(self.paths[name]))
+        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, strip_container(self.paths_of[0][name]))
         if not match:
             return None
         reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]
@@ -189,9 +207,13 @@ class _Search:
         except (ValueError, IndexError) as error:
             got = [str(error)]
         if got != shapes[1]:
+            alike = [
+                f"{label} {', '.join(_described(side[names[name]]) for name in group)}"
+                for label, (side, names), group in zip(SIDES, self.sides(), (reference, targets), strict=True)
+            ]
             raise ValueError(
                 f"weight rule for {reference}: {rule.transform} of {shapes[0]} gives {got}, expected "
-                f"{shapes[1]} of {targets}; correct the transform or the paths"
+                f"{shapes[1]} of {targets} ({'; '.join(alike)}); correct the transform or the paths"
             )
 
     def by_name(self, role: Role) -> None:
@@ -199,6 +221,14 @@ class _Search:
         for name, leaf in self._of(0, role).items():
             if name in candidate and leaf.shape == candidate[name].shape:
                 self._pair([name], [name], "name")
+
+    def by_words(self, role: Role) -> None:
+        """Pairs leaves whose names have equal words, such as ``layer_0/pre_norm`` and ``layers/0/PreNorm``."""
+        found = tuple(_by_words(self._of(side, role)) for side in (0, 1))
+        for key, names in found[0].items():
+            others = found[1].get(key, [])
+            if len(names) == len(others) == 1:
+                self._pair(names, others, "words of the name")
 
     def by_stack(self, role: Role) -> None:
         for side in (0, 1):
@@ -301,10 +331,18 @@ class _Search:
                 if leaf.path in found:
                     key = (found[leaf.path], leaf.shape, leaf.dtype)
                     holders[side].setdefault(key, []).append(name)
+        numbered = self._numbered_alike(role)
         for key, names in holders[0].items():
             others = holders[1].get(key, [])
-            if len(names) == len(others) == 1:
+            if len(names) == len(others) == 1 and not (
+                numbered and _numbers(names[0]) != _numbers(others[0])
+            ):
                 yield names[0], others[0]
+
+    def _numbered_alike(self, role: Role) -> bool:
+        """True if both sides number their leaves equally, so that a leaf of layer 1 is in layer 1 of the other side."""
+        counts = [collections.Counter(map(_numbers, self._of(side, role))) for side in (0, 1)]
+        return counts[0] == counts[1] and not any(map(is_automatic, self._of(0, role)))
 
     def _conflict(self, name: str, found: Mapping[str, str]) -> NoReturn:
         first, second = self.names
@@ -331,15 +369,31 @@ class _Search:
                 self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
 
 
-def _idle(rule: Rule, why: str, names: Sequence[str], text: str = "") -> str:
-    """Returns a message that a rule pairs nothing, with the leaves of the most similar names."""
-    near = difflib.get_close_matches(text or rule.reference[0], names, n=3, cutoff=0.3) or names[:3]
-    where = f"weight rule {', '.join(rule.reference)} -> {', '.join(rule.candidate)}"
-    return f"{where}: {why}; nearest: {', '.join(near)}"
+def _nearest(text: str, names: Sequence[str]) -> Sequence[str]:
+    return difflib.get_close_matches(text, names, n=3, cutoff=0.3) or names[:3]
+
+
+def _described(leaf: Leaf) -> str:
+    return f"{normalise(leaf.path)} {leaf.dtype}{list(leaf.shape)}"
 
 
 def _named(leaves: Leaves, names: Mapping[str, str]) -> dict[str, Leaf]:
     return {name: leaves[path] for name, path in names.items() if leaves[path].role is Role.PARAMS}
+
+
+def _by_words(leaves: Mapping[str, Leaf]) -> dict[tuple, list[str]]:
+    """Returns the names by their words, without case, separators and plural, and by shape and dtype."""
+    found: dict[tuple, list[str]] = {}
+    for name, leaf in leaves.items():
+        spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+        words = tuple(word.removesuffix("s") for word in re.findall(r"[^\W\d_]+|\d+", spaced.lower()))
+        if not is_automatic(name):
+            found.setdefault((words, leaf.shape, leaf.dtype), []).append(name)
+    return found
+
+
+def _numbers(name: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", name))
 
 
 def _same_moment(moments: Mapping[str, str], moment: str) -> str | None:

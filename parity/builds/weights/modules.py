@@ -7,14 +7,17 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from parity.builds.tree import Leaf
 from parity.builds.weights.nearest import pair_nearest
 
-__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "unheld_prefix"]
+__all__ = ["Order", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "unheld_prefix"]
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """For each side, path of a leaf -> place of its first use in the program."""
 
 Pairs = list[tuple[str, str]]
-_AUTOMATIC = re.compile(r"(^|/)[A-Z][A-Za-z0-9]*/\d+(/|$)")
-"""A module that Linen names by class and number, such as ``Dense_0``; the name does not show its place."""
+
+
+def is_automatic(name: str) -> bool:
+    """True if Linen named a module by class and number, such as ``Dense_0``: the name does not show its place."""
+    return re.search(r"(^|/)[A-Z][A-Za-z0-9]*/\d+(/|$)", name) is not None
 
 
 def _module(name: str) -> str:
@@ -85,7 +88,7 @@ def pair_modules(
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
-        automatic = any(_AUTOMATIC.search(module) for module in (*left, *right))
+        automatic = any(map(is_automatic, (*left, *right)))
         if len(left) > 1 and automatic:
             places = order()
             pairs = zip(

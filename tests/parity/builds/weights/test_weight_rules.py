@@ -59,7 +59,8 @@ def test_a_rule_whose_pattern_matches_nothing_names_the_nearest_leaves(pattern, 
     [
         (
             Rule(reference=("up/kernel",), candidate=("up/v",)),
-            "the candidate has no leaf up/v; nearest: up/w",
+            "the candidate has no leaf up/v; nearest: in the reference up/kernel float32[3, 3]; "
+            "in the candidate up/w float32[3, 3]",
         ),
         (Rule(reference=("(.*)/kernel",), candidate=(r"\1/W",)), "the candidate has no leaf up/W"),
         (
