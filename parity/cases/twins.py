@@ -112,6 +112,7 @@ class _Makers:
             "inputs": functools.cache(recipe.batch),
             "specs": functools.partial(specs_by_rules, axis_rules),
             "input_specs": input_specs,
+            "rules": tuple(axis_rules),
         }
         files = [_source(make) for make in (linen, nnx)]
         apart = None not in files and files[0] != files[1]
@@ -123,7 +124,12 @@ class _Makers:
         given = {"mesh": mesh} if of_mesh else {}
         key = (which, *given.values())
         if key not in self._builds:
-            rest = {**self._rest, "sources": self._sources[which]}
+            method = self._recipe.method[which]
+            rest = {
+                **self._rest,
+                "sources": self._sources[which],
+                "method": "" if method == "__call__" else method,
+            }
             self._builds[key] = twin(self._name, functools.partial(make, **given), self._recipe, rest)
         return self._builds[key]
 
