@@ -73,8 +73,8 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         waivers: accepted differences, with the reason.
         keys: ``shared`` if the NNX module derives its keys as Linen does, so that both start from the same bits.
         full_size: a pair with the same models at their published sizes, which ``--full-size`` compares.
-        config: the config of both models: a mapping, a dataclass instance or a pydantic model. ``parity list --coverage``
-            names its options that no pair with such a config varies.
+        config: the config of both models: a mapping, a dataclass instance or a pydantic model. The command
+            ``parity list --coverage`` names its options that no pair with such a config varies.
         bridged: reason why a side runs modules of the other framework, through ``nnx.bridge``; else that is a finding.
 
     Returns:

@@ -31,7 +31,7 @@ def list_cases(
     coverage: Annotated[
         bool,
         typer.Option(
-            help="Combinations of options that the pairs cover, rare ones with their case, and options that none varies."
+            help="Combinations of options that the pairs cover, rare ones with their case; options that none varies."
         ),
     ] = False,
 ) -> None:
