@@ -50,7 +50,7 @@ class Judge:
     def ask_twice(self, case: Case) -> Answer:
         """Returns the result of a case; ``ambiguous`` if a second run without shared caches disagrees."""
         first = self.ask(case)
-        return first if self._once(case, Session()) is first else Answer.AMBIGUOUS
+        return first if self._once(case, self._bench.renewed()) is first else Answer.AMBIGUOUS
 
     def _once(self, case: Case, bench: Session) -> Answer:
         self.runs += 1

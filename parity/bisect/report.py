@@ -83,6 +83,7 @@ def bisect_case(
     axes: Sequence[str] = tuple(AXES),
     *,
     result: CaseResult | None = None,
+    bench: Session | None = None,
     tell: Callable[[str], None] = lambda words: None,
     **more: Any,
 ) -> Report:
@@ -92,6 +93,7 @@ def bisect_case(
         case: the failing case.
         axes: their names.
         result: of a run of the case; None to run it.
+        bench: a session with the options of that run; one with the default options if None.
         tell: called with the next attempt, as text.
         **more: other fields of `Question`.
 
@@ -101,14 +103,14 @@ def bisect_case(
     for name in axes:
         if name not in AXES:
             raise unknown_axis(name)
-    bench = Session()
+    bench = bench or Session()
     tell("the case itself")
     result = result or run_case(case, bench)
     signature = signature_of(result)
     if signature is None:
         return Report(case=case.id, result=result, signature=None)
     tell("the case itself, again")
-    if Judge(signature).ask(case) is not Answer.FAILS:
+    if Judge(signature, bench.renewed()).ask(case) is not Answer.FAILS:
         return Report(case=case.id, result=result, signature=signature, ambiguous=True)
     question = Question(case=case, signature=signature, bench=bench, tell=tell, **more)
     findings = tuple(_search(name, question) for name in axes)

@@ -128,6 +128,8 @@ class Build:
             paths are known.
         ways: ways to call a step in a loop, by name; the recommended one first. Empty if only the pure programs
             are known.
+        method: the method that the programs call if that is not the whole model; leaves that it does not use are then
+            compared only if the other side has them. Empty if the programs use the whole model.
         former: closures that JAX had traced before, for other builds; this build calls none of them.
     """
 
@@ -147,6 +149,7 @@ class Build:
     saving: Saving | None = None
     skeleton: Skeleton = None
     ways: Mapping[str, Way] = dataclasses.field(default_factory=dict)
+    method: str = ""
     former: Collection[Callable[..., Any]] = dataclasses.field(default_factory=_traced_before, repr=False)
 
 

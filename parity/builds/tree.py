@@ -75,8 +75,9 @@ def _unboxed(box: linen.meta.AxisMetadata) -> Any:
 
 def _value(node: Any) -> Any:
     if isinstance(node, linen.Partitioned):
-        abstract = isinstance(jax.tree.leaves(node.value)[0], jax.ShapeDtypeStruct)
-        return node.unbox(apply_constraint=not abstract)  # only arrays can be constrained
+        arrays = jax.tree.leaves(node.value)  # none in the box of a leaf that an optimizer masks
+        abstract = any(isinstance(array, jax.ShapeDtypeStruct) for array in arrays)
+        return node.unbox(apply_constraint=bool(arrays) and not abstract)
     if isinstance(node, linen.meta.AxisMetadata):
         return _unboxed(node)
     return node.get_value() if isinstance(node, nnx.Variable) else node

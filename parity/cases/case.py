@@ -231,6 +231,8 @@ class Pair:
         cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
         full_size: settings and a number of devices -> cases at published size, to be lowered only.
         coverage: returns the combinations of options that its cases cover; empty if it does not count them.
+        configs: the configs of its cases, for the list of options that no case varies: mappings, dataclass instances or
+            pydantic models.
     """
 
     name: str
@@ -238,6 +240,7 @@ class Pair:
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
     coverage: Callable[[], Sequence[Coverage]] = tuple
+    configs: Sequence[Any] = ()
 
 
 def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: MeshSpec) -> Build:

@@ -223,7 +223,7 @@ def _pulled(
     given = {
         name: batch[name]
         for name in (*recipe.arguments, *recipe.keywords)
-        if jnp.issubdtype(batch[name].dtype, jnp.floating)
+        if name in batch and jnp.issubdtype(batch[name].dtype, jnp.floating)
     }
     value, grads = jax.value_and_grad(lambda given: recipe.scaled(model({**batch, **given}), batch))(given)
     return {"values": {"loss": value, "inputs": grads}}

@@ -50,6 +50,7 @@ class CustomSide:
             "inputs": inputs,
             "specs": functools.partial(specs_by_rules, axis_rules),
             "input_specs": input_specs,
+            "rules": tuple(axis_rules),
         }
         is_module = isinstance(nnx.eval_shape(lambda: create(jax.random.key(0))), nnx.Module)
         make = nnx_build if is_module else linen_build

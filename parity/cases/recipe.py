@@ -1,6 +1,7 @@
 """Calls of both flavours of a user's pair: inputs, arguments, options and random streams."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,13 +26,18 @@ def holds_64_bits() -> bool:
 
 
 def as_jax_holds(batch: Mapping[str, Any], wide: bool) -> dict[str, np.ndarray]:
-    """Returns a batch in JAX's dtypes: 32 bits unless 64 are enabled.
+    """Returns a batch in JAX's dtypes: 32 bits unless 64 are enabled; without inputs that are None.
 
     Args:
-        batch: arrays, scalars, lists.
+        batch: arrays, scalars, lists; None for an optional argument.
         wide: True if JAX uses 64-bit numbers.
     """
-    arrays = {name: np.asarray(array) for name, array in batch.items()}
+    arrays = {name: np.asarray(array) for name, array in batch.items() if array is not None}
+    for name, array in arrays.items():
+        if array.dtype == object:
+            raise ValueError(
+                f"inputs: {name}: got {type(batch[name]).__name__}, expected an array, a number or None"
+            )
     narrow = (
         {}
         if wide
@@ -68,8 +74,17 @@ class CallSpec:
 
     def call(self, which: int, model: Callable[..., Any], batch: Mapping[str, Any]) -> Any:
         """Returns a model's outputs for a batch; ``which`` is 0 for Linen and 1 for NNX."""
+        batch = self.with_none(batch)
         keywords = {name: batch[name] for name in self.keywords}
         return model(*(batch[name] for name in self.arguments), **keywords, **self.options[which])
+
+    @functools.cached_property
+    def _none(self) -> dict[str, None]:
+        return {name: None for name, array in self.inputs(0).items() if array is None}
+
+    def with_none(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a batch with the inputs that are None, which are no arguments of a program."""
+        return {**self._none, **batch}
 
     def keys(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a key for each stream, the same for both flavours."""
@@ -118,7 +133,7 @@ class CallSpec:
 
     def scaled(self, outputs: Any, batch: Mapping[str, Any]) -> jax.Array:
         """Returns the loss of some outputs times the batch's scale, without auxiliary results."""
-        loss = self.loss(outputs, batch)
+        loss = self.loss(outputs, self.with_none(batch))
         loss = loss[0] if isinstance(loss, tuple) else loss
         return loss * batch[SCALE].astype(loss.dtype)
 

@@ -10,6 +10,8 @@ from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
 from parity.cases.case import Accept, Case, Keys, Pair
 from parity.cases.shared import kept_state, mesh_axes
+from parity.cases.tables import unknown
+from parity.cases.unvaried import options_of
 from parity.cases.waivers import Waiver
 from parity.verdicts import Requirement, Verdict
 
@@ -31,6 +33,23 @@ class CaseOptions(TypedDict, total=False):
     keys: Keys
     bridged: str
     full_size: Pair
+    config: Any
+
+
+def _check(name: str, options: CaseOptions) -> None:
+    """Checks the types of options, so that a slip is named where the pair is registered."""
+    channels, rules = options.get("not_applicable") or {}, options.get("weight_rules", ())
+    if not isinstance(channels, Mapping):
+        raise TypeError(
+            f'pair {name}: not_applicable: got {channels!r}, expected {{channel: reason}}, such as {{"memory": "..."}}'
+        )
+    for rule in rules if isinstance(rules, Sequence) else [rules]:
+        if not isinstance(rule, Rule):
+            raise TypeError(
+                f"pair {name}: weight_rules: got {rule!r}, expected a sequence of parity.Rule(reference=, candidate=)"
+            )
+    if (keys := options.get("keys", Keys.SHARED)) not in list(Keys):
+        raise ValueError(f"pair {name}: keys: {unknown(str(keys), Keys)}")
 
 
 def registered(
@@ -52,17 +71,18 @@ def registered(
         axis_rules: logical axis name -> mesh axes.
 
     Raises:
-        TypeError: an unknown option.
-        ValueError: an unknown rung.
+        TypeError: an unknown option, or one of the wrong type.
+        ValueError: an unknown rung, or other keys than `Keys` has.
     """
-    if unknown := sorted(set(options) - set(CaseOptions.__annotations__)):
+    if extra := sorted(set(options) - set(CaseOptions.__annotations__)):
         known = ", ".join(sorted(CaseOptions.__annotations__))
-        raise TypeError(f"pair {name}: {by} got {', '.join(unknown)}, expected its own arguments or {known}")
+        raise TypeError(f"pair {name}: {by} got {', '.join(extra)}, expected its own arguments or {known}")
+    _check(name, options)
     state, require = options.get("state"), options.get("require", Verdict.ARBITRATED)
     Requirement.of(require, f"pair {name}: require")
     given = {
         "rules": tuple(options.get("weight_rules", ())),
-        "keys": options.get("keys", Keys.INDEPENDENT),
+        "keys": Keys(options.get("keys", Keys.INDEPENDENT)),
         "prepare_state": dict if state is None else functools.partial(kept_state, name, state),
         "accept": Accept(
             require=require,
@@ -92,7 +112,10 @@ def registered(
             for mesh in meshes
         ]
 
-    whole = Pair(name=name, about=f"registered with {by}", cases=cases)
+    config = options.get("config")
+    options_of(config)
+    configs = () if config is None else (config,)
+    whole = Pair(name=name, about=f"registered with {by}", cases=cases, configs=configs)
     published = options.get("full_size")
     if published is None:
         return whole

@@ -2,16 +2,20 @@
 
 import collections
 import dataclasses
+import difflib
+import fnmatch
 import importlib
 import os
 import sys
 import tomllib
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from parity.builds.build import Build
 from parity.cases.case import Case, Pair, matches
 from parity.cases.tables import Table, read
 from parity.cases.waivers import Waiver
@@ -30,9 +34,11 @@ __all__ = [
     "make_importable",
     "must_have_pairs",
     "parse_settings",
+    "place_in_project",
     "resources",
 ]
 
+ENGINE = str(Path(__file__).parents[1])
 GATE_KEYS = ("flips", "gate", "relaxed")
 BUILT_IN = (
     *(f"parity.matrix.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
@@ -74,7 +80,9 @@ class Settings:
 class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
     """The keys of ``[tool.parity]``; `parity.gate` and `parity.compare.timing` parse their tables."""
 
-    pairs: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description='["module:ATTRIBUTE", ...]')]
+    pairs: Annotated[
+        tuple[str, ...], msgspec.Meta(min_length=1, description='["module:ATTRIBUTE", ...]')
+    ] = ()
     workers: Annotated[int, msgspec.Meta(gt=0, description="a number of processes, such as 2")] | None = None
     compile_gib: (
         Annotated[float, msgspec.Meta(gt=0, lt=1e9, description="GiB of host memory, such as 16")] | None
@@ -184,7 +192,8 @@ def load_pairs(name: str) -> list[Pair]:
         pair = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # user code may raise any exception
         what = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
-        raise SettingsError(f"pair {name!r}: {what}{error}; check the name and the import path") from error
+        where = place_in_project(error) or "check the name and the import path"
+        raise SettingsError(f"pair {name!r}: {what}{error}; {where}") from error
     pairs = list(pair) if isinstance(pair, list | tuple) else [pair]
     for one in pairs:
         if not isinstance(one, Pair):
@@ -193,6 +202,49 @@ def load_pairs(name: str) -> list[Pair]:
                 "or a list of them"
             )
     return pairs
+
+
+def place_in_project(error: BaseException) -> str:
+    """Returns file, line and text of the innermost line outside this package; empty if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"at {error.filename}:{error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((ENGINE, "<")) and "importlib" not in frame.filename
+    ]
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    return f"at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
+
+
+def _load(names: Iterable[str], extra: Sequence[str], select: Sequence[str]) -> list[Pair]:
+    """Returns the pairs; one that cannot be loaded becomes a pair whose only case fails, if others are named.
+
+    Raises:
+        SettingsError: a pair cannot be loaded, and the command names no cases and no other pair.
+    """
+    pairs: list[Pair] = []
+    for name in names:
+        try:
+            pairs += load_pairs(name)
+        except SettingsError as error:
+            if name in extra or not (extra or select):
+                raise
+            pairs.append(_broken(name, error))
+    return pairs
+
+
+def _broken(name: str, error: SettingsError) -> Pair:
+    def build() -> Build:
+        raise error
+
+    case = Case(id=f"{name}/import@single", reference=build, candidate=build, program="import")
+    return Pair(
+        name=name,
+        about=f"cannot be loaded: {error}",
+        cases=lambda settings: [case],
+        full_size=lambda settings, devices: [case],
+    )
 
 
 def make_importable(start: Path, settings: Settings) -> None:
@@ -237,8 +289,16 @@ def collect(
     make_importable(start, settings)
     extra = tuple(extra)
     known = () if extra and settings.root is None else settings.pairs  # a named pair replaces the built-ins
-    pairs = [pair for name in dict.fromkeys((*known, *extra)) for pair in load_pairs(name)]
+    names = dict.fromkeys((*known, *extra))
+    if not names:
+        raise SettingsError(
+            f"{settings.root}/pyproject.toml [tool.parity]: got no pairs, expected pairs = "
+            '["module:ATTRIBUTE", ...], or --pair module:ATTRIBUTE'
+        )
+    pairs = _load(names, extra, select)
     cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
+    if devices is None and not overrides:
+        _check_waivers(settings.waivers, [case.id for case in cases])
     if settings.budgets or settings.waivers:
         cases = [_of_project(case, settings) for case in cases]
     if not cases and overrides and select:  # refused, and none selected: report the latter
@@ -253,6 +313,26 @@ def collect(
     if twice:
         raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
     return pairs, cases
+
+
+def _check_waivers(waivers: Iterable[Waiver], ids: Sequence[str]) -> None:
+    """Checks that each waiver's ``case`` matches a case, on any mesh.
+
+    Raises:
+        SettingsError: it matches none, but is similar to an id.
+    """
+    for waiver in waivers:
+        places = {*ids, *(id.split("@")[0] for id in ids)}
+        if any(waiver.concerns(id) for id in ids) or any(
+            fnmatch.fnmatchcase(place, waiver.case.split("@")[0]) for place in places
+        ):
+            continue
+        near = difflib.get_close_matches(waiver.case, {*places, *(id.split("/")[0] for id in ids)}, n=1)
+        if near:
+            raise SettingsError(
+                f"waiver of {waiver.sentence()}: case {waiver.case} matches none of {len(ids)} cases; did you mean "
+                f"{near[0]}?"
+            )
 
 
 def _of_project(case: Case, settings: Settings) -> Case:
@@ -276,7 +356,8 @@ def _cases(
         plain = make({}) if overrides and select else ()
         selected = [case for case in plain if any(matches(case, selector) for selector in select)]
         if not plain or not all(case.explore.with_settings for case in selected):
-            raise SettingsError(f"pair {pair.name}: {error}") from error
+            where = place_in_project(error)
+            raise SettingsError(f"pair {pair.name}: {error}{where and f'; {where}'}") from error
     return [_overridden(case, overrides) for case in selected]
 
 

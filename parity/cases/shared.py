@@ -1,7 +1,7 @@
 """Common parts of builds from user code: specs of state and batch, a float64 copy, an initial state."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from parity.builds.tree import describe, flatten, to_host
 from parity.builds.weights.map import strip_container
 from parity.values.noise import is_float
 
-__all__ = ["input_specs", "kept_state", "mesh_axes", "specs_by_rules", "widened"]
+__all__ = ["input_specs", "kept_state", "linen_spec", "mesh_axes", "specs_by_rules", "widened"]
 
 
 def mesh_axes(rules: Sequence[tuple[str, Any]]) -> set[str]:
@@ -31,21 +31,33 @@ def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.shard
     An axis that no rule names is taken as a mesh axis of that name, if there is one, as `with_partitioning` writes
     them.
     """
-
-    def present(axes: Any) -> bool:
-        return set(axes if isinstance(axes, tuple) else (axes,)) - {None} <= set(mesh.axis_names)
-
-    ruled = {name for name, _ in rules}
-    own = [(axis, axis) for axis in mesh.axis_names if axis not in ruled]
-    usable = [*((name, axes) for name, axes in rules if present(axes)), *own]
     leaves = describe(state)
     if not rules:
-        named = {axis for leaf in leaves.values() for axis in leaf.logical_axes or () if axis}
+        named = mesh_axes([("", axis) for leaf in leaves.values() for axis in leaf.logical_axes or ()])
         MeshSpec(axes=tuple(mesh.shape.items())).check_axes(named)
     return {
-        path: linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable) or jax.sharding.PartitionSpec()
-        for path, leaf in leaves.items()
+        path: linen_spec(leaf.logical_axes or (), rules, mesh.axis_names) for path, leaf in leaves.items()
     }
+
+
+def linen_spec(
+    axes: Sequence[Any], rules: Sequence[tuple[str, Any]], mesh: Collection[str]
+) -> jax.sharding.PartitionSpec:
+    """Returns the spec that Flax Linen's resolver gives a leaf.
+
+    Args:
+        axes: of the leaf, a name, a tuple of mesh axes or None per dimension; those that no rule names are mesh axes.
+        rules: ordered ``(logical name, mesh axis or axes or None)``; those with axes that the mesh lacks are ignored.
+        mesh: its axis names.
+    """
+
+    def present(named: Any) -> bool:
+        return set(named if isinstance(named, tuple) else (named,)) - {None} <= set(mesh)
+
+    ruled = {name for name, _ in rules}
+    own = [(name, name) for name in axes if name and name not in ruled]
+    usable = [(name, named) for name, named in (*rules, *own) if present(named)]
+    return linen.spmd.logical_to_mesh_axes(tuple(axes), usable) or jax.sharding.PartitionSpec()
 
 
 def input_specs(batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:

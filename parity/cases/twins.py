@@ -73,17 +73,20 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         waivers: accepted differences, with the reason.
         keys: ``shared`` if the NNX module derives its keys as Linen does, so that both start from the same bits.
         full_size: a pair with the same models at their published sizes, which ``--full-size`` compares.
+        config: the config of both models: a mapping, a dataclass instance or a pydantic model. The command
+            ``parity list --coverage`` names its options that no pair with such a config varies.
         bridged: reason why a side runs modules of the other framework, through ``nnx.bridge``; else that is a finding.
 
     Returns:
         The pair, to be named in ``[tool.parity] pairs`` or ``--pair module:ATTRIBUTE``.
 
     Raises:
-        TypeError: an unknown option.
+        TypeError: an unknown option, or a module of the other framework.
         ValueError: an unknown program or rung.
     """
     if unknown := sorted(set(programs) - set(PROGRAMS)):
         raise ValueError(f"pair {name}: got programs {unknown}, expected some of {', '.join(PROGRAMS)}")
+    _check_sides(name, linen, nnx)
     recipe = CallSpec(
         inputs=inputs if callable(inputs) else lambda seed: inputs,
         loss=loss,
@@ -100,6 +103,16 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     return registered(name, "parity.twins", programs, builds, options, axis_rules)
 
 
+def _check_sides(name: str, linen: Any, nnx: Any) -> None:
+    for side, given, wrong in (("linen", linen, flax_nnx.Module), ("nnx", nnx, flax_linen.Module)):
+        if isinstance(given, wrong) or (inspect.isclass(given) and issubclass(given, wrong)):
+            made = given.__name__ if inspect.isclass(given) else type(given).__name__
+            other = "nnx" if side == "linen" else "linen"
+            raise TypeError(
+                f"pair {name}: {side}=: got {made}, which is a module of the other framework; pass it as {other}="
+            )
+
+
 class _Makers:
     """Makes each build once, or once per mesh if the model depends on it."""
 
@@ -112,10 +125,11 @@ class _Makers:
             "inputs": functools.cache(recipe.batch),
             "specs": functools.partial(specs_by_rules, axis_rules),
             "input_specs": input_specs,
+            "rules": tuple(axis_rules),
         }
-        files = [_source(make) for make in (linen, nnx)]
-        apart = None not in files and files[0] != files[1]
-        self._sources = [(file,) if apart else () for file in files]
+        files = [_sources(make) for make in (linen, nnx)]
+        apart = all(files) and not set(files[0]) & set(files[1])
+        self._sources = files if apart else [(), ()]
         self._builds: dict[Any, Build] = {}
 
     def _kept(self, which: int, mesh: Any, twin: Callable[..., Build]) -> Build:
@@ -123,7 +137,12 @@ class _Makers:
         given = {"mesh": mesh} if of_mesh else {}
         key = (which, *given.values())
         if key not in self._builds:
-            rest = {**self._rest, "sources": self._sources[which]}
+            method = self._recipe.method[which]
+            rest = {
+                **self._rest,
+                "sources": self._sources[which],
+                "method": "" if method == "__call__" else method,
+            }
             self._builds[key] = twin(self._name, functools.partial(make, **given), self._recipe, rest)
         return self._builds[key]
 
@@ -150,6 +169,12 @@ def _factory(given: Any) -> tuple[Callable[..., Any], bool]:
     return given, not inspect.isclass(given) and "mesh" in inspect.signature(given).parameters
 
 
-def _source(make: Any) -> str | None:
-    """Returns the file of a module class, which identifies its operations; None for anything but a class."""
-    return inspect.getsourcefile(make) if inspect.isclass(make) else None
+def _sources(make: Any) -> tuple[str, ...]:
+    """Returns the files of a module class and of the classes that it inherits from; empty for anything but a class."""
+    classes = inspect.getmro(make) if inspect.isclass(make) else ()
+    own = [
+        cls
+        for cls in classes
+        if cls.__module__.partition(".")[0] not in ("builtins", "flax", "typing", "abc")
+    ]
+    return tuple(dict.fromkeys(file for cls in own if (file := inspect.getsourcefile(cls))))

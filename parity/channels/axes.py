@@ -1,16 +1,105 @@
-"""Logical axes of paired leaves: a difference that the transform does not explain is a finding."""
+"""Logical axes of paired leaves: a difference that neither the transform nor the rules explain is a finding."""
 
-from collections.abc import Mapping, Sequence
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from parity.builds.tree import Leaf
+from flax import linen
+
+from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import Entry
+from parity.cases.shared import mesh_axes
+from parity.compare.evidence import Evidence
 from parity.verdicts import Finding
 
-__all__ = ["compare_axes"]
+__all__ = ["AxisNames", "axis_names", "compare_axes"]
+
+Axes = tuple[str | None, ...] | None
+SUPPORT = 2
+"""Number of parameters that must agree on a rule which the pair does not give."""
 
 
-def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]]) -> list[Finding]:
-    """Finds leaves of one map entry whose logical axes differ beyond the effect of the transform."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AxisNames:
+    """The relation of the axis names of both sides, if one side declares logical axes and the other mesh axes.
+
+    Args:
+        rules: logical axis -> mesh axes; empty if both sides use names of one kind, which must then be equal.
+        inferred: True if the pair gives no rules, and those here follow from the leaves.
+    """
+
+    rules: tuple[tuple[str, Any], ...] = ()
+    inferred: bool = False
+
+    def agree(self, left: Axes, right: Axes) -> bool:
+        """Returns True if two leaves have equal names, or equal mesh axes by the rules."""
+        return left == right or (bool(self.rules) and self._resolved(left) == self._resolved(right))
+
+    def _resolved(self, axes: Axes) -> tuple:
+        spec = linen.spmd.logical_to_mesh_axes(axes or (), self.rules) or ()
+        while spec and not spec[-1]:
+            spec = spec[:-1]
+        return tuple(spec)
+
+    def words(self) -> str:
+        """Returns the inferred rules as text; empty if the pair gives the rules, or needs none."""
+        listed = ", ".join(f"{name} is {axes}" for name, axes in self.rules if name != axes)
+        return f"axes agree if {listed} (no axis_rules given)" if self.inferred else ""
+
+
+def axis_names(evidence: Evidence) -> AxisNames:
+    """Returns the relation of the axis names of both sides. Read it with `Evidence.read`."""
+    used = [_names(build.leaves.values()) for build in evidence.builds]
+    rules = next((build.rules for build in evidence.builds if build.rules), ())
+    if not rules:
+        return AxisNames() if evidence.case.mesh.axes or used[0] & used[1] else _inferred(evidence)
+    physical = mesh_axes(rules) | {name for mesh in evidence.case.meshes for name, _ in mesh.axes}
+    declare_mesh_axes = [bool(names) and all(_parts(name) <= physical for name in names) for names in used]
+    if declare_mesh_axes[0] == declare_mesh_axes[1]:
+        return AxisNames()
+    ruled = {name for name, _ in rules}
+    own = sorted(
+        (name for name in used[0] | used[1] if name not in ruled and _parts(name) <= physical), key=str
+    )
+    return AxisNames(rules=(*rules, *((name, name) for name in own)))
+
+
+def _names(leaves: Iterable[Leaf]) -> set:
+    return {name for leaf in leaves for name in leaf.logical_axes or () if name}
+
+
+def _parts(name: object) -> set:
+    return set(name) if isinstance(name, tuple) else {name}
+
+
+def _inferred(evidence: Evidence) -> AxisNames:
+    """Returns the rules that most parameters agree on; none if a name has too few parameters.
+
+    Args:
+        evidence: both sides name axes, but have no name in common, and no mesh or rule relates the names.
+    """
+    left, right = (build.leaves for build in evidence.builds)
+    votes: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for entry in evidence.weights.entries:
+        if entry.role is Role.PARAMS:
+            named = [left[path].logical_axes for path in entry.reference]
+            wanted = (
+                None if None in named else entry.transform.axes([axes for axes in named if axes is not None])
+            )
+            for path, axes in zip(entry.candidate, wanted or (), strict=False):
+                for name, other in zip(axes or (), right[path].logical_axes or (), strict=False):
+                    if name and other:
+                        votes[name][other] += 1
+    chosen = {name: count.most_common(1)[0] for name, count in votes.items()}
+    if not chosen or min(number for _, number in chosen.values()) < SUPPORT:
+        return AxisNames()
+    rules = [(name, other) for name, (other, _) in chosen.items()]
+    return AxisNames(rules=(*rules, *((other, other) for other in _names(right.values()))), inferred=True)
+
+
+def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: AxisNames) -> list[Finding]:
+    """Finds leaves of one map entry whose axes differ beyond the effect of the transform and the rules."""
     names = [
         [side[path].logical_axes for path in paths]
         for side, paths in zip(sides, (entry.reference, entry.candidate), strict=True)
@@ -32,5 +121,5 @@ def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]]) -> list[Find
             next_step="compare the parameter's declaration on both sides",
         )
         for path, wanted, got in found
-        if wanted != got
+        if not related.agree(wanted, got)
     ]

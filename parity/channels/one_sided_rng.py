@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from parity.builds.build import Group
+from parity.builds.build import Build, Group
+from parity.builds.tree import Role
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.compare.unpaired import beginning, typed
@@ -13,9 +14,28 @@ __all__ = ["alone_words", "idle_streams"]
 
 
 def alone_words(evidence: Evidence) -> str:
-    """Returns the number of leaves of RNG state without a partner, such as ``2 RNG leaves on one side``."""
-    count = sum(len(paths) for paths in evidence.weights.alone)
-    return f"{count} RNG lea{'ves' if count > 1 else 'f'} on one side" if count else ""
+    """Returns the number of leaves without a partner, such as ``2 RNG leaves on one side``.
+
+    Names the first of those that the pair's method does not use.
+    """
+    keys = sum(len(_keys(build, paths)) for build, paths in _each(evidence))
+    words = [f"{keys} RNG lea{'ves' if keys > 1 else 'f'} on one side"] if keys else []
+    for build, paths in _each(evidence):
+        if unused := [path for path in paths if path not in _keys(build, paths)]:
+            first = min(unused, key=lambda path: (build.leaves[path].role is not Role.PARAMS, path))
+            words.append(
+                f"not compared: {len(unused)} leaves that only {build.name} has and `{build.method}` does not use, "
+                f"such as {first}"
+            )
+    return ", ".join(words)
+
+
+def _each(evidence: Evidence) -> list[tuple[Build, tuple[str, ...]]]:
+    return list(zip(evidence.builds, evidence.weights.alone, strict=True))
+
+
+def _keys(build: Build, paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path for path in paths if build.leaves[path].role is Role.RNG)
 
 
 def idle_streams(evidence: Evidence) -> list[Finding]:
@@ -25,7 +45,7 @@ def idle_streams(evidence: Evidence) -> list[Finding]:
         for which, side, paths in zip(
             ("reference", "candidate"),
             evidence.sides,
-            evidence.weights.alone,
+            (_keys(build, paths) for build, paths in _each(evidence)),
             strict=True,
         )
         if paths

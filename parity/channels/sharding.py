@@ -12,11 +12,12 @@ from parity.builds.meshes import Mode
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Identity
-from parity.channels.axes import compare_axes
+from parity.cases.shared import linen_spec
+from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.report_rows import spec_table
 from parity.compare.evidence import Evidence
-from parity.compare.layout import bytes_by_role, entries, linen_spec, placed, whole_share
+from parity.compare.layout import bytes_by_role, entries, placed, whole_share
 from parity.compare.side import Side
 from parity.ir.jaxprs import equations
 from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
@@ -79,7 +80,7 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
     leaves = (sides[0].build.leaves, sides[1].build.leaves)
     on_mesh = bool(sides[0].mesh.axes)
     for entry in pairs:
-        yield from compare_axes(entry, leaves)
+        yield from compare_axes(entry, leaves, evidence.read(axis_names))
     if on_mesh:
         for entry in pairs:
             yield from _spec_findings(entry, *sides)
@@ -148,7 +149,7 @@ def _after_findings(side: Side) -> list[Finding]:
 
 
 def _oracle_findings(side: Side) -> list[Finding]:
-    """Finds parameters that Flax Linen's resolver would place differently under the same rules."""
+    """Finds parameters that Flax Linen's resolver, an oracle, would place differently under the same rules."""
     if not side.build.rules:
         return []
     sizes, findings = dict(side.mesh.axes), []
@@ -156,8 +157,12 @@ def _oracle_findings(side: Side) -> list[Finding]:
         if leaf.role is not Role.PARAMS or leaf.logical_axes is None:
             continue
         mine = placed(side, path)
-        wanted = linen_spec(mine, side.build.rules, sizes)
-        if wanted != mine.axes:
+        spec = linen_spec(leaf.logical_axes, side.build.rules, sizes)
+        wanted, got = (
+            tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in parts)
+            for parts in (entries(spec, len(leaf.shape)), mine.axes)
+        )
+        if wanted != got:
             findings.append(
                 Finding(
                     where=f"{side.build.name} {path}",

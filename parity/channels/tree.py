@@ -7,7 +7,7 @@ from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import HOLDERS, ConflictError, Entry, MapError, normalise
 from parity.builds.weights.modules import moment_of
 from parity.builds.weights.transforms import Identity
-from parity.channels.axes import compare_axes
+from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first
 from parity.channels.one_sided_rng import alone_words
@@ -53,7 +53,7 @@ def tree(evidence: Evidence) -> ChannelResult:
                     next_step="" if counter else "pass the parameter dtype where the leaf is created",
                 )
             )
-        findings += compare_axes(entry, leaves)
+        findings += compare_axes(entry, leaves, evidence.read(axis_names))
     findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
     findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
@@ -63,8 +63,8 @@ def tree(evidence: Evidence) -> ChannelResult:
         detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
     if guessed := evidence.weights.guessed:
         detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(evidence)}; {detail}"
-    if alone := alone_words(evidence):
-        detail += f", {alone}"
+    for words in (alone_words(evidence), evidence.read(axis_names).words()):
+        detail += f", {words}" if words else ""
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
     return ChannelResult(
         name="tree",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from parity.bisect.report import Report
     from parity.cases.case import Case
+    from parity.run.request import Request
     from parity.run.run import CaseResult
 
 __all__ = ["bisect", "bisect_failures", "one_case", "show"]
@@ -150,21 +151,28 @@ def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str
     return chosen[0]
 
 
-def bisect_failures(results: "Sequence[CaseResult]") -> "dict[str, Mapping[str, Any]]":
+def bisect_failures(results: "Sequence[CaseResult]", request: "Request") -> "dict[str, Mapping[str, Any]]":
     """Bisects every failure of a run along the quick axes, and prints the results.
 
     Args:
         results: of the run.
+        request: of the run; the searches require the same rungs.
 
     Returns:
         The records of the bisects, by id of the case.
     """
     from parity.bisect.report import bisect_case
+    from parity.compare.session import Session
 
     followed = {}
     for result in results:
         if result.blocking and not result.case.placement.skip_reason:
-            report = bisect_case(result.case, QUICK, result=result)
+            report = bisect_case(
+                result.case,
+                QUICK,
+                result=result,
+                bench=Session(paranoid=request.paranoid, required=request.required),
+            )
             show(report)
             followed[result.case.id] = report.record()
     return followed

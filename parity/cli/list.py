@@ -2,7 +2,8 @@
 
 import collections
 import textwrap
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -16,6 +17,9 @@ from parity.cli.options import (
     console,
 )
 
+if TYPE_CHECKING:
+    from parity.cases.case import Case, Pair
+
 __all__ = ["list_cases"]
 
 
@@ -25,7 +29,10 @@ def list_cases(
     setting: Settings = None,
     channels: Annotated[bool, typer.Option(help="What each channel compares, needs and shows.")] = False,
     coverage: Annotated[
-        bool, typer.Option(help="What combinations of options the pairs cover, and which case what is rare.")
+        bool,
+        typer.Option(
+            help="Combinations of options that the pairs cover, rare ones with their case; options that none varies."
+        ),
     ] = False,
 ) -> None:
     """List pairs, variants, programs and meshes."""
@@ -47,6 +54,8 @@ def list_cases(
         from parity.report import print_coverage
 
         missing = [print_coverage(screen, one) for found in pairs for one in found.coverage()]
+        for line in _unvaried(pairs, cases):
+            screen.print(line, soft_wrap=True, markup=False, highlight=False)
         raise typer.Exit(DIFFERENCE if any(missing) else PARITY)
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
@@ -60,3 +69,21 @@ def list_cases(
         lines += fold.wrap(f"{variant:<40}  {mesh:<28}  {' '.join(programs)}")
     screen.out("\n".join(lines), highlight=False)
     screen.print(f"{len(cases)} cases; backends: {', '.join(known_backends())}")
+
+
+def _unvaried(pairs: "Sequence[Pair]", cases: "Sequence[Case]") -> list[str]:
+    """Returns a sentence for the pairs of each kind of config: the options that none of them varies."""
+    from parity.cases.unvaried import unvaried
+
+    kinds: dict[Any, dict[str, list[Any]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for pair in pairs:
+        if any(case.id.startswith(pair.name) for case in cases):
+            for config in pair.configs:
+                kinds["" if isinstance(config, Mapping) else type(config)][pair.name].append(config)
+    lines = []
+    for named in kinds.values():
+        found = unvaried(config for configs in named.values() for config in configs)
+        if found:
+            listed = ", ".join(f"{name}={value}" for name, value in found.items())
+            lines.append(f"{', '.join(named)}: no case varies {listed}")
+    return lines

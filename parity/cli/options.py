@@ -97,10 +97,14 @@ class _Screen(Console):
         raise KeyboardInterrupt
 
 
-def console() -> Console:
-    """Returns a console; without a terminal it is at least 100 columns wide, for the table."""
+def console(narrowest: int = NARROWEST) -> Console:
+    """Returns a console.
+
+    Args:
+        narrowest: least width without a terminal; by default that of the table of cases.
+    """
     plain = _Screen()
-    return plain if plain.is_terminal else _Screen(width=max(NARROWEST, plain.width))
+    return plain if plain.is_terminal else _Screen(width=max(narrowest, plain.width))
 
 
 def asked_forms(**paths: Path | None) -> dict[str, Path]:

@@ -179,7 +179,7 @@ def run(
     if traceback:
         print_tracebacks(console(), record.results)
     unwritten = terminal.unwritten
-    if bisect and (followed := bisect_failures(record.results)):
+    if bisect and (followed := bisect_failures(record.results, request)):
         record.followed = followed
         unwritten = reports.write(
             record

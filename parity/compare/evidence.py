@@ -19,6 +19,7 @@ from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, 
 from parity.compare.session import Session
 from parity.compare.side import Side, built
 from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaired
+from parity.compare.unused import unpaired_unused, with_unused
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Frontier, Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
 from parity.verdicts import Finding, Requirement, Verdict
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from parity.prove.exact import Equality
 
 __all__ = ["Evidence"]
+
+FORWARD = "forward"
+"""The program of `twins` that only calls the model."""
 
 T = TypeVar("T")
 
@@ -299,8 +303,27 @@ class Evidence:
 
 
 def _infer(evidence: Evidence) -> WeightMap | MapError:
-    """Returns the inferred map or its error; reads programs only if leaves are ambiguous."""
-    reference, candidate = (build.leaves for build in evidence.builds)
+    """Returns the inferred map or its error; reads programs only if leaves are ambiguous, or have no partner.
+
+    If the pair names a method, leaves that it does not use may lack a partner.
+    """
+    whole = _infer_among(evidence, (set(), set()))
+    if not isinstance(whole, MapError) or not any(build.method for build in evidence.builds):
+        return whole
+    called = dataclasses.replace(evidence.case, program=FORWARD)
+    left, right = (
+        evidence.session.side(build, called, mesh)
+        for build, mesh in zip(evidence.builds, called.meshes, strict=True)
+    )
+    unused = unpaired_unused((left, right))
+    return with_unused(_infer_among(evidence, unused), unused) if any(unused) else whole
+
+
+def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> WeightMap | MapError:
+    reference, candidate = (
+        {path: leaf for path, leaf in build.leaves.items() if path not in gone}
+        for build, gone in zip(evidence.builds, without, strict=True)
+    )
 
     def orders() -> Order:
         return state_order(evidence.reference), state_order(evidence.candidate)

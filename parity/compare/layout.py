@@ -2,18 +2,16 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen
 
 from parity.builds.tree import Role
 from parity.compare.side import Side
 
-__all__ = ["Placed", "bytes_by_role", "entries", "linen_spec", "placed", "whole_share"]
+__all__ = ["Placed", "bytes_by_role", "entries", "placed", "whole_share"]
 
 KEY_BYTES = 8
 """Bytes of one threefry key."""
@@ -93,25 +91,3 @@ def whole_share(side: Side) -> float:
     held = sum(leaf.bytes_per_device for leaf in params)
     whole = sum(leaf.bytes_per_device for leaf in params if not any(leaf.axes))
     return whole / held if held else 0.0
-
-
-def linen_spec(
-    leaf: Placed, rules: Mapping[str, Any] | Any, sizes: Mapping[str, int]
-) -> tuple[tuple[str, ...], ...]:
-    """Returns the mesh axes that Flax Linen's own resolver gives a leaf, without those of size one.
-
-    It is an oracle independent of either twin: two twins can share one wrong resolver.
-
-    Args:
-        leaf: with logical axes.
-        rules: ordered ``(logical name, mesh axis or axes or None)``.
-        sizes: of the mesh axes.
-    """
-
-    def present(axes: Any) -> bool:
-        return set(axes if isinstance(axes, tuple) else (axes,)) - {None} <= set(sizes)
-
-    usable = [(name, axes) for name, axes in rules if present(axes)]
-    spec = linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable)
-    found = entries(spec or jax.sharding.PartitionSpec(), len(leaf.shape))
-    return tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in found)

@@ -7,7 +7,8 @@ from parity.builds.build import Group
 from parity.builds.tree import is_counter
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.order import first_uses
-from parity.compare.side import STATE, Side
+from parity.cases.recipe import KEY
+from parity.compare.side import INPUT, STATE, Side
 from parity.prove import UnpairedPositions, argument_fingerprints
 from parity.prove.counters import increment
 from parity.prove.proof import NO_UNPAIRED
@@ -24,6 +25,10 @@ __all__ = [
 ]
 
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
+SILENT = (
+    "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "
+    "from other keys"
+)
 
 Positions = list[tuple[int, int]]
 
@@ -59,7 +64,7 @@ def pair_positions(
     read = (_read(reference, {}), _read(candidate, names))
     given = (result_positions(reference, {}), result_positions(candidate, names))
     alone_read, read_names = _apart(_but_leaves(read, taken), weights, "state")
-    alone_returned, returned_names = _apart(_but_leaves(given, taken), weights, str(Group.STATE))
+    alone_returned, returned_names = _apart(_but_leaves(given, taken), weights, *BY_LEAF)
     arguments, read = _match(read_names[0], read_names[1], "read by the program")
     results, returned = _match(returned_names[0], returned_names[1], "returned")
     return Pairing(
@@ -147,10 +152,10 @@ def _joined(
 
 
 def _apart(
-    sides: tuple[dict[str, int], dict[str, int]], weights: WeightMap, holder: str
+    sides: tuple[dict[str, int], dict[str, int]], weights: WeightMap, *holders: str
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, int]]]:
     """Splits off the names of one-sided leaves; returns their positions, and the other names."""
-    alone = [{f"{holder} {path}" for path in paths} for paths in weights.alone]
+    alone = [{f"{holder} {path}" for holder in holders for path in paths} for paths in weights.alone]
     left, right = (
         tuple(position for name, position in names.items() if name in gone)
         for names, gone in zip(sides, alone, strict=True)
@@ -203,6 +208,7 @@ def _match(
             where=name,
             reference=verb if name in reference else f"not {verb}",
             candidate=verb if name in candidate else f"not {verb}",
+            cause=SILENT if name == f"{INPUT} {KEY}" else "",
         )
         for name in sorted(set(reference) ^ set(candidate))
     ]

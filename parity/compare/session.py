@@ -56,11 +56,22 @@ class Session:
         examine: Callable[[BaseException], object] = lambda error: None,
     ):
         self.paranoid, self.required, self.examine = paranoid, required, examine
+        self._tell = tell
         self._backend = backend
         self.clock = Clock(tell)
         self.memo, self.recipes = Memo(), Recipes()
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
+
+    def renewed(self) -> "Session":
+        """Returns a session with the same options that shares nothing with this one."""
+        return Session(
+            paranoid=self.paranoid,
+            required=self.required,
+            backend=self._backend,
+            tell=self._tell,
+            examine=self.examine,
+        )
 
     def backend_of(self, case: Case) -> Backend:
         """Returns the backend on which a case is placed."""

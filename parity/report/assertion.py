@@ -14,6 +14,7 @@ from parity.compare.placement import place
 from parity.report.table import findings_text
 from parity.run.request import Request
 from parity.run.run import CaseResult, CaseRunner
+from parity.run.waiving import check_channels
 
 __all__ = ["TwinsDifferError", "assert_twins"]
 
@@ -74,7 +75,9 @@ def assert_twins(
     request = Request(backend=backend, paranoid=paranoid)
     target = request.find_backend()
     runner = CaseRunner(request, target)
-    results = [runner.run(case) for case in place(pair.cases({}), target)]
+    cases = place(pair.cases({}), target)
+    check_channels(cases)
+    results = [runner.run(case) for case in cases]
     if any(result.blocking for result in results):
         raise TwinsDifferError(results)
     return results

@@ -51,7 +51,7 @@ CAUSES = ("program", "tree", "inputs", "rng", "retrace")
 """Channels reported first: differences there make values, state and memory differ."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class CaseResult:
     """The result of a case.
 
@@ -74,6 +74,10 @@ class CaseResult:
     seconds: dict[str, float]
     cached: bool = False
     read: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        """Returns the id and the verdict: a notebook shows the results of `assert_twins`."""
+        return f"<{type(self).__name__} {self.case.id}: {self.verdict}>"
 
     @property
     def blocking(self) -> list[ChannelResult]:

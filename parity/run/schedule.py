@@ -15,6 +15,7 @@ from parity.run.request import CacheMode, Request
 from parity.run.run import CaseResult, CaseRunner
 from parity.run.selection import is_elsewhere, select_cases
 from parity.run.verdict_cache import VerdictCache, disagreement, take_manifest
+from parity.run.waiving import check_channels
 
 __all__ = ["Listener", "Schedule", "check_schedule", "execute"]
 
@@ -56,6 +57,7 @@ class Schedule:
         check_schedule(request)
         manifest = take_manifest(request)  # before any code of the project is imported
         self.every = select_cases(request, self.backend)
+        check_channels(self.every)
         self.cases = request.shard.take(self.every) if request.shard else self.every
         self.cache = VerdictCache(manifest, request.options) if manifest else None
         self.request = dataclasses.replace(request, watched=manifest.folders if manifest else ())

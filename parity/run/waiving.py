@@ -5,10 +5,13 @@ import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from parity.cases.case import Case
+from parity.cases.tables import unknown
 from parity.cases.waivers import Waiver
+from parity.channels import CHANNELS
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = ["unused_in", "waive"]
+__all__ = ["check_channels", "unused_in", "waive"]
 
 WAIVABLE = BLOCKING - {Verdict.ERROR}
 """Verdicts that can be waived; a crash is not a difference that could be accepted."""
@@ -74,6 +77,23 @@ def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
     return own or any(waiver.covers(case, channel, one.where) for one in finding.follows)
 
 
+def _near(channel: str) -> str:
+    """Returns the end of a message on a channel that does not exist; empty for one that does."""
+    return "" if fnmatch.filter(CHANNELS, channel) else f"; channel: {unknown(channel, CHANNELS)}"
+
+
+def check_channels(cases: Iterable[Case]) -> None:
+    """Checks that ``not_applicable`` of each case names channels.
+
+    Raises:
+        ValueError: a name is not that of a channel; the message has the nearest one.
+    """
+    for case in cases:
+        for name in case.accept.not_applicable:
+            if name not in CHANNELS:
+                raise ValueError(f"case {case.id}: not_applicable: {unknown(name, CHANNELS)}")
+
+
 def unused_in(results: Iterable[Any]) -> list[str]:
     """Returns a sentence for each waiver that accepted nothing in any case that it covers.
 
@@ -85,7 +105,8 @@ def unused_in(results: Iterable[Any]) -> list[str]:
     used: dict[Waiver, bool] = {}
     for result in results:
         for waiver in result.case.accept.waivers:
-            if not any(fnmatch.fnmatchcase(name, waiver.channel) for name in result.channels):
+            known = fnmatch.filter(CHANNELS, waiver.channel)
+            if known and not any(name in result.channels for name in known):
                 continue
             used[waiver] = used.get(waiver, False) or any(
                 _accepts(waiver, result.case.id, channel.name, finding)
@@ -96,6 +117,7 @@ def unused_in(results: Iterable[Any]) -> list[str]:
         f"a waiver expired on {waiver.expires}: {waiver.sentence()} ({waiver.reason}); mend the difference, or renew it"
         if waiver.expired
         else f"a waiver matches nothing: {waiver.sentence()} ({waiver.reason}); remove it, or correct its globs"
+        f"{_near(waiver.channel)}"
         for waiver, found in used.items()
         if not found
     ]

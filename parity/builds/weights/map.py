@@ -42,11 +42,27 @@ class Rule:
             first fill the other expressions and the candidate templates (``\1``).
         candidate: templates of normalised candidate paths.
         transform: maps the reference's arrays to the candidate's.
+
+    Raises:
+        TypeError: a text in place of a tuple.
+        ValueError: a malformed expression.
     """
 
     reference: tuple[str, ...]
     candidate: tuple[str, ...]
     transform: Transform = Identity()
+
+    def __post_init__(self):
+        for side in ("reference", "candidate"):
+            if isinstance(given := getattr(self, side), str):
+                raise TypeError(f"weight rule: {side}: got {given!r}, expected a tuple of them, ({given!r},)")
+        for pattern in self.reference[:1]:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"weight rule: reference: got {pattern!r}, expected a regular expression: {error}"
+                ) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

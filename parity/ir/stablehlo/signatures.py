@@ -28,6 +28,9 @@ _KINDS = {
     "sdy.manual_computation": Kind.MANUAL,
     "func.call": Kind.CALL,
 }
+_NAMED_SHARDING = re.compile(r"#sdy\.sharding<(@[^,]+),")
+_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SHARDING_TARGETS = frozenset({'"Sharding"'})
@@ -187,13 +190,28 @@ class OpSignatures:
             elif str(attribute).startswith("dense_resource<"):
                 text = self._resource_text(str(attribute))
             else:
-                text = self._resolve(str(attribute), found, len(symbols))
+                text = self._resolve(self._without_single_axes(str(attribute)), found, len(symbols))
                 text = f"{text} {self._private}" if "dense_resource<" in text else text
             if found:
                 symbols += found
             else:
                 self._texts[attribute] = text
         return text
+
+    def _without_single_axes(self, text: str) -> str:
+        """Returns a sharding without the axes of size one, which split nothing; any other text unchanged."""
+        mesh = _NAMED_SHARDING.match(text)
+        sizes = _AXIS.findall(self.meshes.get(symbol_of(mesh[1]), "")) if mesh else ()
+        single = {axis for axis, size in sizes if size == "1"}
+        if not single or ":(" in text:  # parts of axes
+            return text
+
+        def kept(braces: re.Match) -> str:
+            return (
+                "{" + ", ".join(part for part in braces[1].split(", ") if part.strip('"') not in single) + "}"
+            )
+
+        return _BRACES.sub(kept, text)
 
     def _resolve(self, text: str, symbols: list[str], before: int = 0) -> str:
         def replace(reference: str) -> str:

@@ -70,8 +70,6 @@ def test_files_without_our_table_are_passed_over(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[tool.parity]\n", "got no pairs, expected pairs = ["),
-        ("[tool.parity]\nworkers = 2\n", "got no pairs, expected pairs = ["),
         ("[tool.parity]\npairs = []\n", 'pairs: got [], expected ["module:ATTRIBUTE", ...]'),
         ('[tool.parity]\npairs = "mine:PAIR"\n', 'expected ["module:ATTRIBUTE", ...]'),
         ("[tool.parity]\npairs = [1]\n", "pairs, number 1: got 1, expected a text"),

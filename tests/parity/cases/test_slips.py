@@ -1,0 +1,234 @@
+"""Slips in a registration, in a project's settings and in a pair's file: each message has the place and the remedy."""
+
+import dataclasses
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.cases.settings import SettingsError, collect
+from parity.cases.unvaried import unvaried
+from parity.run.request import Request
+from parity.run.run import run_cases
+from parity.run.schedule import Schedule
+from parity.run.waiving import unused_in
+
+GOOD = """
+import numpy as np
+import parity
+from flax import linen, nnx
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(4, 3, rngs=rngs)
+    def __call__(self, x):
+        return self.dense(x)
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(3, name="dense")(x)
+
+def pair(**options):
+    return parity.twins("good", linen=Linen, nnx=Nnx, inputs={"x": np.ones((2, 4))}, loss=lambda out, batch: out.sum(),
+                        programs=("forward",), **options)
+
+PAIR = pair()
+"""
+
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x, mask=None):
+        x = linen.Dense(3, name="dense")(x)
+        return x if mask is None else x * mask
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, x, mask=None):
+        x = self.dense(x)
+        return x if mask is None else x * mask
+
+
+def inputs(seed):
+    return {"x": np.random.default_rng(seed).normal(size=(2, 4)).astype("float32")}
+
+
+def twins(**options):
+    given = {"linen": Linen, "nnx": Nnx, "inputs": inputs, "loss": lambda out, batch: jnp.mean(out**2)}
+    return parity.twins("slip", **{**given, "programs": ("forward",), **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        (
+            {"not_applicable": ("memory",)},
+            TypeError,
+            "not_applicable: got ('memory',), expected {channel: reason}",
+        ),
+        (
+            {"weight_rules": (("a", "b"),)},
+            TypeError,
+            "weight_rules: got ('a', 'b'), expected a sequence of parity.Rule",
+        ),
+        (
+            {"keys": "share"},
+            ValueError,
+            "keys: got share, expected one of shared, independent; did you mean shared?",
+        ),
+        (
+            {"linen": Nnx, "nnx": Linen},
+            TypeError,
+            "linen=: got Nnx, which is a module of the other framework",
+        ),
+        (
+            {"config": 3},
+            TypeError,
+            "config: got int, expected a mapping, a dataclass instance or a pydantic model",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named_where_the_pair_is_registered(options, error, words):
+    with pytest.raises(error) as raised:
+        twins(**options)
+    assert words in str(raised.value)
+
+
+def test_a_weight_rule_names_its_malformed_expression():
+    with pytest.raises(ValueError, match=r"weight rule: reference: got '\(a', expected a regular expression"):
+        parity.Rule(reference=("(a",), candidate=("b",))
+    with pytest.raises(TypeError, match="reference: got 'a', expected a tuple"):
+        parity.Rule(reference="a", candidate=("b",))
+
+
+def project(tmp_path, monkeypatch, text, **modules):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(text)
+    for name, content in modules.items():
+        (tmp_path / f"{name}.py").write_text(content)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def test_a_broken_pair_has_its_line_and_does_not_block_another_pair(tmp_path, monkeypatch):
+    text = '[tool.parity]\npairs = ["broken_one:PAIR"]\n'
+    start = project(
+        tmp_path, monkeypatch, text, broken_one="import sys\nimport no_such_thing\n", good_one=GOOD
+    )
+    with pytest.raises(SettingsError, match=r"broken_one.py:2: import no_such_thing"):
+        collect(start=start)
+    _, cases = collect(["good_one:PAIR"], start=start)
+    results = {result.case.id: result for result in run_cases(cases, channels=("tree",))}
+    assert results["good/forward@single"].verdict == "passed"
+    broken = results["broken_one:PAIR/import@single"]
+    assert broken.verdict == "error" and "broken_one.py:2" in broken.sentence()
+
+
+def test_a_pair_is_taken_though_the_table_names_none(tmp_path, monkeypatch):
+    start = project(tmp_path, monkeypatch, "[tool.parity]\nworkers = 1\n", good_two=GOOD)
+    assert [case.id for case in collect(["good_two:PAIR"], start=start)[1]] == ["good/forward@single"]
+    with pytest.raises(SettingsError, match=r"\[tool.parity\]: got no pairs, expected pairs = "):
+        collect(start=start)
+
+
+def test_an_error_in_a_pairs_own_cases_has_its_line(tmp_path, monkeypatch):
+    text = "import parity\ndef cases(settings):\n    raise ValueError('no such size')\n"
+    text += "PAIR = parity.Pair(name='own', about='', cases=cases)\n"
+    start = project(tmp_path, monkeypatch, '[tool.parity]\npairs = ["own_cases:PAIR"]\n', own_cases=text)
+    with pytest.raises(SettingsError, match=r"no such size; at .*own_cases.py:3: raise ValueError"):
+        collect(start=start)
+
+
+def test_a_waivers_misspelt_case_is_named_with_the_nearest(tmp_path, monkeypatch):
+    text = '[tool.parity]\npairs = ["good_three:PAIR"]\n[[tool.parity.waivers]]\nreason = "r"\ncase = "{}"\n'
+    start = project(tmp_path, monkeypatch, text.format("god/forward@single"), good_three=GOOD)
+    with pytest.raises(
+        SettingsError, match="case god/forward@single matches none of 1 cases; did you mean good/forward"
+    ):
+        collect(start=start)
+    project(tmp_path, monkeypatch, text.format("good/*"))
+    assert collect(start=start)[1][0].accept.waivers
+
+
+def test_a_waivers_misspelt_channel_is_named_with_the_nearest():
+    waiver = parity.Waiver(reason="r", channel="memroy")
+    (result,) = run_cases(twins(waivers=(waiver,)).cases({}), channels=("tree",))
+    (sentence,) = unused_in([result])
+    assert "channel: got memroy" in sentence and "did you mean memory?" in sentence
+    known = msgspec.structs.replace(waiver, channel="memory")
+    (result,) = run_cases(twins(waivers=(known,)).cases({}), channels=("tree",))
+    assert unused_in([result]) == []  # its channel did not run
+
+
+def test_an_unknown_channel_that_does_not_apply_is_refused(tmp_path, monkeypatch):
+    text = GOOD + 'PAIR = pair(not_applicable={"memroy": "r"})\n'
+    start = project(tmp_path, monkeypatch, '[tool.parity]\npairs = ["good_four:PAIR"]\n', good_four=text)
+    with pytest.raises(ValueError, match=r"not_applicable: got memroy, .*did you mean memory\?"):
+        Schedule(Request.of(start))
+
+
+def test_an_input_may_be_none():
+    options = {"inputs": lambda seed: {**inputs(seed), "mask": None}, "arguments": ("x", "mask")}
+    results = list(
+        run_cases(twins(programs=("forward", "grad"), **options).cases({}), channels=("tree", "program"))
+    )
+    assert {result.verdict for result in results} == {"passed"}, [result.sentence() for result in results]
+    bad = twins(inputs={"x": object()})
+    (result,) = run_cases(bad.cases({}), channels=("tree",))
+    assert "inputs: x: got object, expected an array" in result.sentence()
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    z_loss: float = 0.0
+    scale: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    width: int = 8
+    loss: Loss = Loss()
+
+
+def test_options_that_no_config_varies_are_listed():
+    varied = [Config(), Config(width=16, loss=Loss(scale=2.0))]
+    assert unvaried(varied) == {"loss.z_loss": "0.0"}
+    assert unvaried([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == {"a": "1"}
+
+
+def test_the_command_lists_them(tmp_path, monkeypatch):
+    text = GOOD + "PAIR = pair(config={'z_loss': 0.0, 'width': 8})\n"
+    start = project(tmp_path, monkeypatch, '[tool.parity]\npairs = ["good_five:PAIR"]\n', good_five=text)
+    command = [sys.executable, "-m", "parity", "list", "--coverage"]
+    done = subprocess.run(command, cwd=start, capture_output=True, text=True, check=True)
+    assert "good: no case varies z_loss=0.0, width=8" in done.stdout
+
+
+def test_results_are_short_in_a_notebook():
+    results = parity.assert_twins(Linen(), Nnx(nnx.Rngs(0)), inputs(0), programs=("forward",))
+    assert repr(results) == "[<CaseResult assert_twins/forward@single: passed>]"
+
+
+def test_transforms_keep_their_former_home():
+    from parity.transforms import Permute
+
+    assert Permute((1, 0)).order == (1, 0)
+
+
+def test_a_subclass_that_inherits_its_body_is_attested(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "slip_base.py").write_text(GOOD)
+    (tmp_path / "slip_child.py").write_text("from slip_base import Nnx\nclass Child(Nnx):\n    pass\n")
+    from slip_child import Child
+
+    (result,) = run_cases(twins(nnx=Child).cases({}), channels=("program",))
+    assert result.verdict == "passed", result.sentence()

@@ -1,0 +1,89 @@
+"""Axis names through rules: Linen declares logical axes, NNX the mesh axes that rules give, as in Flax's lm1b."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.run.run import run_cases
+
+# B batch, D model, F hidden
+B, D, F = 8, 4, 12
+RULES = (("embed", "fsdp"), ("mlp", "tensor"))
+MESH = "fsdp2.tensor2-auto"
+NAMES = {"up": ("embed", "mlp"), "down": ("mlp", "embed")}
+
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        def dense(name, size):
+            init = linen.with_logical_partitioning(linen.initializers.lecun_normal(), NAMES[name])
+            bias = linen.with_logical_partitioning(linen.initializers.zeros, NAMES[name][1:])
+            return linen.Dense(size, kernel_init=init, bias_init=bias, name=name)
+
+        return dense("down", D)(jnp.tanh(dense("up", F)(x)))
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs, rules, wrong=None):
+        def linear(name, *sizes, wrong=None):
+            axes = tuple(rules[axis] for axis in NAMES[name])
+            init = nnx.with_partitioning(nnx.initializers.lecun_normal(), wrong or axes)
+            bias = nnx.with_partitioning(nnx.initializers.zeros_init(), axes[1:])
+            return nnx.Linear(*sizes, kernel_init=init, bias_init=bias, rngs=rngs)
+
+        self.up = linear("up", D, F, wrong=wrong)
+        self.down = linear("down", F, D)
+
+    def __call__(self, x):
+        return self.down(jnp.tanh(self.up(x)))
+
+
+def run(mesh, given=RULES, rules=RULES, wrong=None):
+    def inputs(seed):
+        return {"x": np.random.default_rng(seed).normal(size=(B, D)).astype("float32")}
+
+    pair = parity.twins(
+        "axes",
+        linen=Linen,
+        nnx=lambda rngs: Nnx(rngs, dict(rules), wrong),
+        inputs=inputs,
+        loss=lambda out, batch: jnp.mean(out**2),
+        programs=("forward",),
+        meshes=(mesh,),
+        axis_rules=given,
+    )
+    (result,) = run_cases(pair.cases({}), channels=("tree", "sharding"))
+    return result
+
+
+@pytest.mark.parametrize("mesh", ["single", MESH])
+def test_mesh_axes_agree_with_the_logical_axes_that_the_rules_resolve_to_them(mesh):
+    result = run(mesh)
+    assert result.verdict == "passed", result.sentence()
+
+
+@pytest.mark.parametrize("mesh", ["single", MESH])
+def test_one_leaf_with_the_wrong_mesh_axes_fails_and_is_the_only_one_named(mesh):
+    result = run(mesh, wrong=("tensor", "fsdp"))
+    for name in ("tree", "sharding"):
+        channel = result.channels[name]
+        assert channel.verdict == "failed"
+        assert all(finding.where.endswith("up/kernel") for finding in channel.findings), channel.findings
+
+
+@pytest.mark.parametrize("mesh", ["single", MESH])
+def test_a_rule_that_one_side_lacks_fails(mesh):
+    result = run(mesh, rules=(("embed", "fsdp"), ("mlp", None)))
+    assert {str(channel.verdict) for channel in result.channels.values()} == {"failed"}
+
+
+def test_without_rules_on_one_device_leaves_must_agree_on_the_rules():
+    result = run("single", given=())
+    assert result.verdict == "passed", result.sentence()
+    assert "embed is fsdp, mlp is tensor (no axis_rules given)" in result.channels["tree"].detail
+    wrong = run("single", given=(), wrong=("tensor", "fsdp"))
+    assert next(finding.where for finding in wrong.channels["tree"].findings).endswith("up/kernel")
+    assert wrong.verdict == "failed"
