@@ -66,7 +66,8 @@ def _strongest(evidence: Evidence) -> str:
     if evidence.proof is None or evidence.proof.proved or "program" in evidence.case.accept.not_applicable:
         return ""
     if _compiles_to_one(evidence):
-        return f"; but both compile to one program on {evidence.reference.backend.name}: equal bits there for all inputs"
+        backend = evidence.reference.backend.name
+        return f"; but both compile to one program on {backend}: equal bits there for all inputs"
     return f"; but {evidence.exact_claim}" if evidence.exact_claim else ""
 
 

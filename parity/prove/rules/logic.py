@@ -7,7 +7,7 @@ from parity.prove.rules.terms import Term, Terms
 from parity.prove.rules.types import is_number, is_whole_number, widens
 from parity.prove.rules.views import View, compose
 
-__all__ = ["Call"]
+__all__ = ["Call", "inside", "opposite_of"]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 _SAME_EITHER_WAY = ("EQ", "NE")
@@ -133,14 +133,15 @@ def _negated_predicate(table: Terms, call: Call) -> Call | None:
     For integers ``a <= b`` counts as the negation of ``b < a``.
     """
     predicate, yes, no = call.operands
-    opposite = _opposite_of(table, predicate)
+    opposite = opposite_of(table, predicate)
     if opposite is None:
         return None
     elements = (call.elements[0], call.elements[2], call.elements[1])
     return dataclasses.replace(call, operands=(opposite, no, yes), elements=elements)
 
 
-def _opposite_of(table: Terms, predicate: View) -> View | None:
+def opposite_of(table: Terms, predicate: View) -> View | None:
+    """Returns the opposite of a predicate if it is a negation, an inequality, or known and false at first."""
     data = table.literal(predicate)
     if data is not None:
         return None if data[0] else table.constant(~data, "i1")

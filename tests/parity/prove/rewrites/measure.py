@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 from contract import DOTS, STRUCTURE, SUMS  # pyright: ignore[reportMissingImports]
+from floats import FLOATS  # pyright: ignore[reportMissingImports]
 from logic import CASTS, INDICES, LOGIC  # pyright: ignore[reportMissingImports]
 from modules import MODULES, Module  # pyright: ignore[reportMissingImports]
 from pads import PADS  # pyright: ignore[reportMissingImports]
@@ -19,7 +20,18 @@ from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove import prove
 from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
 
-STEPS: tuple[Step, ...] = (*MOVES, *PADS, *ELEMENTWISE, *LOGIC, *CASTS, *INDICES, *SUMS, *DOTS, *STRUCTURE)
+STEPS: tuple[Step, ...] = (
+    *MOVES,
+    *PADS,
+    *ELEMENTWISE,
+    *LOGIC,
+    *CASTS,
+    *INDICES,
+    *SUMS,
+    *DOTS,
+    *STRUCTURE,
+    *FLOATS,
+)
 INPUTS = tuple(jax.ShapeDtypeStruct(s, jnp.int32 if n == 4 else jnp.float32) for n, s in enumerate(SHAPES))
 LEVELS = (0, 3)
 MOST_STEPS = 100_000
