@@ -83,9 +83,9 @@ def _neutral_float(table: Terms, call: Call) -> View | None:
     left, right = call.operands
     for one, other in ((left, right), (right, left)):
         value, neutral = table.real(other), _NEUTRAL[call.name]
-        if value == neutral and math.copysign(1, value) == math.copysign(1, neutral):
-            if one is left or call.name not in _RIGHT_ONLY:
-                return one
+        same = value == neutral and math.copysign(1, value) == math.copysign(1, neutral)
+        if same and (one is left or call.name not in _RIGHT_ONLY):
+            return one
     return None
 
 
@@ -185,28 +185,44 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
 
 
 @RewriteRule(
-    name="integer-sums",
-    on=("add", "subtract"),
-    rewrites="x - c -> x + (-c), x + x -> x * 2",
+    name="less-constant",
+    on=("subtract",),
+    rewrites="x - c -> x + (-c)",
     condition="integers, c known",
     argument="Exact in arithmetic modulo 2**bits.",
-    attacked_by="whole numbers: less a constant, doubled",
+    attacked_by="whole numbers: less a constant",
 )
-def _integer_sums(table: Terms, call: Call) -> Call | None:
+def _less_constant(table: Terms, call: Call) -> Call | None:
     if not is_whole_number(call.element) or call.element == "i1":
         return None
     left, right = call.operands
     value = table.scalar(right)
-    if call.name == "subtract":
-        made = None if value is None else table.whole_number(-value, call.element)
-        if made is None:
-            return None
-        operands = (left, made.moved([[(left.count, 0)]]))
-        return dataclasses.replace(call, name="add", operands=operands, commutes=True)
-    made = None if left != right else table.whole_number(2, call.element)
+    made = None if value is None else table.whole_number(-value, call.element)
     if made is None:
         return None
     operands = (left, made.moved([[(left.count, 0)]]))
+    return dataclasses.replace(call, name="add", operands=operands, commutes=True)
+
+
+@RewriteRule(
+    name="doubled",
+    on=("add",),
+    rewrites="x + x -> x * 2",
+    condition="integers; floats if x is no product, as for operand-order",
+    argument="Doubling is exact, or overflows to infinity in both forms.",
+    attacked_by="doubled by a sum or a product",
+)
+def _doubled(table: Terms, call: Call) -> Call | None:
+    left, right = call.operands
+    if left != right or call.element == "i1" or not is_number(call.element):
+        return None
+    if is_whole_number(call.element):
+        two = table.whole_number(2, call.element)
+    else:
+        two = table.make_real(2.0, call.element) if _is_no_product(table, left) else None
+    if two is None:
+        return None
+    operands = (left, two.moved([[(left.count, 0)]]))
     return dataclasses.replace(call, name="multiply", operands=operands, commutes=True)
 
 

@@ -257,22 +257,36 @@ def _before(table: Terms, call: Call) -> Call | None:
 @RewriteRule(
     name="boolean-round-trip",
     on=("compare",),
-    rewrites="convert(boolean) != 0 -> the boolean",
+    rewrites="convert(p) != 0 -> p, convert(p) * convert(q) != 0 -> p & q",
     condition="through integers",
     argument="false and true become 0 and 1.",
     attacked_by="mask through whole numbers",
 )
-def _as_boolean(table: Terms, call: Call) -> View | None:
-    """Returns the boolean for a boolean that is converted to an integer and compared with zero."""
+def _as_boolean(table: Terms, call: Call) -> Call | View | None:
+    """Returns the boolean, or the conjunction, for booleans converted to integers and compared with zero."""
     direction, _, _ = call.note.partition(" ")
-    if direction != "NE":
+    if direction != "NE" or not is_whole_number(call.elements[0]):
         return None
     for one, other in (call.operands, call.operands[::-1]):
-        found = inside(table, one, "convert")
-        zero = table.scalar(other) == 0
-        if found and zero and found[0].elements[0] == "i1" and is_whole_number(call.elements[0]):
-            return found[1][0]
+        if table.scalar(other) != 0:
+            continue
+        if boolean := _converted(table, one):
+            return boolean
+        product = inside(table, one, "multiply")
+        factors = [_converted(table, factor) for factor in product[1]] if product else [None]
+        both = tuple(factor for factor in factors if factor is not None)
+        if len(both) == 2:
+            return Call("and", "[]", both, ("i1", "i1"), "i1", commutes=True)
     return None
+
+
+def _converted(table: Terms, view: View) -> View | None:
+    """Returns the boolean that is converted to a number; known numbers may be zeros and ones."""
+    data = table.literal(view)
+    if data is not None and ((data == 0) | (data == 1)).all():
+        return table.constant(data == 1, "i1")
+    found = inside(table, view, "convert")
+    return found[1][0] if found and found[0].elements[0] == "i1" else None
 
 
 @RewriteRule(

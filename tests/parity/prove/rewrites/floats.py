@@ -21,13 +21,13 @@ FLOATS = (
         name="square or product",
         one=lambda x, y, v, t, k: jnp.square(x) * y,
         other=lambda x, y, v, t, k: (x * x) * y,
-        miss=lambda x, y, v, t, k: (x * y) * y,
+        miss=lambda x, y, v, t, k: jnp.square(y) * y,
     ),
     Step(
         name="half by division or by product",
         one=lambda x, y, v, t, k: x / 4.0 + y,
         other=lambda x, y, v, t, k: x * 0.25 + y,
-        miss=lambda x, y, v, t, k: x * 0.25000003 + y,
+        miss=lambda x, y, v, t, k: x / 8.0 + y,
     ),
     Step(
         name="neutral floats",
@@ -66,10 +66,28 @@ FLOATS = (
         miss=lambda x, y, v, t, k: jnp.where(jnp.where(x > y, 1.0, 0.0) >= 0, x, y * v),
     ),
     Step(
-        name="whole numbers: less a constant, doubled",
-        one=lambda x, y, v, t, k: x * ((k - 3) + (k + k))[..., None].astype(jnp.float32),
-        other=lambda x, y, v, t, k: x * ((k + -3) + 2 * k)[..., None].astype(jnp.float32),
-        miss=lambda x, y, v, t, k: x * ((k + 3) + 2 * k)[..., None].astype(jnp.float32),
+        name="whole numbers: less a constant",
+        one=lambda x, y, v, t, k: x * (k - 3)[..., None].astype(jnp.float32),
+        other=lambda x, y, v, t, k: x * (k + -3)[..., None].astype(jnp.float32),
+        miss=lambda x, y, v, t, k: x * (k - 4)[..., None].astype(jnp.float32),
+    ),
+    Step(
+        name="doubled by a sum or a product",
+        one=lambda x, y, v, t, k: (x + x) * y + (k + k)[..., None].astype(jnp.float32),
+        other=lambda x, y, v, t, k: (2 * x) * y + (2 * k)[..., None].astype(jnp.float32),
+        miss=lambda x, y, v, t, k: (3 * x) * y + (2 * k)[..., None].astype(jnp.float32),
+    ),
+    Step(
+        name="row put in place or joined",
+        one=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 2, 0)) * y,
+        other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) * y,
+        miss=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 1, 0)) * y,
+    ),
+    Step(
+        name="masks multiplied",
+        one=lambda x, y, v, t, k: jnp.where(((x > y).astype(jnp.int32) * (x < v)).astype(bool), x, y),
+        other=lambda x, y, v, t, k: jnp.where((x > y) & (x < v), x, y),
+        miss=lambda x, y, v, t, k: jnp.where((x > y) | (x < v), x, y),
     ),
     Step(
         name="operands in either order",
@@ -87,7 +105,7 @@ FLOATS = (
         name="branches exchanged",
         one=lambda x, y, v, t, k: lax.cond(k[0, 0] > 1, lambda a: a * v, lambda a: a - y, x),
         other=lambda x, y, v, t, k: lax.cond(k[0, 0] <= 1, lambda a: a - y, lambda a: a * v, x),
-        miss=lambda x, y, v, t, k: lax.cond(k[0, 0] < 1, lambda a: a - y, lambda a: a * v, x),
+        miss=lambda x, y, v, t, k: lax.cond(k[0, 0] > 2, lambda a: a * v, lambda a: a - y, x),
     ),
     Step(
         name="parts repeated",
