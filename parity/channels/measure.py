@@ -44,6 +44,9 @@ def measured(
     result = climb(group, reference, candidate, runs.judge(group))
     if result.verdict is Verdict.FAILED and (exact := evidence.accepted_exact_proof) is not None:
         result = _with(result, f"not shown in exact arithmetic: {exact.refusal or 'another function'}")
+    elif result.verdict is not Verdict.FAILED and evidence.exact_claim:
+        bits = "equal bits on the data that ran" if result.verdict is Verdict.BITWISE else result.detail
+        result = dataclasses.replace(result, detail=f"{evidence.exact_claim}; {bits}")
     if evidence.read(only_ties):
         result = _with(result, f"routing forced equal past {ties(evidence)}")
     result = _contracted(evidence, group, _stressed(evidence, group, result))

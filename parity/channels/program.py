@@ -34,7 +34,7 @@ def program(evidence: Evidence) -> ChannelResult:
     return ChannelResult(
         name="program",
         verdict=verdict,
-        detail=f"{attested}; {evidence.proof.sentence()}{missed}",
+        detail=f"{attested}; {evidence.proof.sentence()}{missed}{_strongest(evidence)}",
         findings=found,
         measures={
             "operations": sum(evidence.proof.operations),
@@ -61,6 +61,16 @@ def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tu
     return Verdict.UNPROVED, _resting(found)
 
 
+def _strongest(evidence: Evidence) -> str:
+    """Returns the strongest claim for all inputs where the strict proof fails, as words."""
+    if evidence.proof is None or evidence.proof.proved or "program" in evidence.case.accept.not_applicable:
+        return ""
+    if _compiles_to_one(evidence):
+        backend = evidence.reference.backend.name
+        return f"; but both compile to one program on {backend}: equal bits there for all inputs"
+    return f"; but {evidence.exact_claim}" if evidence.exact_claim else ""
+
+
 def _compiles_to_one(evidence: Evidence) -> bool:
     return evidence.reference.backend.executes and evidence.read(compile_to_one)
 
@@ -81,7 +91,7 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     return ChannelResult(
         name="program",
         verdict=Verdict.UNPROVED,
-        detail=f"{attested}; no proof, layouts differ, and so do values: {sentence}",
+        detail=f"{attested}; no proof, layouts differ, and so do values: {sentence}{_strongest(evidence)}",
         findings=_resting(evidence.unrolled_proof.findings()),
     )
 

@@ -40,7 +40,7 @@ def prove(
         bool, typer.Option(help="Leave out sharding annotations, and list those that differ.")
     ] = False,
 ) -> None:
-    """Prove that both sides are the same program; no compile, no run."""
+    """Prove that both sides are the same program; runs nothing, and compiles only what is not proved."""
     from parity.channels import Aspect, of_aspect
     from parity.cli.terminal import Reports, Terminal
     from parity.report import print_proofs

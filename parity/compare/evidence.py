@@ -216,6 +216,23 @@ class Evidence:
             links = relation(self.reference, self.weights, self.case)
             return equal(reference, candidate, links, self.session.proof_cache)
 
+    @Once
+    def exact_claim(self) -> str:
+        """The claim of a proof in exact arithmetic, where no other proof succeeds, as words; empty if it fails too."""
+        if not self.on_one_mesh or (self.proof is not None and self.proof.proved):
+            return ""
+        if self.proof is not None and self.proof.reordered:  # which implies it
+            return "equal for all inputs if numbers were exact"
+        if self.case.accept.prove_exact:
+            found = self.exact_proof
+        else:
+            from parity.compare.exactness import tried  # most cases start faster without it
+
+            with self.session.clock.phase("both sides", "prove"):
+                found = tried(*self.sides, self.weights, self.case)
+        assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
+        return f"equal for all inputs if numbers were exact{assumed}" if found.proved else ""
+
     @property
     def accepted_exact_proof(self) -> "Equality | None":
         """The proof in exact arithmetic; None unless the case accepts it and need not run."""

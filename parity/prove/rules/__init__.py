@@ -4,8 +4,10 @@ A rule is a function with a `RewriteRule` as its decorator, in one of `MODULES`.
 """
 
 from parity.prove.rules import (
+    branches,
     contractions,
     elementwise,
+    floats,
     literals,
     logic,
     moves,
@@ -20,7 +22,7 @@ from parity.prove.rules.terms import Terms
 
 __all__ = ["EXACT", "LOOSE", "MODULES", "RULES", "RewriteRule", "RuledNumbering", "Terms", "shared_alike"]
 
-MODULES = (contractions, elementwise, literals, logic, moves, pads, terms, weight_views)
+MODULES = (branches, contractions, elementwise, floats, literals, logic, moves, pads, terms, weight_views)
 """The modules whose import registers the rules."""
 EXACT: frozenset[str] = frozenset(name for name, rule in RULES.items() if not rule.loose)
 """The rules of ``proved``."""

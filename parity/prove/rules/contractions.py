@@ -77,7 +77,7 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     add = body.ops[0]
     if sorted(add.operands) != sorted(body.parameters) or list(body.outputs) != [add.results.start]:
         return None
-    if start.view.source not in table.zeros or start.type.element != operand.type.element:
+    if table.real(start.view) != 0 or start.type.element != operand.type.element:
         return None
     table.use("sum-of-one")
     return operand.view

@@ -260,6 +260,8 @@ def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndar
         return None if compared is None or not usual else compared(*data)
     if call.name == "select":
         return np.where(data[0], data[1], data[2])
+    if call.name == "clamp":
+        return np.minimum(np.maximum(data[1], data[0]), data[2])
     if call.name == "convert":
         return data[0] != 0 if call.element == "i1" else data[0].astype(kind)
     fold = _FOLDS.get(call.name)

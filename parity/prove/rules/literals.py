@@ -1,6 +1,7 @@
 """Constants and iotas: integers and booleans by their values, uniform floats as one scalar."""
 
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,11 @@ def _constant(table: Terms, op: Application) -> View | None:
         known: Any = value.get_splat_value() if is_number(out.element) else None
         if kind is not None:
             made = table.constant(np.array([known.value]).astype(kind), out.element)
+        elif known is not None and not math.isnan(known.value):
+            made = table.make_real(known.value, out.element)
         else:
             text = str(value).partition(" : ")[0]
             made = whole(table.number(f"#literal {out.element} {text}"), 1)
-            if known is not None and known.value == 0:
-                table.zeros.add(made.source)
         return made.moved([[(count, 0)]])
     if count > FOLDED:
         return None

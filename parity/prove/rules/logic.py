@@ -7,7 +7,7 @@ from parity.prove.rules.terms import Term, Terms
 from parity.prove.rules.types import is_number, is_whole_number, widens
 from parity.prove.rules.views import View, compose
 
-__all__ = ["Call"]
+__all__ = ["Call", "inside", "opposite_of"]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 _SAME_EITHER_WAY = ("EQ", "NE")
@@ -133,14 +133,15 @@ def _negated_predicate(table: Terms, call: Call) -> Call | None:
     For integers ``a <= b`` counts as the negation of ``b < a``.
     """
     predicate, yes, no = call.operands
-    opposite = _opposite_of(table, predicate)
+    opposite = opposite_of(table, predicate)
     if opposite is None:
         return None
     elements = (call.elements[0], call.elements[2], call.elements[1])
     return dataclasses.replace(call, operands=(opposite, no, yes), elements=elements)
 
 
-def _opposite_of(table: Terms, predicate: View) -> View | None:
+def opposite_of(table: Terms, predicate: View) -> View | None:
+    """Returns the opposite of a predicate if it is a negation, an inequality, or known and false at first."""
     data = table.literal(predicate)
     if data is not None:
         return None if data[0] else table.constant(~data, "i1")
@@ -256,22 +257,36 @@ def _before(table: Terms, call: Call) -> Call | None:
 @RewriteRule(
     name="boolean-round-trip",
     on=("compare",),
-    rewrites="convert(boolean) != 0 -> the boolean",
+    rewrites="convert(p) != 0 -> p, convert(p) * convert(q) != 0 -> p & q",
     condition="through integers",
     argument="false and true become 0 and 1.",
     attacked_by="mask through whole numbers",
 )
-def _as_boolean(table: Terms, call: Call) -> View | None:
-    """Returns the boolean for a boolean that is converted to an integer and compared with zero."""
+def _as_boolean(table: Terms, call: Call) -> Call | View | None:
+    """Returns the boolean, or the conjunction, for booleans converted to integers and compared with zero."""
     direction, _, _ = call.note.partition(" ")
-    if direction != "NE":
+    if direction != "NE" or not is_whole_number(call.elements[0]):
         return None
     for one, other in (call.operands, call.operands[::-1]):
-        found = inside(table, one, "convert")
-        zero = table.scalar(other) == 0
-        if found and zero and found[0].elements[0] == "i1" and is_whole_number(call.elements[0]):
-            return found[1][0]
+        if table.scalar(other) != 0:
+            continue
+        if boolean := _converted(table, one):
+            return boolean
+        product = inside(table, one, "multiply")
+        factors = [_converted(table, factor) for factor in product[1]] if product else [None]
+        both = tuple(factor for factor in factors if factor is not None)
+        if len(both) == 2:
+            return Call("and", "[]", both, ("i1", "i1"), "i1", commutes=True)
     return None
+
+
+def _converted(table: Terms, view: View) -> View | None:
+    """Returns the boolean that is converted to a number; known numbers may be zeros and ones."""
+    data = table.literal(view)
+    if data is not None and ((data == 0) | (data == 1)).all():
+        return table.constant(data == 1, "i1")
+    found = inside(table, view, "convert")
+    return found[1][0] if found and found[0].elements[0] == "i1" else None
 
 
 @RewriteRule(

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Term, Terms, Value
+from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, joined, whole
+
+__all__ = ["replaced"]
 
 
 @normal_form("stablehlo.reshape")
@@ -191,6 +194,46 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     table.terms.setdefault(number, Term("concatenate", str(outer), views, (out.element,) * len(views)))
     table.use("concatenate")
     return whole(number, out.count)
+
+
+@RewriteRule(
+    name="update-in-place",
+    rewrites="an update of an array at a known place -> concatenation with the rest of the array",
+    condition="the update is shorter than the array along one axis; it is inside, or starts are clamped",
+    argument="Both hold the update's elements in its place, and the array's elements elsewhere.",
+    attacked_by="row put in place or joined",
+)
+def replaced(
+    table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
+) -> View | None:
+    """Returns an array with some elements replaced as a concatenation; None unless one axis is cut.
+
+    Args:
+        table: table in which terms are numbered.
+        out: type of the array.
+        operand: the array.
+        new, view: type of the replacement in the axes of the array, and its elements.
+        starts: its first place along each axis.
+    """
+    cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
+    if len(cuts) != 1 or not table.allows("update-in-place") or not table.allows("concatenate"):
+        return None
+    axis, full = cuts[0], out.shape[cuts[0]]
+    first, last = starts[axis], starts[axis] + new.shape[axis]
+    parts = []
+    for low, high in ((0, first), (first, last), (last, full)):
+        size = [*out.shape[:axis], high - low, *out.shape[axis + 1 :]]
+        kind = Array(tuple(size), out.element)
+        limits = [high if k == axis else length for k, length in enumerate(out.shape)]
+        lows = [low if k == axis else 0 for k in range(len(out.shape))]
+        found = view
+        if (low, high) != (first, last):
+            found = None if low == high else operand.view.sliced(out.shape, lows, limits, [1] * len(limits))
+        if found is None and low < high:
+            return None
+        parts += [] if found is None else [Value(found, kind)]
+    table.use("update-in-place")
+    return _concatenate(table, Application({"dimension": axis}, out, parts))
 
 
 def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> list[tuple[View, int]]:

@@ -6,6 +6,7 @@ from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Form, Kind, Op, Region
 from parity.prove.numbering import Numbering
+from parity.prove.rules.branches import branch
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.registry import NORMAL_FORMS
@@ -87,6 +88,24 @@ class RuledNumbering(Numbering):
         else:
             vanished = not table.built
         return Normal(number, vanished, tuple(table.trail))
+
+    def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
+        chosen = None if op.effect else branch(self.table, self.env[op.operands[0]], len(op.regions))
+        if chosen is None:
+            return super()._branch(op, depth, tail)
+        table, env = self.table, self.env
+        taken, order = chosen
+        effects = [self.region(op.regions[k], depth) for k in order]
+        if any(effects):
+            return super()._branch(op, depth, tail)
+        for slot in op.live or ():
+            outputs = [env[op.regions[k].outputs[slot]] for k in order]
+            word = f"{op.form.bare} {op.form.slots_out[slot]}"
+            env[op.results[slot]] = outputs[0] if taken is None else table.number(word, taken, *outputs)
+        if taken is None:
+            self.vanished.add(op.results.start)
+            return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
+        return table.number(op.form.bare, taken)
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         if op.form.name != "stablehlo.reduce" or op.effect:

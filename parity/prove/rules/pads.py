@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from parity.prove.rules.moves import replaced
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Term, Terms
 from parity.prove.rules.types import Array
@@ -55,19 +56,22 @@ def _pad(table: Terms, op: Application) -> View | None:
     loose=True,
 )
 def _update(table: Terms, op: Application) -> View | None:
-    """Returns an update of a splat at a known place as a pad; starts are clamped."""
+    """Returns an update at a known place as a concatenation, or as a pad if it is of a splat; starts are clamped."""
     operand, new, *starts = op.operands
-    if not operand.view.is_splat:
-        return None
-    edges = []
+    firsts = []
     for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):
         known = 0 if size == full else table.scalar(start.view)
         if known is None:
             return None
-        first = min(max(known, 0), full - size)
-        edges.append((size, first, full - size - first, 0))
+        firsts.append(min(max(known, 0), full - size))
+    if not operand.view.is_splat or not table.allows("update-as-pad"):
+        return replaced(table, op.out, operand, new.type, new.view, firsts)
+    edges = tuple(
+        (size, first, full - size - first, 0)
+        for size, full, first in zip(new.type.shape, operand.type.shape, firsts, strict=True)
+    )
     around = View(operand.view.source, operand.view.size, operand.view.offset, ())
-    return _padded(table, "update-as-pad", op.out, (new.view, around), tuple(edges))
+    return _padded(table, "update-as-pad", op.out, (new.view, around), edges)
 
 
 def _padded(table: Terms, rule: str, out: Array, views: tuple[View, View], edges: _Edges) -> View | None:

@@ -84,7 +84,7 @@ class Terms(Table):
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         built: True if the operation that is being numbered is still present in its normal form.
-        zeros: numbers of floats that are zero.
+        reals: known floats by number, none of them NaN.
     """
 
     def __init__(self, enabled: Collection[str]) -> None:
@@ -99,7 +99,7 @@ class Terms(Table):
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.folded: dict[int, np.ndarray] = {}
-        self.zeros: set[int] = set()
+        self.reals: dict[int, float] = {}
 
     @RewriteRule(
         name=NARROW,
@@ -185,6 +185,26 @@ class Terms(Table):
         """Returns the integer that all elements of a view equal; None if there is no such known integer."""
         data = self.folded.get(view.source)
         return int(data[view.offset]) if data is not None and view.is_splat else None
+
+    def make_real(self, value: float, element: str) -> View:
+        """Returns a float that is not NaN as one element."""
+        number = self.number(f"#real {element} {value.hex()}")
+        self.reals[number] = value
+        return whole(number, 1)
+
+    def real(self, view: View) -> float | None:
+        """Returns the float that all elements of a view equal; None if it is NaN or not known."""
+        return self.reals.get(view.source) if view.is_splat else None
+
+    def known(self, view: View) -> float | None:
+        """Returns the number that all elements of a view equal, integer or float; None if it is not known."""
+        value = self.real(view)
+        return self.scalar(view) if value is None else value
+
+    def whole_number(self, value: int, element: str) -> View | None:
+        """Returns an integer modulo the size of its type, as one element; None if its type does not fill bytes."""
+        kind = numpy_type(element)
+        return None if kind is None else self.constant(np.array([value]).astype(kind), element)
 
     def settled(self, view: View, element: str) -> View:
         """Returns a view; a view of a folded array is replaced by its elements."""

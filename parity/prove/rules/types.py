@@ -7,7 +7,17 @@ import re
 
 import numpy as np
 
-__all__ = ["Array", "is_narrow", "is_number", "is_whole_number", "numpy_type", "parse_array", "widens"]
+__all__ = [
+    "Array",
+    "holds",
+    "is_narrow",
+    "is_number",
+    "is_whole_number",
+    "numpy_type",
+    "parse_array",
+    "reciprocal",
+    "widens",
+]
 
 _ARRAY = re.compile(r"tensor<((?:\d+x)*)((?:u?i\d+)|bf16|f16|f32|f64|complex<f\d+>|f\d+E\w+)>")
 _INTEGER = re.compile(r"u?i(\d+)")
@@ -79,3 +89,21 @@ def widens(narrow: str, wide: str) -> bool:
     if unsigned[0] == unsigned[1]:
         return bits[0] <= bits[1]
     return unsigned[0] and bits[0] < bits[1]
+
+
+def holds(value: float, element: str) -> bool:
+    """True if a finite number is a value of a float type without rounding, and is zero or normal there."""
+    if element not in _FLOATS or not math.isfinite(value):
+        return False
+    exponents, mantissa = _FLOATS[element]
+    fraction, exponent = math.frexp(value)
+    most = 2 ** (exponents - 1)
+    normal = 3 - most <= exponent <= most
+    return value == 0 or (normal and (fraction * 2 ** (mantissa + 1)).is_integer())
+
+
+def reciprocal(value: float, element: str) -> float | None:
+    """Returns the reciprocal of a power of two; None for other numbers, and if it is not normal in the type."""
+    if value == 0 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
+        return None
+    return 1 / value if holds(value, element) and holds(1 / value, element) else None

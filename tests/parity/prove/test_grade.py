@@ -1,7 +1,5 @@
 """First differences that numbers cannot excuse, and correct code that is only written differently."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +12,7 @@ from parity.cases.waivers import Waiver
 from parity.channels import ALL
 from parity.compare.evidence import Evidence
 from parity.prove import prove
+from parity.prove.exact import Equality
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, regrouped
 from parity.run.run import run_cases
@@ -583,8 +582,6 @@ def test_a_waiver_accepts_it():
 
 @pytest.mark.slow
 def test_a_proof_in_exact_arithmetic_settles_it(monkeypatch):
-    monkeypatch.setattr(
-        Evidence, "exact_proof", dataclasses.make_dataclass("Equal", [("proved", bool)])(True)
-    )
+    monkeypatch.setattr(Evidence, "exact_proof", Equality(proved=True))
     program = norms(1e-6, channels=("program",), arithmetic=True)[0].channels["program"]
     assert program.verdict == "unproved"

@@ -130,7 +130,7 @@ NEAR = {
     "not a < b, of floats": (lambda x, k: ~(x < 1.0), lambda x, k: x >= 1.0),
     "0 - x is not -x": (lambda x, k: -x, lambda x, k: 0.0 - x),
     "x + 0 of floats": (lambda x, k: x + 0.0, lambda x, k: x),
-    "x * 1 of floats": (lambda x, k: x * 1.0 * 1.0, lambda x, k: x * 1.0),
+    "0 - 0 of floats": (lambda x, k: 0.0 - (-x), lambda x, k: x),
     "0 - k is no neutral element": (lambda x, k: 0 - k, lambda x, k: k),
     "k * 0": (lambda x, k: k * 0 + 1, lambda x, k: k),
     "k & 1 of integers": (lambda x, k: k & 1, lambda x, k: k),

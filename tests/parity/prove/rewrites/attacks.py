@@ -16,7 +16,7 @@ from measure import STEPS, compare, gradient  # pyright: ignore[reportMissingImp
 from steps import B, D, Step, T  # pyright: ignore[reportMissingImports]
 
 from parity.prove import Proof, prove
-from parity.prove.rules import elementwise, numbering
+from parity.prove.rules import elementwise, numbering, pads
 from parity.prove.rules.registry import NORMAL_FORMS, SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import numpy_type
@@ -182,11 +182,30 @@ def _unmoved(rule: RewriteRule) -> Any:
     return careless
 
 
+def _first_branch(rule: RewriteRule) -> Any:
+    def careless(table: Terms, index: int, count: int) -> Any:
+        table.use(rule.name)
+        return None, [0]
+
+    return careless
+
+
+def _unchanged(rule: RewriteRule) -> Any:
+    def careless(table: Terms, out: Any, operand: Value, *others: Any) -> View:
+        table.use(rule.name)
+        return operand.view
+
+    return careless
+
+
 PAST = ("unit-dims", "reshape", "broadcast", "transpose")
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "sum-of-one": (numbering, "sum_of_one", _any_sum),
     "reduce-unit-dims": (numbering, "reduction_pattern", _no_pattern),
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
+    "known-branch": (numbering, "branch", _first_branch),
+    "opposite-branch": (numbering, "branch", _first_branch),
+    "update-in-place": (pads, "replaced", _unchanged),
     "fold": (elementwise, "_folded", _zero),
     "integers-past-moves": (elementwise, "_hoisted", _unmoved),
     **{f"past-{movement}": (elementwise, "_hoisted", _unmoved) for movement in PAST},

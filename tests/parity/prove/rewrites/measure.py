@@ -8,17 +8,33 @@ import jax
 import jax.numpy as jnp
 from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 from contract import DOTS, STRUCTURE, SUMS  # pyright: ignore[reportMissingImports]
+from floats import FLOATS  # pyright: ignore[reportMissingImports]
 from logic import CASTS, INDICES, LOGIC  # pyright: ignore[reportMissingImports]
 from modules import MODULES, Module  # pyright: ignore[reportMissingImports]
 from pads import PADS  # pyright: ignore[reportMissingImports]
 from steps import ELEMENTWISE, MOVES, SHAPES, Step  # pyright: ignore[reportMissingImports]
+from strangers import SUBJECTS  # pyright: ignore[reportMissingImports]
 
+from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove import prove
+from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
 
-STEPS: tuple[Step, ...] = (*MOVES, *PADS, *ELEMENTWISE, *LOGIC, *CASTS, *INDICES, *SUMS, *DOTS, *STRUCTURE)
+STEPS: tuple[Step, ...] = (
+    *MOVES,
+    *PADS,
+    *ELEMENTWISE,
+    *LOGIC,
+    *CASTS,
+    *INDICES,
+    *SUMS,
+    *DOTS,
+    *STRUCTURE,
+    *FLOATS,
+)
 INPUTS = tuple(jax.ShapeDtypeStruct(s, jnp.int32 if n == 4 else jnp.float32) for n, s in enumerate(SHAPES))
 LEVELS = (0, 3)
+MOST_STEPS = 100_000
 
 
 def gradient(run):
@@ -72,19 +88,42 @@ class Rewrite:
     Args:
         name: as text.
         prove: lowers both, for a place or JAX's default, and proves them.
-        runs: whether both take the inputs of the steps.
+        runs: True if both take the inputs of the steps.
+        subject: part of the list.
     """
 
     name: str
     prove: Callable[..., tuple[Any, Any, Any]]
     runs: bool = True
+    subject: str = "migrations"
 
 
-def _of_step(step: Step, derive: Callable, kind: str) -> Rewrite:
+def exact(left: Any, right: Any) -> Equality:
+    """Asks whether two lowered programs are equal if numbers are exact."""
+    arguments, results = (
+        [f"{word}{place}" for place in range(len(jax.tree.leaves(tree)))]
+        for word, tree in (("a", left.args_info), ("r", left.out_info))
+    )
+    links = [[Link(reference=(name,), candidate=(name,)) for name in names] for names in (arguments, results)]
+    named = [Named(program=side, arguments=arguments, results=results) for side in (left, right)]
+    return equal(*named, Relation(arguments=links[0], results=links[1]), ProofCache(most_steps=MOST_STEPS))
+
+
+def settled(left: Any, right: Any, proof: Any, backend: Any) -> str:
+    """Returns the strongest claim for all inputs: proved, one program, exact; empty if there is none."""
+    if proof.proved:
+        return "proved"
+    digests = [compiled_digest(backend.start(side)()) for side in (left, right)]
+    if digests[0] == digests[1] is not None:
+        return "one program"
+    return "exact" if exact(left, right).proved else ""
+
+
+def _of_step(step: Step, derive: Callable, kind: str, subject: str = "migrations") -> Rewrite:
     def prove(placement: Any = None) -> tuple[Any, Any, Any]:
         return compare(derive(step.one), derive(step.other), placement)
 
-    return Rewrite(name=f"{step.name}, {kind}", prove=prove)
+    return Rewrite(name=f"{step.name}, {kind}", prove=prove, subject=subject)
 
 
 def _of_module(module: Module, derived: bool) -> Rewrite:
@@ -103,11 +142,14 @@ def _of_module(module: Module, derived: bool) -> Rewrite:
     return Rewrite(name=name, prove=find, runs=False)
 
 
+KINDS = ((lambda run: run, "forward"), (gradient, "gradient"))
 REWRITES: tuple[Rewrite, ...] = (
-    *(
-        _of_step(step, *how)
-        for step in STEPS
-        for how in ((lambda run: run, "forward"), (gradient, "gradient"))
-    ),
+    *(_of_step(step, *how) for step in STEPS for how in KINDS),
     *(_of_module(module, derived) for module in MODULES for derived in (False, True)),
+)
+STRANGERS: tuple[Rewrite, ...] = tuple(
+    _of_step(step, *how, subject)
+    for subject, several in SUBJECTS.items()
+    for step in several
+    for how in KINDS
 )

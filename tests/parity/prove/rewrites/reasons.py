@@ -28,6 +28,13 @@ REASONS: dict[str, str] = {
     "hoisted and reshaped out of a loop, gradient": _OTHER_CARRY,
     "flattened inside of a loop, gradient": _OTHER_CARRY,
     "inside of a branch, gradient": "the branches return residuals of other shapes",
+    "square or product, gradient": "2 x g against x g + x g: another rounding",
+    "maximum of the lowest, gradient": "a maximum has a gradient of its own: one of NaN",
+    "clip by bounds in either order, gradient": "the gradient compares with the bounds in another order",
+    "branch by a constant, gradient": "the branches return residuals and zeros, which are added",
+    "doubled by a sum or a product, gradient": "g + g of a product g: a processor may round it once",
+    "row put in place or joined, gradient": _ADDED_ZEROS,
+    "parts repeated, gradient": "a sum of two parts against a reduction",
     "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores: exact only",
     "attention of Linen and NNX, gradient": "as forward",
 }

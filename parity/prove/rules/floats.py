@@ -1,0 +1,256 @@
+"""Simplifications of floats that round nothing: constants, neutral elements, signs, bounds, order of operands."""
+
+import dataclasses
+import math
+import operator
+
+import numpy as np
+
+from parity.prove.numbering import Table
+from parity.prove.rules.logic import Call, inside
+from parity.prove.rules.registry import RewriteRule
+from parity.prove.rules.terms import Terms
+from parity.prove.rules.types import holds, is_number, is_whole_number, reciprocal
+from parity.prove.rules.views import View
+
+_COMPARED = {"EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le}
+_ROUNDED_ONCE = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "sqrt": np.sqrt,
+    "negate": np.negative,
+}
+_NEUTRAL = {
+    "add": -0.0,
+    "subtract": 0.0,
+    "multiply": 1.0,
+    "divide": 1.0,
+    "maximum": -math.inf,
+    "minimum": math.inf,
+}
+_RIGHT_ONLY = ("subtract", "divide")
+_SIGNS = {"add": "subtract", "subtract": "add"}
+_GIVEN = ("#argument ", "#hoisted ", "#moved ", "#part ", "#real ")
+"""Words of values that no operation computes. A loop of one turn vanishes, so a carry may be a product."""
+
+
+@RewriteRule(
+    name="square",
+    on=("square",),
+    rewrites="square(x) -> x * x",
+    condition="real numbers",
+    argument="CHLO defines it so, and every backend expands it before anything else.",
+    attacked_by="square or product",
+    keeps_narrow=True,
+)
+def _square(table: Terms, call: Call) -> Call | None:
+    if not is_number(call.element):
+        return None
+    return Call("multiply", "[]", call.operands * 2, call.elements * 2, call.element)
+
+
+@RewriteRule(
+    name="power-of-two",
+    on=("divide",),
+    rewrites="x / c -> x * (1 / c)",
+    condition="c is a power of two; c and 1 / c are normal numbers of the type",
+    argument="Quotient and product are one real number, rounded once. Compilers do the same.",
+    attacked_by="half by division or by product",
+    keeps_narrow=True,
+)
+def _by_power_of_two(table: Terms, call: Call) -> Call | None:
+    value = table.real(call.operands[1])
+    inverse = None if value is None else reciprocal(value, call.element)
+    if inverse is None:
+        return None
+    factor = table.make_real(inverse, call.element).moved([[(call.operands[0].count, 0)]])
+    return dataclasses.replace(call, name="multiply", operands=(call.operands[0], factor))
+
+
+@RewriteRule(
+    name="neutral-float",
+    on=tuple(_NEUTRAL),
+    rewrites="x + -0.0, x - 0.0, x * 1, x / 1, max(x, -inf), min(x, inf) -> x",
+    condition="floats of 32 bits or more; the sign of zero counts",
+    argument="The result is x for each x, -0 and infinities included. Compilers remove these first of all.",
+    attacked_by="neutral floats",
+)
+def _neutral_float(table: Terms, call: Call) -> View | None:
+    if is_whole_number(call.element) or not is_number(call.element):
+        return None
+    left, right = call.operands
+    for one, other in ((left, right), (right, left)):
+        value, neutral = table.real(other), _NEUTRAL[call.name]
+        same = value == neutral and math.copysign(1, value) == math.copysign(1, neutral)
+        if same and (one is left or call.name not in _RIGHT_ONLY):
+            return one
+    return None
+
+
+@RewriteRule(
+    name="fold-floats",
+    on=("add", "subtract", "multiply", "divide", "sqrt", "negate", "convert"),
+    rewrites="f32 arithmetic on one known number, repeated -> the number; conversion that changes no value",
+    condition="the result is normal or zero; of functions only sqrt",
+    argument="IEEE 754 rounds these correctly, so there is one result.",
+    attacked_by="constants computed or written",
+    keeps_narrow=True,
+)
+def _folded_float(table: Terms, call: Call) -> View | None:
+    known = [table.known(view) for view in call.operands]
+    values = [float(value) for value in known if value is not None and holds(value, "f32")]
+    if len(values) < len(known) or "i1" in call.elements:
+        return None
+    if call.name == "convert":
+        found = values[0]
+    elif call.element != "f32":
+        return None
+    else:
+        with np.errstate(all="ignore"):
+            found = float(_ROUNDED_ONCE[call.name](*map(np.float32, values)))
+    if not holds(found, call.element):
+        return None
+    return table.make_real(found, call.element).moved([[(call.operands[0].count, 0)]])
+
+
+@RewriteRule(
+    name="signs",
+    on=("add", "subtract", "multiply"),
+    rewrites="x + (-y) -> x - y, -x + y -> y - x, x - (-y) -> x + y, x * -1 -> -x",
+    condition="floats of 32 bits or more",
+    argument="IEEE 754 defines a difference as the sum with the negated operand; a factor of -1 flips the sign.",
+    attacked_by="minus as plus the negated",
+)
+def _signs(table: Terms, call: Call) -> Call | None:
+    if is_whole_number(call.element) or not is_number(call.element):
+        return None
+    left, right = call.operands
+    for one, other in ((left, right), (right, left)):
+        if call.name == "multiply":
+            if table.real(other) == -1.0:
+                return Call("negate", "[]", (one,), call.elements[:1], call.element)
+        elif (found := inside(table, other, "negate")) and (other is right or call.name == "add"):
+            return dataclasses.replace(call, name=_SIGNS[call.name], operands=(one, found[1][0]))
+    return None
+
+
+@RewriteRule(
+    name="bounds",
+    on=("minimum", "maximum"),
+    rewrites="min(max(x, a), b), max(min(x, b), a) -> clamp(a, x, b)",
+    condition="known a < b",
+    argument="StableHLO defines clamp so; case by case, NaN included: all give NaN.",
+    attacked_by="clip by bounds in either order",
+    keeps_narrow=True,
+)
+def _bounds(table: Terms, call: Call) -> Call | None:
+    inner = "maximum" if call.name == "minimum" else "minimum"
+    for one, other in (call.operands, call.operands[::-1]):
+        found = inside(table, one, inner)
+        for x, bound in () if found is None else (found[1], found[1][::-1]):
+            ends = (bound, other) if inner == "maximum" else (other, bound)
+            low, high = map(table.known, ends)
+            if low is not None and high is not None and low < high:
+                return Call("clamp", "[]", (ends[0], x, ends[1]), call.elements[:1] * 3, call.element)
+    return None
+
+
+@RewriteRule(
+    name="compared-choice",
+    on=("compare",),
+    rewrites="select(p, a, b) < c and other comparisons -> p, not p, or a constant",
+    condition="a, b and c are known numbers",
+    argument="The comparison of each branch is known.",
+    attacked_by="mask of numbers compared",
+    keeps_narrow=True,
+)
+def _compared_choice(table: Terms, call: Call) -> Call | View | None:
+    direction, _, order = call.note.partition(" ")
+    for place, view in enumerate(call.operands):
+        found = inside(table, view, "select")
+        known = [] if found is None else [table.known(each) for each in found[1][1:]]
+        bound = table.known(call.operands[1 - place])
+        if found is None or None in known or bound is None or direction not in _COMPARED:
+            continue
+        if order not in ("FLOAT", "SIGNED"):
+            continue
+        yes, no = (_COMPARED[direction](*((each, bound)[:: -1 if place else 1])) for each in known)
+        predicate = found[1][0]
+        if yes == no:
+            return table.constant(np.array([yes]), "i1").moved([[(predicate.count, 0)]])
+        return predicate if yes else Call("not", "[]", (predicate,), ("i1",), "i1")
+    return None
+
+
+@RewriteRule(
+    name="less-constant",
+    on=("subtract",),
+    rewrites="x - c -> x + (-c)",
+    condition="integers, c known",
+    argument="Exact in arithmetic modulo 2**bits.",
+    attacked_by="whole numbers: less a constant",
+)
+def _less_constant(table: Terms, call: Call) -> Call | None:
+    if not is_whole_number(call.element) or call.element == "i1":
+        return None
+    left, right = call.operands
+    value = table.scalar(right)
+    made = None if value is None else table.whole_number(-value, call.element)
+    if made is None:
+        return None
+    operands = (left, made.moved([[(left.count, 0)]]))
+    return dataclasses.replace(call, name="add", operands=operands, commutes=True)
+
+
+@RewriteRule(
+    name="doubled",
+    on=("add",),
+    rewrites="x + x -> x * 2",
+    condition="integers; floats if x is no product, as for operand-order",
+    argument="Doubling is exact, or overflows to infinity in both forms.",
+    attacked_by="doubled by a sum or a product",
+)
+def _doubled(table: Terms, call: Call) -> Call | None:
+    left, right = call.operands
+    if left != right or call.element == "i1" or not is_number(call.element):
+        return None
+    if is_whole_number(call.element):
+        two = table.whole_number(2, call.element)
+    else:
+        two = table.make_real(2.0, call.element) if _is_no_product(table, left) else None
+    if two is None:
+        return None
+    operands = (left, two.moved([[(left.count, 0)]]))
+    return dataclasses.replace(call, name="multiply", operands=operands, commutes=True)
+
+
+@RewriteRule(
+    name="operand-order",
+    on=("add", "multiply", "maximum", "minimum"),
+    rewrites="x * y -> y * x; maxima and minima likewise; x + y -> y + x",
+    condition="reals; of sums one operand is no product: an argument, a constant, a sum",
+    argument="IEEE 754 is commutative but for which of two NaNs. A compiler that makes one operation of a product "
+    "and a sum has no choice if only one operand is a product.",
+    attacked_by="operands in either order",
+    keeps_narrow=True,
+)
+def _order(table: Terms, call: Call) -> Call | None:
+    if call.commutes or is_whole_number(call.element) or not is_number(call.element):
+        return None
+    if call.name == "add" and not any(_is_no_product(table, view) for view in call.operands):
+        return None
+    return dataclasses.replace(call, commutes=True)
+
+
+def _is_no_product(table: Terms, view: View) -> bool:
+    """True if no compiler can take a value for a product that is computed next to its reader."""
+    term = table.terms.get(view.source)
+    if term is not None:
+        return term.name in ("add", "subtract") and all(table.known(each) is None for each in term.operands)
+    return _word(table, view.source).startswith(_GIVEN)
+
+
+def _word(table: Table, number: int) -> str:
+    return table.nodes[number][0]

@@ -1,0 +1,155 @@
+"""Pairs next to the rules of floats, branches and updates that differ for some input: none is proved."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+FLOATS = {
+    "x + 0.0": (lambda x, y: lax.add(x, jnp.zeros_like(x)), lambda x, y: x),
+    "0.0 + x": (lambda x, y: lax.add(jnp.zeros_like(x), x), lambda x, y: x),
+    "x - -0.0": (lambda x, y: lax.sub(x, jnp.full_like(x, -0.0)), lambda x, y: x),
+    "0.0 - x": (lambda x, y: lax.sub(jnp.zeros_like(x), x), lambda x, y: -x),
+    "-0.0 - x, x": (lambda x, y: lax.sub(jnp.full_like(x, -0.0), x), lambda x, y: x),
+    "1 / x": (lambda x, y: 1 / x, lambda x, y: x),
+    "x * 0": (lambda x, y: x * 0.0, lambda x, y: jnp.zeros_like(x)),
+    "x - x": (lambda x, y: x - x, lambda x, y: jnp.zeros_like(x)),
+    "x / x": (lambda x, y: x / x, lambda x, y: jnp.ones_like(x)),
+    "a third": (lambda x, y: x / 3, lambda x, y: x * (1 / 3)),
+    "a tenth": (lambda x, y: x / 10, lambda x, y: x * 0.1),
+    "a root of half": (lambda x, y: x / np.sqrt(0.5), lambda x, y: x * np.sqrt(2.0)),
+    "half and a quarter": (lambda x, y: x / 2, lambda x, y: x * 0.25),
+    "half and twice": (lambda x, y: x / 2, lambda x, y: x * 2),
+    "minus half": (lambda x, y: x / -2, lambda x, y: x * 0.5),
+    "c / x": (lambda x, y: 2 / x, lambda x, y: x * 0.5),
+    "by infinity": (lambda x, y: x / jnp.inf, lambda x, y: x * 0.0),
+    "max(x, inf)": (lambda x, y: jnp.maximum(x, jnp.inf), lambda x, y: x),
+    "min(x, -inf)": (lambda x, y: jnp.minimum(x, -jnp.inf), lambda x, y: x),
+    "max(x, lowest)": (lambda x, y: jnp.maximum(x, np.finfo(np.float32).min), lambda x, y: x),
+    "max of zeros": (lambda x, y: jnp.maximum(x, 0.0), lambda x, y: jnp.maximum(x, -0.0)),
+    "relu by choice": (lambda x, y: jnp.maximum(x, 0.0), lambda x, y: jnp.where(x > 0, x, 0.0)),
+    "maximum by choice": (lambda x, y: jnp.maximum(x, y), lambda x, y: jnp.where(x > y, x, y)),
+    "max and min": (lambda x, y: jnp.maximum(x, y), lambda x, y: jnp.minimum(x, y)),
+    "bounds exchanged": (
+        lambda x, y: jnp.minimum(jnp.maximum(x, 1.0), -1.0),
+        lambda x, y: lax.clamp(x.dtype.type(-1), x, x.dtype.type(1)),
+    ),
+    "bounds apart": (
+        lambda x, y: jnp.maximum(jnp.minimum(x, -1.0), 2.0),
+        lambda x, y: jnp.minimum(jnp.maximum(x, 2.0), -1.0),
+    ),
+    "another bound": (
+        lambda x, y: jnp.clip(x, -1.0, 1.0),
+        lambda x, y: jnp.minimum(jnp.maximum(x, -1.0), 1.5),
+    ),
+    "one bound": (lambda x, y: jnp.clip(x, -1.0, 1.0), lambda x, y: jnp.maximum(x, -1.0)),
+    "clamped bound": (
+        lambda x, y: lax.clamp(x.dtype.type(-1), x, x.dtype.type(1)),
+        lambda x, y: lax.clamp(x, -jnp.ones_like(x), jnp.ones_like(x)),
+    ),
+    "bounds of zeros": (
+        lambda x, y: lax.clamp(x.dtype.type(-0.0), x, x.dtype.type(1)),
+        lambda x, y: jnp.minimum(jnp.maximum(x, 0.0), 1.0),
+    ),
+    "computed bounds": (
+        lambda x, y: jnp.minimum(jnp.maximum(x, y), 1.0),
+        lambda x, y: jnp.maximum(jnp.minimum(x, 1.0), y),
+    ),
+    "x - y and y - x": (lambda x, y: x + -y, lambda x, y: y - x),
+    "-(x - y), zero": (lambda x, y: -(x - y), lambda x, y: y - x),
+    "-x - y": (lambda x, y: -x - y, lambda x, y: x + y),
+    "-x - y as difference": (lambda x, y: -x - y, lambda x, y: y - x),
+    "-(x + y)": (lambda x, y: -(x + y), lambda x, y: y - x),
+    "times -1 twice": (lambda x, y: x * -1.0 * -1.0, lambda x, y: -x),
+    "square of another": (lambda x, y: jnp.square(x), lambda x, y: x * y),
+    "square and absolute": (lambda x, y: jnp.sqrt(jnp.square(x)), lambda x, y: jnp.abs(x)),
+    "cube": (lambda x, y: x * jnp.square(x) * y, lambda x, y: x * (x * (x * y))),
+    "doubled and squared": (lambda x, y: x + x, lambda x, y: x * x),
+    "tripled": (lambda x, y: x + x + x, lambda x, y: x * 3),
+    "doubled product": (lambda x, y: x * y + x * y, lambda x, y: x * y * 2),
+    "sum of products": (lambda x, y: x * y + y * y, lambda x, y: y * y + x * y),
+    "sum of three": (lambda x, y: (x + y) + 0.3, lambda x, y: x + (y + 0.3)),
+    "product of three": (lambda x, y: (x * y) * 0.3, lambda x, y: x * (y * 0.3)),
+    "distributed": (lambda x, y: (x + y) * 0.3, lambda x, y: x * 0.3 + y * 0.3),
+    "quotient of products": (lambda x, y: x * y / y, lambda x, y: x),
+    "choice at its bound": (
+        lambda x, y: jnp.where(jnp.where(x > y, 1.0, 0.0) >= 0, x, y),
+        lambda x, y: jnp.where(x > y, x, y),
+    ),
+    "choice of one": (
+        lambda x, y: jnp.where(jnp.where(x > y, 1.0, 0.0) > 1, x, y),
+        lambda x, y: jnp.where(x > y, x, y),
+    ),
+    "choice negated, NaN": (
+        lambda x, y: jnp.where(jnp.where(x > y, 0.0, 1.0) > 0, x, y),
+        lambda x, y: jnp.where(x < y, x, y),
+    ),
+    "choice of NaN": (
+        lambda x, y: jnp.where(jnp.where(x > y, jnp.nan, 0.0) == jnp.nan, x, y),
+        lambda x, y: jnp.where(x > y, x, y),
+    ),
+    "computed constants": (lambda x, y: x * lax.sqrt(jnp.float32(2)), lambda x, y: x * 1.4142134),
+    "constants of two types": (
+        lambda x, y: x * jnp.float32(0.1),
+        lambda x, y: x * jnp.bfloat16(0.1).astype(jnp.float32),
+    ),
+    "integer to float": (
+        lambda x, y: x * jnp.int32(2**24 + 1).astype(jnp.float32),
+        lambda x, y: x * float(2**24 + 2),
+    ),
+    "branch taken": (lambda x, y: lax.cond(True, lambda: x, lambda: y), lambda x, y: y),
+    "branch beyond": (lambda x, y: lax.switch(9, [lambda: x, lambda: y]), lambda x, y: x),
+    "branch of data": (lambda x, y: lax.cond(x[0, 0] > 0, lambda: x, lambda: y), lambda x, y: x),
+    "branch negated, NaN": (
+        lambda x, y: lax.cond(x[0, 0] > 0, lambda: x, lambda: y),
+        lambda x, y: lax.cond(x[0, 0] <= 0, lambda: y, lambda: x),
+    ),
+    "branch of another": (
+        lambda x, y: lax.cond(x[0, 0] > 0, lambda: x, lambda: y),
+        lambda x, y: lax.cond(x[0, 1] > 0, lambda: x, lambda: y),
+    ),
+    "row": (
+        lambda x, y: lax.dynamic_update_slice(x, y[:1], (1, 0)),
+        lambda x, y: jnp.concatenate([x[:2], y[:1], x[3:]]),
+    ),
+    "column": (
+        lambda x, y: lax.dynamic_update_slice(x, y[:, :1], (0, 1)),
+        lambda x, y: jnp.concatenate([x[:1], y[:1], x[2:]]),
+    ),
+    "corner": (
+        lambda x, y: lax.dynamic_update_slice(x, y[:1, :1], (1, 1)),
+        lambda x, y: jnp.concatenate([x[:1], y[:1], x[2:]]),
+    ),
+    "clamped row": (
+        lambda x, y: lax.dynamic_update_slice(x, y[:2], (3, 0)),
+        lambda x, y: jnp.concatenate([x[:3], y[:1]]),
+    ),
+    "unlike parts": (
+        lambda x, y: jnp.concatenate([x[:2], x[:2]]),
+        lambda x, y: jnp.concatenate([x[:2], x[1:3]]),
+    ),
+    "repeated elements": (lambda x, y: jnp.tile(x[:2], (2, 1)), lambda x, y: jnp.repeat(x[:2], 2, 0)),
+    "three parts": (lambda x, y: jnp.concatenate([x[:1], x[2:3], x[3:]]), lambda x, y: x[::2]),
+    "overlapping parts": (
+        lambda x, y: jnp.concatenate([x[:, 0:2], x[:, 1:3], x[:, 2:4]], 1),
+        lambda x, y: jnp.concatenate([x[:, 0:2], x[:, 2:4], x[:, 4:6]], 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("name", FLOATS)
+def test_no_pair_that_differs_is_proved(check, name, dtype):
+    one, other = FLOATS[name]
+    x = jax.ShapeDtypeStruct((4, 6), dtype)
+    proof = check(one, other, (x, x))
+    assert not proof.proved, proof.sentence()
+
+
+def test_a_product_with_a_known_small_number_keeps_its_bits(check):
+    """Dividing by a power of two whose reciprocal is no normal number is no product."""
+    x = jax.ShapeDtypeStruct((4,), jnp.float32)
+    one, other = np.float32(2.0**127), np.float32(2.0**-127)
+    assert not check(lambda a: a / one, lambda a: a * other, (x,)).proved
+    assert check(lambda a: a / (one / 4), lambda a: a * (other * 4), (x,)).proved
