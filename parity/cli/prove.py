@@ -14,7 +14,9 @@ from parity.cli.options import (
     Part,
     Select,
     Settings,
+    Workers,
     console,
+    limits,
     make_request,
 )
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
@@ -39,6 +41,7 @@ def prove(
     ignore_sharding: Annotated[
         bool, typer.Option(help="Leave out sharding annotations, and list those that differ.")
     ] = False,
+    workers: Workers = None,
 ) -> None:
     """Prove that both sides are the same program; runs nothing, and compiles only what is not proved."""
     from parity.channels import Aspect, of_aspect
@@ -57,11 +60,16 @@ def prove(
         )
     if ignore_sharding and (exact or paranoid):
         raise ValueError("--ignore-sharding: got --exact or --paranoid too, expected one of them")
+    if workers and (exact or ignore_sharding):
+        raise ValueError(
+            "--workers: got --exact or --ignore-sharding too, which prove case after case; leave it out"
+        )
     reports = Reports.of({"json": json} if json else {})
     request = make_request(
         select,
         pair,
         setting,
+        limits(workers=workers),
         backend=f"lower:{topology}" if topology else "cpu",
         full_size=full_size,
         channels=("program", *(of_aspect(Aspect.VALUES) if paranoid else ())),

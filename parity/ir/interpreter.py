@@ -5,6 +5,7 @@ its history, or nothing) and evaluates the equations. This class follows calls, 
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,8 +47,8 @@ class Interpreter:
         """Returns the results of an equation that is neither a call nor control flow."""
         raise NotImplementedError
 
-    def skips(self, equation: Any, here: Position) -> bool:
-        """True if an equation need not be evaluated; its results are None then."""
+    def skips(self, place: tuple[int, ...]) -> bool:
+        """True if the equation at a place need not be evaluated; its results are None then."""
         return False
 
     def intercept(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any] | None:
@@ -91,24 +92,19 @@ class Interpreter:
             for variable, array in zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=False)
         }
         values.update(zip(jaxpr.invars, arguments, strict=True))
-        last = {variable: at for at, each in enumerate(jaxpr.eqns) for variable in variables(each.invars)}
-        kept = set(variables(jaxpr.outvars))
 
         def read(variable: Any) -> Any:
             return self.constant(variable.val) if isinstance(variable, core.Literal) else values.get(variable)
 
-        for at, equation in enumerate(jaxpr.eqns):
-            here = dataclasses.replace(
-                around,
-                place=(*around.place, at),
-                backward=around.backward or "transpose(" in equation_scope(equation),
-            )
-            if not self.skips(equation, here):
+        for at, (equation, done) in enumerate(zip(jaxpr.eqns, _last_uses(jaxpr), strict=True)):
+            place = (*around.place, at)
+            if not self.skips(place):
+                backward = around.backward or "transpose(" in equation_scope(equation)
+                here = dataclasses.replace(around, place=place, backward=backward)
                 outputs = self._equation(equation, [read(variable) for variable in equation.invars], here)
                 values.update(zip(equation.outvars, outputs, strict=True))
-            for variable in {*variables(equation.invars), *equation.outvars} - kept:
-                if last.get(variable, at) == at:
-                    values.pop(variable, None)
+            for variable in done:
+                values.pop(variable, None)
         return [read(variable) for variable in jaxpr.outvars]
 
     def _equation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
@@ -172,3 +168,16 @@ class Interpreter:
             )
             carry = self.body(body, [*fixed[1], *carry], within)
             index += 1
+
+
+@functools.lru_cache(maxsize=4_096)
+def _last_uses(jaxpr: Any) -> tuple[tuple[Any, ...], ...]:
+    """Returns for each equation of a program the variables that are not read after it and are no results."""
+    results = set(variables(jaxpr.outvars))
+    last = {out: at for at, equation in enumerate(jaxpr.eqns) for out in equation.outvars}
+    last |= {read: at for at, equation in enumerate(jaxpr.eqns) for read in variables(equation.invars)}
+    done: list[list[Any]] = [[] for _ in jaxpr.eqns]
+    for variable, at in last.items():
+        if variable not in results:
+            done[at].append(variable)
+    return tuple(map(tuple, done))

@@ -1,5 +1,6 @@
 """Traced programs: walks over their equations, values that are forwarded unchanged, single equations run alone."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ CALLS = REMAT | {
     "eval_jaxpr",
 }
 """Equations that run their one body on their operands."""
+KEYS = frozenset({"random_fold_in", "random_split"})
+"""Operations that JAX runs in Python, a hundred times slower than compiled."""
 LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
 """Equations that return their operands, possibly placed elsewhere or fenced by a barrier."""
 
@@ -66,8 +69,17 @@ def bind(equation: Any, inputs: Sequence[Any]) -> list[Any]:
         name: None if isinstance(value, jax.sharding.Sharding) else value
         for name, value in equation.params.items()
     }
-    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
+    if equation.primitive.name in KEYS:
+        outputs = _compiled(equation.primitive, tuple(params.items()))(*inputs)
+    else:
+        outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
     return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    """Returns an operation that is compiled once for each shape."""
+    return jax.jit(functools.partial(primitive.bind, **dict(params)))
 
 
 def forwarded_arguments(function: Callable[..., Any], *arguments: Any) -> list[int | None]:

@@ -1,6 +1,7 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
@@ -12,6 +13,22 @@ __all__ = ["Search", "side_of"]
 
 _MAX_ROUNDS = 6
 _Pair = tuple[Op | None, Op | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Marks:
+    """The properties of an operation by which it is paired: name, numbers of operands, result types, name stack."""
+
+    name: str
+    inputs: frozenset[int]
+    types: tuple[str, ...]
+    stack: str
+
+    def likeness(self, other: "_Marks") -> float:
+        """Returns a number that is larger for likelier partners."""
+        shared = len(self.inputs & other.inputs) / max(len(self.inputs | other.inputs), 1)
+        equal = (self.types == other.types) + (self.stack == other.stack)
+        return 4 * (self.name == other.name) + 3 * shared + equal
 
 
 class Search:
@@ -150,29 +167,25 @@ class Search:
             return texts[0]
         return short(f"{op.form.name.partition('.')[2]}({', '.join(texts)})")
 
-    def _pair(self, left: list[Op], right: list[Op]) -> list[_Pair]:
-        """Pairs unmatched operations by name, operands, type and name stack, in program order."""
-        rest = list(right)
-        pairs: list[_Pair] = []
-        alone: list[_Pair] = []
-        for strict in (True, False):
-            for op in left:
-                if any(op is pair[0] for pair in pairs):
-                    continue
-                best = max(rest, key=lambda other, op=op: self._likeness(op, other), default=None)
-                if best is not None and (not strict or best.form.name == op.form.name):
-                    rest.remove(best)
-                    pairs.append((op, best))
-        alone += [(op, None) for op in left if not any(op is pair[0] for pair in pairs)]
-        alone += [(None, op) for op in rest]
-        return pairs + alone
+    def _pair(self, left: list[Op], right: list[Op]) -> Iterator[_Pair]:
+        """Yields pairs of unmatched operations by name, operands, type and name stack, in program order.
 
-    def _likeness(self, left: Op, right: Op) -> float:
-        first, second = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
-        shared = len(first & second) / max(len(first | second), 1)
-        same_type = left.form.slots_out == right.form.slots_out
-        same_place = inlined_source(left).stack == inlined_source(right).stack
-        return 4 * (left.form.name == right.form.name) + 3 * shared + same_type + same_place
+        Only the first pairs are explained, so each is searched for when it is needed.
+        """
+        marks = [[self._marks(side, op) for op in ops] for side, ops in enumerate((left, right))]
+        first, rest = dict(enumerate(marks[0])), dict(enumerate(marks[1]))
+        for strict in (True, False):
+            for number, one in list(first.items()):
+                best = max(rest, key=lambda other, one=one: one.likeness(rest[other]), default=None)
+                if best is not None and (not strict or rest[best].name == one.name):
+                    del first[number], rest[best]
+                    yield left[number], right[best]
+        yield from ((left[number], None) for number in first)
+        yield from ((None, right[number]) for number in rest)
+
+    def _marks(self, side: int, op: Op) -> "_Marks":
+        inputs = frozenset(self._elements.numbers(side, _inputs(op)))
+        return _Marks(op.form.name, inputs, tuple(op.form.slots_out), inlined_source(op).stack)
 
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
         left, right = pair

@@ -91,8 +91,8 @@ class Recorder(Interpreter):
         """
         return self.body(jaxpr, arguments, Position())
 
-    def skips(self, equation: Any, here: Position) -> bool:
-        return here.place not in self._demand.kept
+    def skips(self, place: tuple[int, ...]) -> bool:
+        return place not in self._demand.kept
 
     def intercept(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any] | None:
         if equation.primitive.name not in DRAWS:

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from parity.run import schedule
+from parity.run.parallel import run_in_workers
+
 BROKEN = {"norms.py": [("self.config.norm_epsilon", "2 * self.config.norm_epsilon")]}
 
 
@@ -53,6 +56,7 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
         (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: got --topology too"),
         (("smoke", "--ignore-sharding", "--exact"), "--ignore-sharding: got --exact or --paranoid too"),
         (("smoke", "--topology", "v5p:2x1x1"), "choose a larger topology"),
+        (("smoke", "--workers", "2", "--exact"), "--workers: got --exact or --ignore-sharding too"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(shell, tmp_path, arguments, message):
@@ -141,6 +145,27 @@ def test_a_case_without_evidence_does_not_pass(command, tmp_path, pairs, code, w
     assert words in ended.out
     again = command("report", "report.json", cwd=tmp_path)
     assert again.code == code
+
+
+@pytest.mark.slow
+def test_workers_prove_the_same_as_one_process(command, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(schedule, "run_in_workers", lambda *a: started.append(a) or run_in_workers(*a))
+    project(tmp_path, "pair('a', Same), pair('b', More)")
+
+    def verdicts(*options):
+        ended = command("prove", "--json", "report.json", *options, cwd=tmp_path)
+        cases = json.loads((tmp_path / "report.json").read_text())["cases"]
+        found = {
+            case["id"]: {name: one["verdict"] for name, one in case["channels"].items()} for case in cases
+        }
+        return ended.code, found
+
+    alone = verdicts()
+    assert alone[0] == 1 and alone[1]["a/forward@single"] == {"program": "proved"}
+    assert not started
+    assert verdicts("--workers", "2") == alone
+    assert len(started) == 1
 
 
 @pytest.mark.parametrize("pairs", ["pair('a', Same, **APART)"])
