@@ -199,7 +199,7 @@ def unmeasured_rounding(evidence: Evidence) -> str | None:
     if changed := changed_types(*jaxprs):
         return f"arithmetic in other types: {changed[0]}"
     try:
-        _ = [side.read(change).traced for side in evidence.sides for change in (rounded_side, widened_side)]
+        _ = [side.read(change).lowered for side in evidence.sides for change in (rounded_side, widened_side)]
     except SideError as error:  # an operation that has no other precision
         return f"not computed in float32: {str(error.cause).partition(chr(10))[0]}"
     return ""
