@@ -117,7 +117,7 @@ class Turned(nnx.Module):
 
     def shift(self):
         """Returns the bias."""
-        return self.b[...].astype(self.dtype)
+        return self.b[...].astype(self.dtype)[None, None]
 
 
 class Split3(nnx.Module):
