@@ -168,8 +168,8 @@ class _Entry:
         if set(names) == {"convert_element_type"} and not self._operands:
             return "because a cast shows what came before it"
         weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
-        if len(weights) == 2 and any(weights) and not all(weights):
-            return "because only one side casts or moves a weight here"
+        if len(weights) == 2 and any(weights) and not all(weights) and "convert_element_type" in names:
+            return "because only one side casts a weight here"
         for position in self._operands:
             left, right = (
                 weight_of(trace.nodes, trace.nodes[at].inputs[position]) for trace, at in self._ends()
