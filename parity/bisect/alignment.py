@@ -216,9 +216,10 @@ class Alignment:
         return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
 
     def _near(self, groups: "_Groups", value: Sketch, noise: Sequence[float]) -> list[int]:
-        members, stacked, norms = groups.of(value.kind)
-        if stacked is None:
+        found = groups.of(value.kind)
+        if found is None:
             return []
+        members, stacked, norms = found
         gaps = np.sqrt(np.mean(np.abs(stacked - value.projected) ** 2, axis=1))
         limits = FLOOR_FACTOR * np.array([noise[at] for at in members]) * norms
         return [members[index] for index in np.flatnonzero(gaps <= limits)]
@@ -240,6 +241,6 @@ class _Groups:
             for kind, members in kinds.items()
         }
 
-    def of(self, kind: tuple) -> tuple[list[int], np.ndarray | None, np.ndarray | None]:
-        """Returns the numbers, projections and norms of the values of a kind."""
-        return self._found.get(kind, ([], None, None))
+    def of(self, kind: tuple) -> tuple[list[int], np.ndarray, np.ndarray] | None:
+        """Returns the numbers, projections and norms of the values of a kind; None if there are none."""
+        return self._found.get(kind)

@@ -103,7 +103,8 @@ class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        self._sure_of = found = blame(parting, strategies) or Blame((None, None))
+        found = blame(parting, strategies) or Blame((None, None))
+        self._is_default = found == Blame((None, None))
         self._after: tuple[str, ...] = ()
         if found.divergence:
             parting = dataclasses.replace(parting, divergence=found.divergence)
@@ -162,13 +163,13 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        if len(names) == 1 and self._sure_of == Blame((None, None)) and self._moves(*names, *self._after):
+        if len(names) == 1 and self._moves(*self._after, *(names if self._is_default else ())):
             return "because only one side casts or moves a value here"
         if set(names) == {"convert_element_type"} and not self._operands:
             return "because a cast shows what came before it"
         weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
-        if len(weights) == 2 and any(weights) and not all(weights):
-            return "because only one side casts or moves a weight here"
+        if len(weights) == 2 and any(weights) and not all(weights) and "convert_element_type" in names:
+            return "because only one side casts a weight here"
         for position in self._operands:
             left, right = (
                 weight_of(trace.nodes, trace.nodes[at].inputs[position]) for trace, at in self._ends()

@@ -22,13 +22,16 @@ def show_map(
     select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],
     pair: Pairs = None,
     setting: Settings = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="List optimizer state that follows its parameter, too.")
+    ] = False,
     export: Annotated[
         Path | None, typer.Option("--export", help="Write the map as JSON, for `parity convert`.")
     ] = None,
 ) -> None:
     """Print the weight map of a pair's first matching case, and what certifies it."""
     from parity.builds.tree import Role
-    from parity.builds.weights.map import MapError
+    from parity.builds.weights.map import FOLLOWS, MapError
     from parity.compare.certificate import certify
     from parity.compare.certificate import export as exported
     from parity.compare.evidence import Evidence
@@ -52,8 +55,11 @@ def show_map(
         raise typer.Exit(DIFFERENCE) from None
     for role in Role:
         rows = [one for one in certified if one.entry.role is role]
-        screen.print(Text(f"{role}, {len(rows)} entries", "bold cyan"))
-        for one in rows:
+        listed = [one for one in rows if every or one.contradicted or one.entry.matched_by != FOLLOWS]
+        following = len(rows) - len(listed)
+        words = f", {following} of them as their parameters (--all lists them)" if following else ""
+        screen.print(Text(f"{role}, {len(rows)} entries{words}", "bold cyan"))
+        for one in listed:
             screen.print(map_line(one), soft_wrap=True)
     wrong = sum(one.contradicted for one in certified)
     leaves = [len(build.leaves) for build in work.builds]

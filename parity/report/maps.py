@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from parity.builds.weights.map import normalise
+from parity.builds.weights.map import strip_container
 from parity.compare.certificate import Certified
 
 __all__ = ["map_line"]
@@ -23,7 +23,7 @@ def map_line(certified: Certified) -> Text:
 
 def _brief(paths: Sequence[str]) -> str:
     """Returns one name, or ``layers/{0..3}/mlp`` for several that differ at one place."""
-    names = [normalise(path) for path in paths]
+    names = [strip_container(path) for path in paths]
     if len(names) == 1:
         return names[0]
     head = os.path.commonprefix(names)

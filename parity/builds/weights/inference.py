@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import (
+    FOLLOWS,
     GUESSED,
     HOLDERS,
     NEAREST,
@@ -263,7 +264,7 @@ class _Search:
                 ]
                 found = [len(names) for names in chosen] == [len(names) for names in owners]
                 if found and self._have_shapes(chosen, entry):
-                    self._pair(chosen[0], chosen[1], "parameter it belongs to", entry.transform)
+                    self._pair(chosen[0], chosen[1], FOLLOWS, entry.transform)
 
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
         """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role."""

@@ -15,6 +15,7 @@ from parity.builds.tree import Leaf, Role
 from parity.builds.weights.transforms import Identity, Transform
 
 __all__ = [
+    "FOLLOWS",
     "GUESSED",
     "HOLDERS",
     "NEAREST",
@@ -29,6 +30,7 @@ __all__ = [
 
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
+FOLLOWS = "parameter it belongs to"
 HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
 """Names of containers, which do not identify a leaf."""
 

@@ -117,7 +117,7 @@ class Turned(nnx.Module):
 
     def shift(self):
         """Returns the bias."""
-        return self.b[...].astype(self.dtype)
+        return self.b[...].astype(self.dtype)[None, None]
 
 
 class Split3(nnx.Module):
@@ -147,10 +147,8 @@ class Model(nnx.Module):
     def __init__(self, kind, dtype, rngs):
         self.first = nnx.Linear(D, F, dtype=dtype, rngs=rngs)
         self.blk = nnx.List([kind(dtype, rngs) for _ in range(L)])
-        self.fin, self.out = (
-            nnx.LayerNorm(F, dtype=dtype, rngs=rngs),
-            nnx.Linear(F, 3, dtype=dtype, rngs=rngs),
-        )
+        self.fin = nnx.LayerNorm(F, dtype=dtype, rngs=rngs)
+        self.out = nnx.Linear(F, 3, dtype=dtype, rngs=rngs)
 
     def __call__(self, x):
         return self.ended(self.passed(self.first(x)))

@@ -104,3 +104,52 @@ def test_leaves_that_are_left_over_come_with_the_rule_that_missed_them():
 def test_a_rule_whose_leaves_earlier_rules_took_is_no_mistake(rules):
     weights = infer(REFERENCE, CANDIDATE, rules)
     assert {entry.matched_by for entry in weights.entries} == {"rule"}
+
+
+def test_a_wrong_rule_lists_shapes_and_dtypes_of_both_sides():
+    with pytest.raises(ValueError, match="matches no leaf of the reference") as raised:
+        infer(REFERENCE, CANDIDATE, [Rule(reference=("up/kernal",), candidate=("up/w",))])
+    text = str(raised.value)
+    assert (
+        "in the reference up/kernel float32[3, 3]" in text and "in the candidate up/w float32[3, 3]" in text
+    )
+
+
+def uses_of(pairs):
+    """Returns the uses of one program in which the leaves of each pair are used equally."""
+    left, right = ({path: str(at) for at, path in enumerate(paths)} for paths in zip(*pairs, strict=True))
+    return {"forward": (left, right)}
+
+
+def sides_of(pairs):
+    return tuple({path: leaf(path, (3,)) for path in paths} for paths in zip(*pairs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("layer_{}/pre_norm/scale", "layers/{}/PreNorm/scale"), ("block{}/ü", "blocks/{}/ü")],
+)
+def test_names_of_equal_words_beat_an_equal_use(left, right):
+    right_pairs = [(left.format(at), right.format(at)) for at in range(2)]
+    crossed = uses_of([(right_pairs[0][0], right_pairs[1][1]), (right_pairs[1][0], right_pairs[0][1])])
+    weights = infer(*sides_of(right_pairs), use=lambda: crossed)
+    assert {(entry.reference[0], entry.candidate[0]) for entry in weights.entries} == {*right_pairs}
+    assert weights.guessed == []
+
+
+def test_an_equal_use_does_not_move_a_leaf_to_another_layer():
+    pairs = [
+        (f"layer_{at}/{one}", f"blk/{at}/{other}")
+        for at in range(2)
+        for one, other in (("a", "x"), ("b", "y"))
+    ]
+    crossed = [(pairs[at][0], pairs[other][1]) for at, other in ((0, 3), (1, 1), (2, 2), (3, 0))]
+    weights = infer(*sides_of(pairs), use=lambda: uses_of(crossed))
+    for entry in weights.entries:
+        assert entry.reference[0].split("/")[0][-1] == entry.candidate[0].split("/")[1]
+
+
+def test_names_in_another_script_are_words():
+    sides = {"ln/ö": leaf("ln/ö", (3,))}, {"ln/ü": leaf("ln/ü", (3,))}
+    (entry,) = infer(*sides).entries
+    assert entry.matched_by != "words of the name"
