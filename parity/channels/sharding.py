@@ -79,8 +79,9 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
     sides, pairs = evidence.sides, evidence.weights.entries
     leaves = (sides[0].build.leaves, sides[1].build.leaves)
     on_mesh = bool(sides[0].mesh.axes)
+    related = axis_names(evidence)
     for entry in pairs:
-        yield from compare_axes(entry, leaves, evidence.read(axis_names))
+        yield from compare_axes(entry, leaves, related)
     if on_mesh:
         for entry in pairs:
             yield from _spec_findings(entry, *sides)
