@@ -49,12 +49,16 @@ class AxisNames:
 
 
 def axis_names(evidence: Evidence) -> AxisNames:
-    """Returns the relation of the axis names of both sides. Read it with `Evidence.read`."""
-    used = [_names(build.leaves.values()) for build in evidence.builds]
-    rules = next((build.rules for build in evidence.builds if build.rules), ())
+    """Returns the relation of the axis names of both sides."""
+    used = [_names(side.build.leaves.values()) for side in evidence.sides]
+    rules = next((side.build.rules for side in evidence.sides if side.build.rules), ())
     if not rules:
-        return AxisNames() if evidence.case.mesh.axes or used[0] & used[1] else _inferred(evidence)
-    physical = mesh_axes(rules) | {name for mesh in evidence.case.meshes for name, _ in mesh.axes}
+        return (
+            AxisNames()
+            if any(side.mesh.axes for side in evidence.sides) or used[0] & used[1]
+            else _inferred(evidence)
+        )
+    physical = mesh_axes(rules) | {name for side in evidence.sides for name, _ in side.mesh.axes}
     declare_mesh_axes = [bool(names) and all(_parts(name) <= physical for name in names) for names in used]
     if declare_mesh_axes[0] == declare_mesh_axes[1]:
         return AxisNames()
@@ -79,7 +83,7 @@ def _inferred(evidence: Evidence) -> AxisNames:
     Args:
         evidence: both sides name axes, but have no name in common, and no mesh or rule relates the names.
     """
-    left, right = (build.leaves for build in evidence.builds)
+    left, right = (side.build.leaves for side in evidence.sides)
     votes: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for entry in evidence.weights.entries:
         if entry.role is Role.PARAMS:

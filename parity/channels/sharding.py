@@ -79,8 +79,9 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
     sides, pairs = evidence.sides, evidence.weights.entries
     leaves = (sides[0].build.leaves, sides[1].build.leaves)
     on_mesh = bool(sides[0].mesh.axes)
+    related = axis_names(evidence)
     for entry in pairs:
-        yield from compare_axes(entry, leaves, evidence.read(axis_names))
+        yield from compare_axes(entry, leaves, related)
     if on_mesh:
         for entry in pairs:
             yield from _spec_findings(entry, *sides)
@@ -157,12 +158,11 @@ def _oracle_findings(side: Side) -> list[Finding]:
         if leaf.role is not Role.PARAMS or leaf.logical_axes is None:
             continue
         mine = placed(side, path)
-        spec = linen_spec(leaf.logical_axes, side.build.rules, sizes)
-        wanted, got = (
-            tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in parts)
-            for parts in (entries(spec, len(leaf.shape)), mine.axes)
-        )
-        if wanted != got:
+        if not mine.why:  # placed by that resolver, not by one of the build's own
+            continue
+        spec = entries(linen_spec(leaf.logical_axes, side.build.rules, sizes), len(leaf.shape))
+        wanted = tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in spec)
+        if wanted != mine.axes:
             findings.append(
                 Finding(
                     where=f"{side.build.name} {path}",

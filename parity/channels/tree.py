@@ -29,6 +29,7 @@ def tree(evidence: Evidence) -> ChannelResult:
     except MapError as error:
         detail = "; ".join(("leaves without a partner", *error.hints))
         return ChannelResult(name="tree", verdict=Verdict.FAILED, detail=detail, findings=_leftovers(error))
+    related = axis_names(evidence)
     findings: list[Finding] = []
     notes: list[Finding] = []
     for entry in entries:
@@ -53,7 +54,7 @@ def tree(evidence: Evidence) -> ChannelResult:
                     next_step="" if counter else "pass the parameter dtype where the leaf is created",
                 )
             )
-        findings += compare_axes(entry, leaves, evidence.read(axis_names))
+        findings += compare_axes(entry, leaves, related)
     findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
     findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
@@ -63,7 +64,7 @@ def tree(evidence: Evidence) -> ChannelResult:
         detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
     if guessed := evidence.weights.guessed:
         detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(evidence)}; {detail}"
-    for words in (alone_words(evidence), evidence.read(axis_names).words()):
+    for words in (alone_words(evidence), related.words()):
         detail += f", {words}" if words else ""
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
     return ChannelResult(
