@@ -62,7 +62,8 @@ def _settle(options: argparse.Namespace) -> int:
     for subject, each in counts.items():
         equal = each.total() - each["other bits"]
         print(
-            f"{subject}: of {equal} with equal bits {each['proved']} proved, {equal - each['open']} settled: {dict(each)}"
+            f"{subject}: of {equal} with equal bits {each['proved']} proved, "
+            f"{equal - each['open']} settled: {dict(each)}"
         )
     return 1 if failures else 0
 
@@ -95,7 +96,7 @@ def _list(options: argparse.Namespace) -> int:
         print(
             f"{proof.rung:9} {rewrite.name}{f' ({told})' if told else ''}{f': {reason}' if reason else ''}{bits}{one}"
         )
-    told = f"; {ones} of the others compile to one program on {backend.name}" if backend else ""
+    told = f"; {ones} others compile to one program on {backend.name}" if backend else ""
     print(
         f"{sum(rungs.values())} rewrites: {', '.join(f'{count} {rung}' for rung, count in rungs.items())}{told}"
     )
