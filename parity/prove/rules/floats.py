@@ -83,7 +83,7 @@ def _neutral_float(table: Terms, call: Call) -> View | None:
     left, right = call.operands
     for one, other in ((left, right), (right, left)):
         value, neutral = table.real(other), _NEUTRAL[call.name]
-        same = value == neutral and math.copysign(1, value) == math.copysign(1, neutral)
+        same = value is not None and value == neutral and math.copysign(1, value) == math.copysign(1, neutral)
         if same and (one is left or call.name not in _RIGHT_ONLY):
             return one
     return None

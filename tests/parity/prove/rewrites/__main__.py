@@ -29,6 +29,8 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only rewrites whose names hold one of these")
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--compile", metavar="BACKEND")
+    parser.add_argument("--strangers", action="store_true", help="the list of rewrites as people write them")
+    parser.add_argument("--settle", action="store_true", help="count by subject what holds for all inputs")
     parser.add_argument("--fuzz", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--contract", action="store_true")
@@ -36,11 +38,38 @@ def main() -> int:
     options = parser.parse_args()
     if options.attack:
         return _attack(options)
+    if options.settle:
+        return _settle(options)
     return _fuzz(options) if options.fuzz else _list(options)
 
 
+def _settle(options: argparse.Namespace) -> int:
+    from measure import REWRITES, STRANGERS, differ, settled  # pyright: ignore[reportMissingImports]
+
+    from parity.compare.backends.registry import find
+
+    counts, failures = collections.defaultdict(collections.Counter), 0
+    for rewrite in STRANGERS if options.strangers else REWRITES:
+        if options.words and not any(word in rewrite.name for word in options.words):
+            continue
+        left, right, proof = rewrite.prove()
+        word = settled(left, right, proof, find("cpu"))
+        apart = differ(left, right) if rewrite.runs else []
+        failures += bool(apart) and word in ("proved", "one program")
+        counts[rewrite.subject]["other bits" if apart else word or "open"] += 1
+        print(f"{word or 'open':11} {rewrite.name}{f' OTHER BITS on {apart}' if apart else ''}", flush=True)
+    counts["all"] = sum(counts.values(), collections.Counter())
+    for subject, each in counts.items():
+        equal = each.total() - each["other bits"]
+        print(
+            f"{subject}: of {equal} with equal bits {each['proved']} proved, "
+            f"{equal - each['open']} settled: {dict(each)}"
+        )
+    return 1 if failures else 0
+
+
 def _list(options: argparse.Namespace) -> int:
-    from measure import REWRITES, differ  # pyright: ignore[reportMissingImports]
+    from measure import REWRITES, STRANGERS, differ  # pyright: ignore[reportMissingImports]
     from reasons import REASONS  # pyright: ignore[reportMissingImports]
 
     from parity.compare.backends.registry import find
@@ -48,7 +77,7 @@ def _list(options: argparse.Namespace) -> int:
 
     backend = find(options.compile) if options.compile else None
     rungs, ones, failures = collections.Counter(), 0, 0
-    for rewrite in REWRITES:
+    for rewrite in STRANGERS if options.strangers else REWRITES:
         if options.words and not any(word in rewrite.name for word in options.words):
             continue
         left, right, proof = rewrite.prove(backend and backend.placement)
@@ -58,7 +87,8 @@ def _list(options: argparse.Namespace) -> int:
             one = f" ONE PROGRAM on {backend.name}" if digests[0] == digests[1] is not None else ""
         apart = differ(left, right) if options.run and rewrite.runs else []
         rungs[proof.rung] += 1
-        reason = REASONS.get(rewrite.name, "NO REASON") if proof.rung == "unproved" else ""
+        listed = proof.rung == "unproved" and not options.strangers
+        reason = REASONS.get(rewrite.name, "NO REASON") if listed else ""
         ones += bool(one)
         failures += reason == "NO REASON" or bool((proof.proved or one) and apart)
         told = ", ".join(f"{name} {times}" for name, times in proof.rules.items())
@@ -66,7 +96,7 @@ def _list(options: argparse.Namespace) -> int:
         print(
             f"{proof.rung:9} {rewrite.name}{f' ({told})' if told else ''}{f': {reason}' if reason else ''}{bits}{one}"
         )
-    told = f"; {ones} of the others compile to one program on {backend.name}" if backend else ""
+    told = f"; {ones} others compile to one program on {backend.name}" if backend else ""
     print(
         f"{sum(rungs.values())} rewrites: {', '.join(f'{count} {rung}' for rung, count in rungs.items())}{told}"
     )
