@@ -12,6 +12,9 @@ ADDITIONS = docs/test_pages.py docs/test_commands.py models_nnx/test_presets.py 
 	report gate mutants/test_mutants.py matrix cases/test_settings.py prove/test_rules.py prove/test_rewrites.py)
 SPLIT = --splitting-algorithm least_duration --group $(firstword $(subst /, ,$(PART))) --splits $(lastword $(subst /, ,$(PART)))
 
+# Verdicts are kept by the environment too, which must be the same for `make parity` and `make matrix PART=2/12`.
+unexport PART MARKED MAKEFLAGS MFLAGS MAKEOVERRIDES
+
 .PHONY: setup compiler parity matrix gate prove test long pipeline-grid exact-grid quick additions page docs pictures plots mutants lint format clean
 
 setup: $(STAMP)
@@ -33,9 +36,9 @@ parity: setup  ## the core of the matrix, with a report in parity-report/parity.
 	mkdir -p parity-report
 	$(BIN)/parity run core --cached --json parity-report/parity.json
 
-matrix: setup  ## every case; PART=2/12 for one part of them
+matrix: setup  ## every case, but those that `make parity` has just decided; PART=2/12 for one part of them
 	mkdir -p parity-report
-	$(BIN)/parity run --shard $(PART) --json parity-report/matrix.json
+	$(BIN)/parity run --shard $(PART) --cached --json parity-report/matrix.json
 
 gate: setup  ## the flips, as far as the records go that `make parity` and `make matrix` have just written
 	$(BIN)/parity gate --part --from parity-report/parity.json

@@ -113,7 +113,7 @@ class Session:
 
     def fresh(self, build: Build, seed: int) -> dict[str, np.ndarray]:
         """Returns the initial state of ``build`` for a seed, on the host."""
-        create = self._creators.pop(build, None) or self.start(build).compile()
+        create = self._creators.pop(build, None) or self.start(build).creator()
         self._creators[build] = create
         while len(self._creators) > KEPT_CREATORS:
             self._creators.pop(next(iter(self._creators)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend import core
 
 from parity.builds.build import SEED, Build
 from parity.compare.backends.workers import GIB, machine_memory
@@ -17,6 +18,8 @@ __all__ = ["AS_WRITTEN", "InsufficientMemoryError", "Start", "check_fits_in_memo
 
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""
+MANY_OF_A_TYPE = 20
+"""Number of leaves of a type, on average, from which a state is made operation by operation."""
 COPIES = 4
 """Least number of copies of a state in a run: of both sides, on the host and on the device."""
 
@@ -74,6 +77,23 @@ class Start:
         with self.clock.phase(self._name, "compile"):
             check_fits_in_memory(self.build)
             return self.lowered.compile(compiler_options=AS_WRITTEN)
+
+    def creator(self) -> Callable[[jax.Array], dict[str, Any]]:
+        """Returns a function that makes the state, of which the last bits are open.
+
+        It is the compiled program, unless many leaves share each type: XLA compiles each draw by itself, JAX each type.
+
+        Raises:
+            SideError: see `compile`.
+        """
+        types = {(leaf.shape, leaf.dtype) for leaf in self.build.abstract.values()}
+        if len(self.build.abstract) < MANY_OF_A_TYPE * len(types):
+            return self.compile()
+        traced = self.traced
+        with self.clock.phase(self._name, "compile"):
+            check_fits_in_memory(self.build)
+        evaluate, paths = core.jaxpr_as_fun(traced.jaxpr), sorted(self.build.leaves)
+        return lambda key: dict(zip(paths, evaluate(key), strict=True))
 
 
 class InsufficientMemoryError(ValueError):

@@ -1,5 +1,6 @@
 """First differences if one side is written differently everywhere, and wrong in one line."""
 
+import functools
 from pathlib import Path
 
 import jax
@@ -7,7 +8,9 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from parity.prove import prove
+from parity.ir.location import inlined_source
+from parity.prove import prove, search
+from parity.prove.frontier import MOST_ENTRIES
 from parity.verdicts import Verdict
 
 # B batch, T positions, D features, H heads, K width of a head
@@ -89,3 +92,21 @@ def test_the_line_of_the_mistake_is_named_first(bug, derive):
     side = "reference" if bug == "activation" else "candidate"
     assert proof.rung is Verdict.UNPROVED
     assert f"test_frontier.py:{line} in {side}" in proof.frontier[0].sentence(), proof.frontier
+
+
+@pytest.mark.parametrize("count", [10, 40])
+def test_the_search_reads_each_operation_once_if_all_differ(monkeypatch, count):
+    read = []
+    monkeypatch.setattr(search, "inlined_source", lambda op: read.append(id(op)) or inlined_source(op))
+
+    def chain(function):
+        return jax.jit(lambda x, w: functools.reduce(lambda y, row: y + function(row), w, x)).lower(
+            jnp.ones(8), [jnp.ones(8)] * count
+        )
+
+    places = [(number, number) for number in range(1 + count)]
+    proof = prove(chain(jnp.sin), chain(jnp.cos), arguments=places, results=[(0, 0)])
+    assert proof.rung is Verdict.UNPROVED and proof.sentence()
+    assert 0 < len(proof.frontier) <= MOST_ENTRIES
+    assert len(set(read)) >= count
+    assert len(read) <= len(set(read)) + 4 * MOST_ENTRIES, "further reads describe the differences shown"

@@ -1,0 +1,57 @@
+"""Initial states: compiled, or made operation by operation if many leaves share each type."""
+
+import jax
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.compare.clock import Clock
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
+from parity.compare.start import Start
+
+NORMAL = jax.nn.initializers.normal()
+
+
+class Linen(linen.Module):
+    count: int
+
+    @linen.compact
+    def __call__(self, x):
+        return sum((self.param(f"w{number}", NORMAL, (3,)) for number in range(self.count)), start=x)
+
+
+class Nnx(nnx.Module):
+    def __init__(self, count, rngs):
+        for number in range(count):
+            setattr(self, f"w{number}", nnx.Param(NORMAL(rngs.params(), (3,))))
+        self.count = count
+
+    def __call__(self, x):
+        return sum((getattr(self, f"w{number}")[...] for number in range(self.count)), start=x)
+
+
+@pytest.mark.parametrize(("count", "compiled"), [(4, True), (60, False)])
+def test_a_state_of_many_leaves_of_a_type_is_the_one_that_the_compiled_program_makes(
+    monkeypatch, count, compiled
+):
+    pair = parity.twins(
+        "wide",
+        linen=Linen(count),
+        nnx=lambda rngs: Nnx(count, rngs),
+        inputs=lambda seed: {"x": np.ones(3, np.float32)},
+        loss=lambda out, batch: out.sum(),
+        programs=("forward",),
+    )
+    build = Evidence.of(pair.cases({})[0], Session()).builds[0]
+    expected = Start(build, Clock()).compile()(jax.random.key(3))
+    calls = []
+    monkeypatch.setattr(Start, "compile", lambda self: calls.append(self) or (lambda key: expected))
+    found = Start(build, Clock()).creator()(jax.random.key(3))
+    assert bool(calls) == compiled
+    assert sorted(found) == sorted(expected)
+    for path, leaf in expected.items():
+        assert found[path].dtype == leaf.dtype
+        if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            np.testing.assert_allclose(found[path], leaf, rtol=1e-5, atol=1e-7)
