@@ -15,7 +15,10 @@ from parity.compare.certificate import PROOF, certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
+__all__ = ["CHANNEL", "CONTRADICTED"]
+
+CONTRADICTED = "a guess of the weight map that is wrong, or a program that uses the leaf otherwise"
+"""Cause of a finding on a guessed pair of leaves that a probe contradicts."""
 
 
 def tree(evidence: Evidence) -> ChannelResult:
@@ -110,7 +113,7 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
             reference=" + ".join(one.entry.reference),
             candidate=f"paired by {one.entry.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause="a guess of the weight map that is wrong, or a program that uses the leaf otherwise",
+            cause=CONTRADICTED,
             next_step="give the pair a weight rule for it; `parity map` shows all entries",
         )
         for one in certify(evidence, guessed)

@@ -176,8 +176,10 @@ def show(report: "Report") -> None:
 
     screen = console()
     screen.print(report.sentence(), soft_wrap=True, markup=False, highlight=False)
+    first = next((finding for finding in report.findings if finding.found), None)
     for finding in report.findings:
-        screen.print(f"\n{finding.axis}: {finding.sentence}", soft_wrap=True, markup=False, highlight=False)
+        words = "as above" if finding is first else finding.sentence
+        screen.print(f"\n{finding.axis}: {words}", soft_wrap=True, markup=False, highlight=False)
         if finding.rows:
             table = Table(*finding.head, box=None, header_style="bold", padding=(0, 2, 0, 0))
             for row in finding.rows:

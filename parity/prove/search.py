@@ -167,12 +167,24 @@ class Search:
         alone += [(None, op) for op in rest]
         return pairs + alone
 
-    def _likeness(self, left: Op, right: Op) -> float:
+    def _correspond(self, left: Op, right: Op) -> bool:
+        """True if two operations are likely one place of both programs; else a report must not join their lines."""
+        if inlined_source(left).backward != inlined_source(right).backward:
+            return False
+        alike, shared = self.types_alike(left, right), self._shared(left, right) > 0
+        return alike or shared if left.form.name == right.form.name else alike and shared
+
+    def _shared(self, left: Op, right: Op) -> float:
+        """Returns the share of equal operands."""
         first, second = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
-        shared = len(first & second) / max(len(first | second), 1)
+        return len(first & second) / max(len(first | second), 1)
+
+    def _likeness(self, left: Op, right: Op) -> float:
         same_type = left.form.slots_out == right.form.slots_out
         same_place = inlined_source(left).stack == inlined_source(right).stack
-        return 4 * (left.form.name == right.form.name) + 3 * shared + same_type + same_place
+        return (
+            4 * (left.form.name == right.form.name) + 3 * self._shared(left, right) + same_type + same_place
+        )
 
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
         left, right = pair
@@ -335,6 +347,7 @@ class Search:
             reference=side_of(left, loops),
             candidate=side_of(right, loops),
             differences=lines or (() if left and right else ("only one side has it",)),
+            unsure=bool(left and right and not left.regions and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))

@@ -8,7 +8,7 @@ from typing import Any
 from parity.cases.waivers import Waiver
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = ["unused_in", "waive"]
+__all__ = ["PREFIX", "unused_in", "waive"]
 
 WAIVABLE = BLOCKING - {Verdict.ERROR}
 """Verdicts that can be waived; a crash is not a difference that could be accepted."""
