@@ -240,7 +240,8 @@ def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Fron
         Frontier(
             where=f"{ones[0].name}{f' and {len(ones) - 1} more' if len(ones) > 1 else ''}",
             differences=(verb,),
-            **{SIDES[ones[0].side]: place},
+            reference=None if ones[0].side else place,
+            candidate=place if ones[0].side else None,
         )
         for (verb, place), ones in list(groups.items())[:MOST_ENTRIES]
     )

@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 _MAX_TEXT = 160
+SIDES = ("reference", "candidate")
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -105,7 +106,14 @@ class Frontier:
     unsure: bool = False
 
     def finding(self) -> Finding:
-        """Returns the difference as a finding; a side that has no such operation is left out."""
+        """Returns the difference as a finding; a side that has no such operation is left out.
+
+        Of two operations that may not correspond, one in library code alone is left out, too.
+        """
+        sides = [self.reference, self.candidate]
+        if self.unsure and len(own := [side for side in sides if side and side.place.own]) == 1:
+            only = (side if side is own[0] else None for side in sides)
+            return Frontier(where=own[0].operation, **dict(zip(SIDES, only, strict=True))).finding()
         reference, candidate = self._texts()
         return Finding(where=self._head(), reference=reference, candidate=candidate)
 

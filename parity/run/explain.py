@@ -152,15 +152,17 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
 
 def _rest(held: Sequence[ChannelResult], cause: ChannelResult) -> list[str]:
     """Returns the findings of the cause's channel, but for the first, and of all blocking channels."""
-    lines = []
-    for channel in (cause, *(one for one in held if one is not cause)):
-        findings = channel.findings[1:] if channel is cause else channel.findings
-        if channel is cause:
-            lines += [f"  {line}" for line in grouped(findings)]
-        else:
+    lines = [f"  {line}" for line in grouped([_unsettled(one) for one in cause.findings[1:]])]
+    for channel in held:
+        if channel is not cause:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")
-            lines += [f"    {line}" for line in grouped(findings)]
+            lines += [f"    {line}" for line in grouped(channel.findings)]
     return lines
+
+
+def _unsettled(finding: Finding) -> Finding:
+    """Returns a finding without the words that its numbers decide, because they differ, too."""
+    return dataclasses.replace(finding, next_step="") if finding.next_step == RESTS_ON_NUMBERS else finding
 
 
 def grouped(findings: Sequence[Finding]) -> list[str]:
