@@ -127,11 +127,10 @@ def _words(channel: ChannelResult, cause: Finding | None) -> str:
         parts = [channel.detail, cause.difference(), cause.distance]
     if cause.cause:
         parts.append(f"likely {cause.cause}")
-    if not places(cause) or channel.name == "program":
-        reason = cause.next_step.partition(": ")[0] if cause.next_step != RESTS_ON_NUMBERS else ""
-        parts.append(reason)
-    if channel.name == "dots" or PLACE.search(cause.next_step):
+    if PLACE.search(cause.next_step) or channel.name == "dots":
         parts.append(cause.next_step)
+    elif cause.next_step != RESTS_ON_NUMBERS and (channel.name == "program" or not places(cause)):
+        parts.append(cause.next_step.partition(": ")[0])
     parts.append(f"and {more} more" if more else "")
     return "; ".join(dict.fromkeys(filter(None, parts)))
 
