@@ -17,6 +17,7 @@ __all__ = [
     "Row",
     "Verdict",
     "channel_of",
+    "finding_of",
     "implies",
     "weakest",
 ]
@@ -189,10 +190,15 @@ class Finding:
     traceback: str = ""
     follows: tuple["Finding", ...] = ()
 
+    def difference(self) -> str:
+        """Returns the place and the texts of both sides; an empty text is left out."""
+        sides = zip(self.labels, (self.reference, self.candidate), strict=True)
+        texts = ", ".join(f"{label} {text}".strip() for label, text in sides if text)
+        return f"{self.where}: {texts}" if texts else self.where
+
     def sentence(self) -> str:
         """Returns the finding as one sentence a person can act on."""
-        texts = zip(self.labels, (self.reference, self.candidate), strict=True)
-        parts = [f"{self.where}: " + ", ".join(f"{label} {text}".strip() for label, text in texts if text)]
+        parts = [self.difference()]
         if self.distance:
             parts.append(self.distance)
         if self.cause:
@@ -232,12 +238,13 @@ def channel_of(name: str, record: Mapping[str, Any]) -> ChannelResult:
         name: the channel.
         record: its fields; absent ones are empty.
     """
-    found = {kind: tuple(_finding_of(one) for one in record.get(kind, ())) for kind in ("findings", "notes")}
+    found = {kind: tuple(finding_of(one) for one in record.get(kind, ())) for kind in ("findings", "notes")}
     rest = {kind: record[kind] for kind in ("detail", "measures", "tables") if kind in record}
     return ChannelResult(name=name, verdict=Verdict(record["verdict"]), **found, **rest)
 
 
-def _finding_of(record: Mapping[str, Any]) -> Finding:
+def finding_of(record: Mapping[str, Any]) -> Finding:
+    """Returns a finding from plain data; absent fields are empty."""
     labels = tuple(record.get("labels", ("reference", "candidate")))
-    follows = tuple(_finding_of(one) for one in record.get("follows", ()))
+    follows = tuple(finding_of(one) for one in record.get("follows", ()))
     return Finding(**{**record, "labels": labels, "follows": follows})

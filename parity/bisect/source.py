@@ -35,10 +35,7 @@ def site(node: Node) -> SourceLocation:
 
 def place_text(source: SourceLocation) -> str:
     """Returns the user's innermost line, with the library's below it."""
-    own, library = source.own, source.library
-    if not own:
-        return str(library[0]) if library else "no known line"
-    return f"{own[0]} (through {library[0]})" if library else str(own[0])
+    return source.own_place if source.frames else "no known line"
 
 
 def functions_around(node: Node) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
 Constraints = collections.Counter[tuple[str, str]]
 """Number of constraints by (array type, spec)."""
+REPEATED = "an activation computed another number of times: rematerialised, or unrolled, on one side only"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
 
@@ -203,17 +204,24 @@ def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]
         ]
     arrays = sorted({array for array, _ in left | right})
     sides = [(array, _specs_of(left, array), _specs_of(right, array)) for array in arrays]
-    return [
+    findings = [
         Finding(
             where=f"constraints on {array}",
             reference=wanted or "none",
             candidate=got or "none",
-            cause="an activation put elsewhere, or not put back" if wanted and got else NO_OP,
+            cause=_constraint_cause(array, left, right) if wanted and got else NO_OP,
             next_step="compare the constrain calls on both sides" if wanted and got else OUTSIDE,
         )
         for array, wanted, got in sides
         if wanted != got
     ]
+    return sorted(findings, key=lambda finding: finding.cause == REPEATED)
+
+
+def _constraint_cause(array: str, left: Constraints, right: Constraints) -> str:
+    """Returns the likely cause of constraints that differ: other specs, or the same ones in another number."""
+    specs = [{spec for name, spec in side if name == array} for side in (left, right)]
+    return REPEATED if specs[0] == specs[1] else "an activation put elsewhere, or not put back"
 
 
 def _specs_of(found: Constraints, array: str) -> str:

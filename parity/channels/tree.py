@@ -16,7 +16,10 @@ from parity.compare.certificate import PROOF, certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
+__all__ = ["CHANNEL", "CONTRADICTED"]
+
+CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
+"""Cause of a finding on a guessed pair of leaves that a probe contradicts."""
 
 
 def tree(evidence: Evidence) -> ChannelResult:
@@ -112,7 +115,7 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
             reference=" + ".join(one.entry.reference),
             candidate=f"paired by {one.entry.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause="a program that uses the leaf in another way, or a wrong guess of the weight map",
+            cause=CONTRADICTED,
             next_step="give the pair a weight rule for it; `parity map` shows all entries",
         )
         for one in certify(evidence, guessed)

@@ -21,6 +21,8 @@ def finish(
     files: Mapping[str, Path],
     unwritten: Sequence[str],
     blocks: frozenset[Verdict] = BLOCKING,
+    *,
+    verbose: bool = False,
 ) -> NoReturn:
     """Prints the findings and exits with the code of the run.
 
@@ -29,11 +31,12 @@ def finish(
         files: of its reports, by name of the form.
         unwritten: a sentence for each report that could not be written.
         blocks: the verdicts that count as a difference.
+        verbose: True to print every finding.
     """
     from parity.report import as_json, print_findings
     from parity.run.waiving import unused_in
 
-    print_findings(console(), record.results)
+    print_findings(console(), record.results, verbose=verbose)
     say_reports(files, unwritten)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         annotate(as_json(record))

@@ -118,6 +118,9 @@ def run(
             rich_help_panel=RARE,
         ),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print every finding, also the waived ones.")
+    ] = False,
     traceback: Annotated[
         bool, typer.Option(help="Print the traceback of every error.", rich_help_panel=RARE)
     ] = False,
@@ -188,7 +191,7 @@ def run(
         console().print(f"cache: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:
         raise typer.Exit(HARNESS)
-    finish(record, forms, unwritten, blocks=_blocks(request.channels))
+    finish(record, forms, unwritten, blocks=_blocks(request.channels), verbose=verbose)
 
 
 def _same_cases(

@@ -15,13 +15,19 @@ from parity.cases.case import Case, made
 from parity.compare.clock import SideError
 from parity.compare.memo import Memo, Once
 from parity.compare.moving import pair_programs
-from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, state_order
+from parity.compare.pairing import (
+    Pairing,
+    pair_positions,
+    state_fingerprints,
+    state_order,
+    unmatched_frontier,
+)
 from parity.compare.session import Session
 from parity.compare.side import Side, built
 from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaired
 from parity.compare.unused import unpaired_unused, with_unused
 from parity.ir.stablehlo.reader import read_program
-from parity.prove import Frontier, Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
+from parity.prove import Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
 from parity.verdicts import Finding, Requirement, Verdict
 
 if TYPE_CHECKING:
@@ -168,9 +174,8 @@ class Evidence:
         if pairing is None:
             return None
         if pairing.unmatched:
-            differences = tuple(finding.sentence() for finding in pairing.unmatched)
-            entry = Frontier(where="arguments and results", differences=differences)
-            return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
+            entries = unmatched_frontier(pairing, self.sides)
+            return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=entries)
         return self._prove_with(prove, pairing)
 
     @Once

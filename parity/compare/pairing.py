@@ -11,19 +11,24 @@ from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
 from parity.prove import UnpairedPositions, argument_fingerprints
 from parity.prove.counters import increment
+from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
 from parity.prove.proof import NO_UNPAIRED
-from parity.verdicts import Finding
+from parity.prove.regions import users
+from parity.prove.search import side_of
 
 __all__ = [
     "Pairing",
+    "Unmatched",
     "pair_positions",
     "result_positions",
     "state_arguments",
     "state_fingerprints",
     "state_order",
+    "unmatched_frontier",
     "without_counters",
 ]
 
+SIDES = ("reference", "candidate")
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
 SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "
@@ -31,6 +36,33 @@ SILENT = (
 )
 
 Positions = list[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unmatched:
+    """An argument or result that only one side has.
+
+    Args:
+        name: kind and path, such as ``state params/norm/scale``.
+        side: 0 for the reference, 1 for the candidate.
+        position: in ``@main`` of that side.
+        read: True for an argument that the program reads, False for a result.
+    """
+
+    name: str
+    side: int
+    position: int
+    read: bool
+
+    def sentence(self) -> str:
+        """Returns the name, and the side that has it."""
+        return f"{self.name}: {self.verb}"
+
+    @property
+    def verb(self) -> str:
+        """The side that has it, as text."""
+        silent = f"; {SILENT}" if self.name == f"{INPUT} {KEY}" else ""
+        return f"only the {SIDES[self.side]} {'reads' if self.read else 'returns'} it{silent}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +77,7 @@ class Pairing:
 
     arguments: Positions
     results: Positions
-    unmatched: tuple[Finding, ...]
+    unmatched: tuple[Unmatched, ...]
     alone: UnpairedPositions = NO_UNPAIRED
 
 
@@ -65,8 +97,8 @@ def pair_positions(
     given = (result_positions(reference, {}), result_positions(candidate, names))
     alone_read, read_names = _apart(_but_leaves(read, taken), weights, "state")
     alone_returned, returned_names = _apart(_but_leaves(given, taken), weights, *BY_LEAF)
-    arguments, read = _match(read_names[0], read_names[1], "read by the program")
-    results, returned = _match(returned_names[0], returned_names[1], "returned")
+    arguments, read = _match(read_names[0], read_names[1], read=True)
+    results, returned = _match(returned_names[0], returned_names[1], read=False)
     return Pairing(
         arguments=arguments,
         results=results,
@@ -199,17 +231,45 @@ def state_arguments(side: Side) -> dict[str, int]:
     return {path: position for position, (kind, path) in side.read_arguments.items() if kind == STATE}
 
 
-def _match(
-    reference: Mapping[str, int], candidate: Mapping[str, int], verb: str
-) -> tuple[Positions, list[Finding]]:
-    pairs = [(reference[name], candidate[name]) for name in reference if name in candidate]
-    findings = [
-        Finding(
-            where=name,
-            reference=verb if name in reference else f"not {verb}",
-            candidate=verb if name in candidate else f"not {verb}",
-            cause=SILENT if name == f"{INPUT} {KEY}" else "",
+def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:
+    """Returns the arguments and results of one side as differences, each with the operation that uses it first.
+
+    Args:
+        pairing: with `Pairing.unmatched`.
+        sides: the two sides.
+    """
+    groups: dict[tuple[str, FrontierSide | None], list[Unmatched]] = {}
+    readers = [users(side.operations) for side in sides]
+    for one in pairing.unmatched:
+        groups.setdefault((one.verb, _used_by(one, sides[one.side], readers[one.side])), []).append(one)
+    return tuple(
+        Frontier(
+            where=f"{ones[0].name}{f' and {len(ones) - 1} more' if len(ones) > 1 else ''}",
+            differences=(verb,),
+            reference=None if ones[0].side else place,
+            candidate=place if ones[0].side else None,
         )
-        for name in sorted(set(reference) ^ set(candidate))
+        for (verb, place), ones in list(groups.items())[:MOST_ENTRIES]
+    )
+
+
+def _used_by(one: Unmatched, side: Side, readers: Mapping[int, Sequence]) -> FrontierSide | None:
+    """Returns the first operation that reads an argument, or the one that makes a result."""
+    body = side.operations.body
+    if one.read:
+        found = (op for op, _ in readers[body.parameters[one.position]] if op is not None)
+    else:
+        found = (op for op in body.ops if body.outputs[one.position] in op.results)
+    return side_of(next(found, None), 0)
+
+
+def _match(
+    reference: Mapping[str, int], candidate: Mapping[str, int], *, read: bool
+) -> tuple[Positions, list[Unmatched]]:
+    pairs = [(reference[name], candidate[name]) for name in reference if name in candidate]
+    unmatched = [
+        Unmatched(name=name, side=side, position=names[name], read=read)
+        for side, names in enumerate((reference, candidate))
+        for name in sorted(set(names) - set((candidate, reference)[side]))
     ]
-    return pairs, findings
+    return pairs, unmatched

@@ -140,17 +140,28 @@ class SourceLocation:
 
     @property
     def summary(self) -> str:
-        """Tags, file name and function, such as ``backward, rng, model.py:12 in loss``."""
-        place = f"{PurePath(self.file).name}:{self.line}" if self.file else "unknown source"
-        return ", ".join((*self.tags, f"{place} in {self.function}" if self.function else place))
+        """Tags, file name and function, such as ``backward, rng, model.py:12 in loss``, the user's if there is one."""
+        frame = next(iter((*self.own, *self.frames)), None)
+        if frame is None:
+            return ", ".join((*self.tags, "unknown source"))
+        place = f"{PurePath(frame.file).name}:{frame.line}"
+        return ", ".join((*self.tags, f"{place} in {frame.function}" if frame.function else place))
+
+    @property
+    def own_place(self) -> str:
+        """The user's innermost line, with the library's line that it calls; a library's if there is no other."""
+        own, library = self.own, self.library
+        if not own:
+            return str(self)
+        return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
     def against(self, other: "SourceLocation | None") -> str:
         """Returns the place, with its caller if only the caller distinguishes it from the other side's place."""
-        pairs = list(zip(self.frames, other.frames, strict=False)) if other else []
+        pairs = list(zip(self.own, other.own, strict=False)) if other else []
         if not pairs or pairs[0][0] != pairs[0][1]:
-            return str(self)
+            return self.own_place
         callers = [left for left, right in pairs if left != right]
-        return f"{self}, called at {callers[0]}" if callers else str(self)
+        return f"{self.own_place}, called at {callers[0]}" if callers else self.own_place
 
     def called_by(self, call: "SourceLocation") -> "SourceLocation":
         """Returns the source of an operation inside a called function, as reached by this call.
@@ -191,7 +202,12 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
     while hasattr(location, "locations") and len(location.locations):
         location = location.locations[0]
     stack, below = getattr(location, "name_str", ""), getattr(location, "child_loc", location)
-    frames = tuple(frame for frame, _ in itertools.groupby(_frames(below)))
+    frames = tuple(
+        itertools.takewhile(
+            lambda frame: not frame.file.startswith(ENGINE),
+            (frame for frame, _ in itertools.groupby(_frames(below))),
+        )
+    )
     own = SourceLocation(stack=stack.rstrip(":"), frames=frames)
     return own if call is None else own.called_by(call)
 

@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 _MAX_TEXT = 160
+SIDES = ("reference", "candidate")
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -39,10 +40,15 @@ class FrontierSide:
     loop_depth: int
     type: str
 
+    @property
+    def name(self) -> str:
+        """The operation's name without its dialect."""
+        return self.operation.rpartition(".")[2]
+
     def against(self, other: "FrontierSide | None") -> str:
-        """Returns the operation and its place, with its caller if only the caller distinguishes the two sides."""
-        loops = f", loop depth {self.loop_depth}" if self.loop_depth else ""
-        return f"{self.operation} at {self.place.against(other.place if other else None)}{loops}"
+        """Returns the place, with the operation and the caller if only they distinguish the two sides."""
+        operation = "" if other and other.operation == self.operation else f"{self.name} at "
+        return f"{operation}{self.place.against(other.place if other else None)}"
 
 
 class Trait(enum.Enum):
@@ -89,6 +95,7 @@ class Frontier:
         differences: the differences as text, reference first.
         unlike: the difference as data, if it is one trait of two operations on equal operands, or a condition of one
             side.
+        unsure: True if the two operations may not correspond; each has no counterpart on the other side.
     """
 
     where: str
@@ -96,26 +103,39 @@ class Frontier:
     candidate: FrontierSide | None = None
     differences: tuple[str, ...] = ()
     unlike: Unlike | None = None
+    unsure: bool = False
 
     def finding(self) -> Finding:
-        """Returns the difference as a finding."""
-        reference, candidate = self._texts("has nothing there" if self._placed() else "as said")
-        where = f"{self.where}{_list(self.differences)}"
-        return Finding(where=where, reference=reference, candidate=candidate)
+        """Returns the difference as a finding; a side that has no such operation is left out.
+
+        Of two operations that may not correspond, one in library code alone is left out, too.
+        """
+        sides = [self.reference, self.candidate]
+        if self.unsure and len(own := [side for side in sides if side and side.place.own]) == 1:
+            only = (side if side is own[0] else None for side in sides)
+            return Frontier(where=own[0].operation, **dict(zip(SIDES, only, strict=True))).finding()
+        reference, candidate = self._texts()
+        return Finding(where=self._head(), reference=reference, candidate=candidate)
 
     def sentence(self) -> str:
         """Returns the difference as one sentence."""
-        if not self._placed():
-            return f"in {self.where}{_list(self.differences)}"
-        reference, candidate = self._texts("has nothing there")
-        return f"in {self.where}{_list(self.differences)}: reference {reference}, candidate {candidate}"
+        return self.finding().sentence()
 
-    def _texts(self, missing: str) -> list[str]:
+    def _head(self) -> str:
+        """Returns the operation and its differences; two operations of other names are named by the sides."""
+        names = list(dict.fromkeys(side.operation for side in (self.reference, self.candidate) if side))
+        lines = [line for line in self.differences if line != " against ".join(names)]
+        if self.unsure:
+            return "operations without a counterpart, not sure that they correspond"
+        if len(names) == 2:
+            return f"another operation{_list(lines)}"
+        if not (self.reference and self.candidate) and [self.where] == names:
+            return f"an operation that only the {'reference' if self.reference else 'candidate'} has"
+        return f"{self.where.rpartition('.')[2] if [self.where] == names else self.where}{_list(lines)}"
+
+    def _texts(self) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
-        return [side.against(other) if side else missing for side, other in sides]
-
-    def _placed(self) -> bool:
-        return bool(self.reference or self.candidate)
+        return ["" if side is None else side.against(None if self.unsure else other) for side, other in sides]
 
 
 def _list(lines: Sequence[str]) -> str:

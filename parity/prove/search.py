@@ -187,6 +187,18 @@ class Search:
         inputs = frozenset(self._elements.numbers(side, _inputs(op)))
         return _Marks(op.form.name, inputs, tuple(op.form.slots_out), inlined_source(op).stack)
 
+    def _correspond(self, left: Op, right: Op) -> bool:
+        """True if two operations are likely one place of both programs; else a report must not join their lines."""
+        if inlined_source(left).backward != inlined_source(right).backward:
+            return False
+        alike, shared = self.types_alike(left, right), self._shared(left, right) > 0
+        return alike or shared if left.form.name == right.form.name else alike and shared
+
+    def _shared(self, left: Op, right: Op) -> float:
+        """Returns the share of equal operands."""
+        first, second = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
+        return len(first & second) / max(len(first | second), 1)
+
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
         left, right = pair
         lines = self._differences(left, right)
@@ -348,6 +360,7 @@ class Search:
             reference=side_of(left, loops),
             candidate=side_of(right, loops),
             differences=lines or (() if left and right else ("only one side has it",)),
+            unsure=bool(left and right and not left.regions and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))

@@ -28,7 +28,8 @@ class TwinsDifferError(AssertionError):
 
     def __init__(self, results: Sequence[CaseResult]):
         self.results = tuple(results)
-        super().__init__("\n".join(filter(None, map(findings_text, self.results))))
+        texts = (findings_text(result, runnable=False) for result in self.results)
+        super().__init__("\n".join(filter(None, texts)))
 
 
 def assert_twins(

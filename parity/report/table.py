@@ -1,7 +1,6 @@
 """Terminal output: live progress, a table that fits 80 columns, and findings as sentences."""
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
@@ -15,11 +14,12 @@ from parity.builds.weights.map import strip_container
 from parity.cases.case import Case
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
-from parity.channels.program import RESTS_ON_NUMBERS
 from parity.compare.layout import Placed
 from parity.report.records import summarise
+from parity.run.explain import explain
 from parity.run.record import Run
 from parity.run.run import CaseResult, numbers_only
+from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 
 __all__ = [
@@ -86,7 +86,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
 """Verdicts on programs whose values are compared as numbers."""
-DIFFERS = frozenset({Verdict.UNPROVED, Verdict.FAILED})
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
@@ -333,23 +332,15 @@ def _phases(results: Sequence[CaseResult]) -> list[str]:
     return list(dict.fromkeys(name for result in results for name in result.seconds))
 
 
-def findings_text(result: CaseResult) -> str:
-    """Returns the findings of the blocking channels: a sentence each, worst first."""
-    lines = []
-    program = result.channels.get("program")
-    differs = program is not None and "operations" in program.measures and program.verdict in DIFFERS
-    others = [channel for channel in result.blocking if not (differs and channel is program)]
-    for channel in others or result.blocking:
-        lines.append(f"{result.case.id}  {channel.name} {channel.verdict}: {channel.detail}")
-        lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
-        more = len(channel.findings) - MOST_FINDINGS
-        lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
-    if others and program and (differs or program.verdict in RESTS) and program.findings:
-        first = program.findings[0]
-        if first.next_step == RESTS_ON_NUMBERS:  # and these differ, too
-            first = dataclasses.replace(first, next_step="")
-        lines.append(f"  first operation that differs: {first.sentence()}")
-    return "\n".join(lines)
+def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
+    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes.
+
+    Args:
+        result: of a case.
+        runnable: True if commands know the case by its id.
+    """
+    found = explain(result.case.id, result.channels, runnable=runnable)
+    return "\n".join([found.headline, *found.rest]) if found else ""
 
 
 def first_text(result: CaseResult) -> str:
@@ -370,12 +361,23 @@ def ties_text(result: CaseResult) -> str:
 
 
 def waived_text(result: CaseResult) -> str:
-    """Returns the accepted differences with reasons: a sentence per finding of the waived channels."""
+    """Returns the number of accepted findings by channel, with the reasons, in one line."""
+    waived = [channel for channel in result.channels.values() if channel.verdict is Verdict.WAIVED]
+    if not waived:
+        return ""
+    counts = ", ".join(f"{len(channel.findings)} of {channel.name}" for channel in waived)
+    steps = dict.fromkeys(finding.next_step for channel in waived for finding in channel.findings)
+    reasons = "; ".join(step.removeprefix(PREFIX) for step in steps)
+    return f"{result.case.id}  findings waived: {counts} ({reasons})"
+
+
+def all_text(result: CaseResult) -> str:
+    """Returns every finding of the channels that block or are waived, a sentence each."""
+    shown = [*result.blocking, *(one for one in result.channels.values() if one.verdict is Verdict.WAIVED)]
     lines = []
-    for channel in result.channels.values():
-        if channel.verdict is Verdict.WAIVED:
-            lines.append(f"{result.case.id}  {channel.name} waived: {channel.detail}")
-            lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
+    for channel in shown:
+        lines.append(f"{result.case.id}  {channel.name} {channel.verdict}: {channel.detail}")
+        lines += [f"  {finding.sentence()}" for finding in channel.findings]
     return "\n".join(lines)
 
 
@@ -398,8 +400,14 @@ def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
                     console.print(finding.traceback, soft_wrap=True, markup=False, highlight=False)
 
 
-def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints blocking findings, and first differences, ties, waivers and notes of the cases that pass."""
+def print_findings(console: Console, results: Sequence[CaseResult], *, verbose: bool = False) -> None:
+    """Prints the causes of failures, and first differences, ties, waivers and notes of the cases that pass.
+
+    Args:
+        console: the console.
+        results: of the cases.
+        verbose: True to print every finding.
+    """
     for result in results:
         texts = (
             (findings_text(result), "bold red"),
@@ -407,9 +415,11 @@ def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
             (ties_text(result), "yellow"),
             (waived_text(result), "yellow"),
             (notes_text(result), "dim"),
+            (all_text(result) if verbose else "", "dim"),
         )
         for text, style in texts:
             head, *rest = text.splitlines() or [""]
             if head:
                 console.print(Text(head, style), soft_wrap=True)
+            if rest:
                 console.print("\n".join(rest), soft_wrap=True, markup=False, highlight=False)

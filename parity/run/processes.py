@@ -12,9 +12,10 @@ from multiprocessing.connection import wait
 from parity.cases.case import Case
 from parity.compare.backends.environment import COUNT_FLAG, DEVICES
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
+from parity.run.explain import SEVERITY
 from parity.run.parallel import CASE_SECONDS, Outcome, serve
 from parity.run.request import Request
-from parity.run.run import SEVERITY, CaseResult, error_result, skipped_result, verdict_of
+from parity.run.run import CaseResult, error_result, skipped_result, verdict_of
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["Rank", "SpreadError", "check_processes", "merged", "run_in_processes", "serve_rank", "spread"]

@@ -19,14 +19,14 @@ from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.run.errors import error_finding
+from parity.run.explain import SEVERITY, blocking
 from parity.run.outside import opened
 from parity.run.request import Request
 from parity.run.waiving import waive
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = [
     "SELDOM",
-    "SEVERITY",
     "CaseResult",
     "CaseRunner",
     "clear_caches_if_many_mappings",
@@ -46,9 +46,6 @@ MANY_MAPS = 20_000
 """Threshold of memory mappings. Linux allows a process 65,530; a case makes hundreds, a module of tests thousands."""
 SELDOM = 2_000_000
 """Number of new objects between garbage collections, if these are enabled; Python's default is 700 or 2,000."""
-SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
-CAUSES = ("program", "tree", "inputs", "rng", "retrace")
-"""Channels reported first: differences there make values, state and memory differ."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -82,8 +79,7 @@ class CaseResult:
     @property
     def blocking(self) -> list[ChannelResult]:
         """The channels that keep the case from passing, worst first."""
-        blocking = [result for result in self.channels.values() if result.verdict in BLOCKING]
-        return sorted(blocking, key=lambda r: (SEVERITY.index(r.verdict), not _is_cause(r)))
+        return blocking(self.channels.values())
 
     def sentence(self) -> str:
         """Returns a sentence on the worst problem and its place; empty if there is none."""
@@ -92,16 +88,6 @@ class CaseResult:
         first = self.blocking[0]
         what = first.findings[0].sentence() if first.findings else first.detail
         return f"{self.case.id}: {first.name} {first.verdict}: {what}"
-
-
-def _is_cause(result: ChannelResult) -> bool:
-    """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
-    if result.name != "dots":
-        return result.name in CAUSES
-    types = [
-        [text.partition(" at ")[0] for text in (one.reference, one.candidate)] for one in result.findings
-    ]
-    return any(left != right and "->" in left and "->" in right for left, right in types)
 
 
 def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:

@@ -11,7 +11,7 @@ from parity.cases.waivers import Waiver
 from parity.channels import CHANNELS
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = ["check_channels", "unused_in", "waive"]
+__all__ = ["PREFIX", "check_channels", "unused_in", "waive"]
 
 WAIVABLE = BLOCKING - {Verdict.ERROR}
 """Verdicts that can be waived; a crash is not a difference that could be accepted."""

@@ -144,11 +144,11 @@ class _Comparison:
                     next_step=f"candidate loop is at {second.provenance.summary}",
                 )
             )
-        findings += self._passthrough(first, second, where)
         stacked = _stacked_finding(first, second, where, self.carried)
-        if stacked is not None:
+        if stacked is not None:  # remat policies explain scanned inputs that are stacked
             findings.append(stacked)
-        else:
+        findings += self._passthrough(first, second, where)
+        if stacked is None:
             findings += self._carries(first, second, where)
         return findings + self.level(first.inner, second.inner, f"{path}.")
 
@@ -287,6 +287,7 @@ def _stacked_finding(first: Loop, second: Loop, where: str, carried: Collection[
             if not first.provenance.backward
             else "gradients or outputs stacked by one side only, or in another dtype"
         ),
+        next_step=f"candidate loop is at {second.provenance.summary}",
     )
 
 

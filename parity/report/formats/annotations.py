@@ -5,14 +5,15 @@ from pathlib import Path
 
 from parity.report.formats.form import (
     Form,
-    blocking,
+    explanation,
     first_difference,
     gate_blocks,
     partial_words,
-    places,
     sentence,
 )
 from parity.report.reading import Record
+from parity.run.explain import places
+from parity.verdicts import finding_of
 
 __all__ = ["FORM", "annotations"]
 
@@ -55,7 +56,9 @@ def _warnings(report: Record) -> Iterator[str]:
     groups: dict[tuple[str, int], list[str]] = {}
     for case in report["cases"]:
         if first := first_difference(case):
-            place = next((one for one in places(first) if not Path(one[0]).is_absolute()), ("", 0))
+            place = next(
+                (one for one in places(finding_of(first)) if not Path(one[0]).is_absolute()), ("", 0)
+            )
             groups.setdefault(place, []).append(f"{case['id']}: {sentence(first)}")
     for (file, line), texts in list(groups.items())[: MOST - 1]:
         more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
@@ -66,16 +69,12 @@ def _warnings(report: Record) -> Iterator[str]:
 
 
 def _errors(case: Record) -> Iterator[tuple[tuple[str, int], str, str]]:
-    """Yields place, title and text of each blocking channel; without a place, that of the program's first finding."""
-    first = [
-        place for one in case["channels"].get("program", {}).get("findings", ())[:1] for place in places(one)
-    ]
-    for name, one in blocking(case):
-        finding = (one.get("findings") or (None,))[0]
-        found = (places(finding) if finding else []) + first
-        file, line = next(((file, line) for file, line in found if not Path(file).is_absolute()), ("", 0))
-        text = sentence(finding) if finding else one.get("detail", "")
-        yield (file, line), f"parity: {name} {one['verdict']}", text
+    """Yields place, title and text of a failed case: those of its cause."""
+    if found := explanation(case):
+        texts = [] if found.cause is None else [found.cause]
+        texts += [finding_of(one) for one in case["channels"].get("program", {}).get("findings", ())[:1]]
+        known = [place for one in texts for place in places(one) if not Path(place[0]).is_absolute()]
+        yield (*known, ("", 0))[0], f"parity: {found.channel} {case['verdict']}", found.line
 
 
 def _properties(file: str, line: int, title: str) -> dict[str, str]:

@@ -1,18 +1,24 @@
 """Interface of a report form, and text helpers that several forms share."""
 
 import dataclasses
-import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
-from parity.verdicts import BLOCKING, Finding
+from parity.run.explain import Explanation, explain
+from parity.run.explain import blocking as explain_blocking
+from parity.verdicts import channel_of, finding_of
 
-__all__ = ["Form", "blocking", "first_difference", "gate_blocks", "headline", "passes", "places", "sentence"]
-
-PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
-SEVERITY = ("failed", "error", "vacuous", "open")
+__all__ = [
+    "Form",
+    "blocking",
+    "explanation",
+    "first_difference",
+    "gate_blocks",
+    "headline",
+    "passes",
+    "sentence",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,10 +41,15 @@ def passes(report: Record) -> bool:
     return "partial" not in report and not any(map(blocking, report["cases"])) and not gate_blocks(report)
 
 
+def explanation(case: Record) -> Explanation | None:
+    """Returns the cause of a failed case, and the findings behind it; None if nothing blocks it."""
+    return explain(case["id"], {name: channel_of(name, one) for name, one in case["channels"].items()})
+
+
 def blocking(case: Record) -> list[tuple[str, Record]]:
     """Returns the channels that block a case, by name, worst first."""
-    held = [(name, one) for name, one in case["channels"].items() if one["verdict"] in BLOCKING]
-    return sorted(held, key=lambda one: SEVERITY.index(one[1]["verdict"]))
+    held = [channel_of(name, one) for name, one in case["channels"].items()]
+    return [(one.name, case["channels"][one.name]) for one in explain_blocking(held)]
 
 
 def first_difference(case: Record) -> Record | None:
@@ -74,13 +85,4 @@ def partial_words(partial: Record) -> str:
 
 def sentence(finding: Record) -> str:
     """Returns a finding of a record as one sentence."""
-    fields: dict[str, Any] = {**finding, "labels": tuple(finding.get("labels", ("reference", "candidate")))}
-    return Finding(**fields).sentence()
-
-
-def places(finding: Record) -> list[tuple[str, int]]:
-    """Returns the source lines that a finding names: those of the candidate alone, then shared ones, then others."""
-    texts = (finding["candidate"], finding["reference"], finding["where"])
-    left, right, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
-    own = [place for place in left if place not in right]
-    return list(dict.fromkeys((*own, *left, *right, *rest)))
+    return finding_of(finding).sentence()

@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.channels import CHANNELS
 from parity.report.changes import changes
-from parity.report.formats.form import Form, blocking, first_difference, headline, passes
+from parity.report.formats.form import Form, blocking, explanation, first_difference, headline, passes
 from parity.report.formats.pictures import grids
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
@@ -108,14 +108,13 @@ def _held(number: int, case: Record) -> dict[str, Any]:
         }
         for name, one in blocking(case)
     ]
-    program = case["channels"].get("program", {})
-    shown = "bisect" in case or any(channel["name"] == "program" for channel in channels)
+    found = explanation(case)
     return {
         "number": number,
         "id": case["id"],
         "verdict": case["verdict"],
         "channels": channels,
-        "first": [] if shown else [_finding(finding) for finding in program.get("findings", ())[:1]],
+        "headline": found.line if found else "",
         "bisect": case.get("bisect", {}).get("sentence", "").removeprefix(f"{case['id']}: "),
     }
 

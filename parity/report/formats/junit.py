@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from parity.report.formats.form import (
     Form,
     blocking,
+    explanation,
     first_difference,
     gate_blocks,
     partial_words,
@@ -76,18 +77,16 @@ def _case(case: Record) -> ElementTree.Element:
     test = _test(f"parity.{variant}", rest or variant, sum(case["seconds"].values()))
     verdict = case["verdict"]
     if verdict in FAILURES | ERRORS:
-        held = blocking(case)
-        lines = [f"{name} {one['verdict']}: {one.get('detail', '')}" for name, one in held]
-        body = [
-            line
-            for (_, one), head in zip(held, lines, strict=True)
-            for line in (head, *(f"  {sentence(finding)}" for finding in one.get("findings", ())))
-        ]
+        found = explanation(case)
+        lines = [found.headline, *found.rest] if found else [verdict]
         tag = "error" if verdict in ERRORS else "failure"
-        fields = {"message": _clean((lines or [verdict])[0]), "type": verdict}
-        ElementTree.SubElement(test, tag, fields).text = _clean("\n".join(body))
+        fields = {"message": _clean(lines[0]), "type": verdict}
+        ElementTree.SubElement(test, tag, fields).text = _clean("\n".join(lines))
         traces = [
-            finding["traceback"] for _, one in held for finding in one["findings"] if finding.get("traceback")
+            finding["traceback"]
+            for _, one in blocking(case)
+            for finding in one["findings"]
+            if finding.get("traceback")
         ]
         if traces:
             ElementTree.SubElement(test, "system-err").text = _clean("\n".join(traces))

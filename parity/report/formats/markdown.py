@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from parity.report.changes import changes
-from parity.report.formats.form import Form, blocking, first_difference, headline, passes, sentence
+from parity.report.formats.form import Form, explanation, first_difference, headline, passes, sentence
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
 
 __all__ = ["FORM", "markdown"]
 
-MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 30, 5, 30
+MOST_CASES, MOST_LINES, MOST_CHANGES = 30, 20, 30
 LONGEST = 1_000
 """Maximum number of characters of a finding; GitHub limits a step summary to one mebibyte."""
 
@@ -66,15 +66,11 @@ def _counts(report: Record) -> Iterator[str]:
 
 
 def _findings(report: Record) -> Iterator[str]:
-    held = [case for case in report["cases"] if blocking(case)]
-    for case in held[:MOST_CASES]:
-        lines = []
-        for name, one in blocking(case):
-            lines.append(f"**{name} {one['verdict']}**: {_safe(one.get('detail', ''))}")
-            lines += [f"- {_safe(sentence(finding))}" for finding in one.get("findings", ())[:MOST_FINDINGS]]
-            more = len(one.get("findings", ())) - MOST_FINDINGS
-            lines += [f"- and {more} more"] if more > 0 else []
-        yield from _folded(f"{case['id']}: {case['verdict']}", lines, listed=False)
+    held = [found for case in report["cases"] if (found := explanation(case))]
+    for found in held[:MOST_CASES]:
+        more = len(found.rest) - MOST_LINES
+        lines = [*found.rest[:MOST_LINES], *([f"and {more} more; the report has all"] if more > 0 else [])]
+        yield from _folded(found.headline, [line.strip() for line in lines])
     if len(held) > MOST_CASES:
         yield from (f"And {len(held) - MOST_CASES} more cases that do not pass; the report has all.", "")
 
@@ -96,10 +92,10 @@ def _changes(earlier: Record, report: Record) -> Iterator[str]:
     yield from _folded(f"{len(found)} changes against the earlier report", found[:MOST_CHANGES] + more)
 
 
-def _folded(head: str, lines: Sequence[str], *, listed: bool = True) -> Iterator[str]:
-    yield from (f"<details><summary>{_escaped(head)}</summary>", "")
-    for line in lines:
-        yield from (f"- {_safe(line)}",) if listed else (line, "")
+def _folded(head: str, lines: Sequence[str]) -> Iterator[str]:
+    short = head if len(head) <= LONGEST else f"{head[:LONGEST]} ..."
+    yield from (f"<details><summary>{_escaped(short)}</summary>", "")
+    yield from (f"- {_safe(line)}" for line in lines)
     yield from ("", "</details>", "")
 
 

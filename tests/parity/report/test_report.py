@@ -1,5 +1,7 @@
 """Output for people and tools: JSON written atomically, a table in 80 columns, findings in sentences."""
 
+import dataclasses
+import functools
 import io
 import json
 import os
@@ -11,10 +13,12 @@ from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL
 from parity.channels.program import RESTS_ON_NUMBERS
+from parity.channels.tree import CONTRADICTED
 from parity.report import Progress, as_json, print_findings, print_table, summarise, write_json
 from parity.report.formats import FORMS
 from parity.report.records import VERDICTS, check_writable
-from parity.report.table import COLUMNS, MOST_FINDINGS, SHORT, findings_text
+from parity.report.table import COLUMNS, SHORT, findings_text
+from parity.run.explain import LISTED
 from parity.run.record import Run
 from parity.run.run import CaseResult
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -209,26 +213,70 @@ def test_an_interrupted_run_is_marked_partial():
 # --- findings ---
 
 
-def test_findings_are_sentences_under_their_channel():
+def test_the_first_line_has_the_difference_and_the_next_command():
     assert findings_text(failed(1)).splitlines() == [
-        "toy-a/forward@single  values failed: leaves differ",
-        "  leaf0: reference 1, candidate 2",
+        "toy-a/forward@single  values failed: leaves differ; leaf0: reference 1, candidate 2; "
+        "next: parity bisect toy-a/forward@single",
     ]
     assert findings_text(result()) == "" == printed(print_findings, [result()])
 
 
-def test_many_findings_are_cut_with_their_number():
-    lines = findings_text(failed(MOST_FINDINGS + 3)).splitlines()
-    assert len(lines) == MOST_FINDINGS + 2
-    assert lines[-1] == "  ... and 3 more; the JSON report lists all"
+def test_findings_of_one_kind_are_one_line_with_their_number():
+    first, rest = findings_text(failed(LISTED + 3)).splitlines()
+    assert f"leaf0: reference 1, candidate 2; and {LISTED + 2} more; next: " in first
+    assert rest == "  leaf1: reference 1, candidate 2; the same for leaf2, leaf3, leaf4 and 1 more"
+    verbose = printed(every_finding, [failed(LISTED + 3)])
+    assert [line.strip() for line in verbose.splitlines()[-2:]] == [
+        f"leaf{number}: reference 1, candidate 2" for number in (LISTED + 1, LISTED + 2)
+    ]
 
 
-def test_the_first_operation_that_differs_comes_last():
-    program = ChannelResult(name="program", verdict=Verdict.UNPROVED, findings=(finding(7),))
-    values = ChannelResult(name="values", verdict=Verdict.FAILED, findings=(finding(1),))
-    both = result("failed", channels={"program": program, "values": values})
-    assert findings_text(both).splitlines()[-1].startswith("  first operation that differs: leaf7")
-    assert findings_text(result(channels={"program": program})) == ""
+PROGRAM = ChannelResult(name="program", verdict=Verdict.UNPROVED, findings=(finding(7),))
+VALUES = ChannelResult(name="values", verdict=Verdict.FAILED, detail="1 of 2 leaves", findings=(finding(1),))
+LOOPS = ChannelResult(
+    name="loops",
+    verdict=Verdict.FAILED,
+    findings=(Finding(where="loop 0 (a.py:3 in f)", reference="4 trips", candidate="2 trips"),),
+)
+DOTS = ChannelResult(name="dots", verdict=Verdict.FAILED, findings=(finding(3),))
+
+
+every_finding = functools.partial(print_findings, verbose=True)
+
+
+def first_line(*channels):
+    return findings_text(result("failed", channels={one.name: one for one in channels})).splitlines()[0]
+
+
+def test_the_first_difference_of_the_programs_comes_first_if_numbers_differ_too():
+    assert "program differs: leaf7: " in first_line(VALUES, PROGRAM, LOOPS)
+    assert "; values: 1 of 2 leaves (leaf1); also loops; next: " in first_line(VALUES, PROGRAM, LOOPS)
+    assert findings_text(result(channels={"program": PROGRAM})) == ""
+
+
+def test_without_other_numbers_the_channel_with_a_source_line_comes_first():
+    memory = ChannelResult(name="memory", verdict=Verdict.FAILED, findings=(finding(2),))
+    assert "loops failed: loop 0 (a.py:3 in f): " in first_line(PROGRAM, memory, LOOPS)
+    assert "program differs: leaf7: " in first_line(PROGRAM, memory)
+    assert "memory failed: leaf2: " in first_line(memory)
+
+
+def test_other_types_and_other_leaves_come_before_operations():
+    assert "dots failed: leaf3: " in first_line(VALUES, PROGRAM, DOTS)
+    tree = ChannelResult(name="tree", verdict=Verdict.FAILED, findings=(finding(4),))
+    assert "tree failed: leaf4: " in first_line(VALUES, PROGRAM, DOTS, tree)
+    guess = dataclasses.replace(tree, findings=(dataclasses.replace(finding(4), cause=CONTRADICTED),))
+    assert "program differs: leaf7: " in first_line(VALUES, PROGRAM, guess)
+
+
+def test_waived_findings_are_one_line_and_all_of_them_if_verbose():
+    found = tuple(dataclasses.replace(finding(number), next_step="waived: as planned") for number in range(9))
+    channel = ChannelResult(name="values", verdict=Verdict.WAIVED, findings=found)
+    case = result(channels={"values": channel})
+    assert printed(print_findings, [case]).splitlines() == [
+        "toy-a/forward@single  findings waived: 9 of values (as planned)"
+    ]
+    assert "leaf8: reference 1, candidate 2; waived: as planned" in printed(every_finding, [case])
 
 
 def test_findings_are_printed_as_they_are():

@@ -173,7 +173,7 @@ def test_another_learning_rate_fails_the_program_and_the_state_and_nothing_betwe
     result = outcome(step, lambda state, inputs: step(state, inputs, rate=0.11))
     assert (result.verdict, [channel.name for channel in result.blocking]) == ("failed", ["program", "state"])
     assert "params/w" in sentences(result, "state")
-    assert result.sentence().startswith("toy/step@single: program failed: stablehlo.multiply")
+    assert result.sentence().startswith("toy/step@single: program failed: multiply")
     assert result.channels["values"].verdict == result.channels["gradients"].verdict == "bitwise"
 
 

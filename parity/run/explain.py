@@ -1,0 +1,198 @@
+"""The explanation of a failed case: one line on its cause, then the findings behind it.
+
+The cause is the proof's first difference if numbers differ too; else the finding with a source line.
+"""
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from parity.channels import Aspect, of_aspect
+from parity.channels.program import RESTS_ON_NUMBERS
+from parity.channels.tree import CONTRADICTED
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+
+__all__ = ["SEVERITY", "Explanation", "blocking", "explain", "grouped", "places"]
+
+PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
+SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
+CAUSES = ("program", "tree", "inputs", "rng", "retrace")
+"""Channels reported first: differences there make values, state and memory differ."""
+SURE = ("tree", "inputs", "dots", "program", "rng", "retrace")
+"""Channels whose first finding is a cause, the surest first."""
+NUMBERS = of_aspect(Aspect.VALUES)
+NEXT: Mapping[str, str] = {
+    "tree": "parity map {pair}",
+    "sharding": "parity inspect {case}",
+    "loops": "parity inspect {case}",
+    "collectives": "parity inspect {case}",
+    "memory": "parity inspect {case}",
+}
+"""The next command by channel; `parity bisect` for others, and the traceback for an error."""
+LISTED = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The cause of a failure and its consequences.
+
+    Args:
+        channel: name of the channel that knows the cause.
+        cause: the finding; None if the channel has none.
+        case: id of the case.
+        line: the difference, its source lines, the leaves that follow, the next command; without line breaks.
+        rest: the findings of all blocking channels, those of one kind in one line.
+    """
+
+    channel: str
+    cause: Finding | None
+    case: str
+    line: str
+    rest: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        """The case and the line."""
+        return f"{self.case}  {self.line}"
+
+
+def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
+    """Returns the channels that keep a case from passing, worst first."""
+    held = [result for result in channels if result.verdict in BLOCKING]
+    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one)))
+
+
+def _is_cause(result: ChannelResult) -> bool:
+    """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
+    if result.name != "dots":
+        return result.name in CAUSES
+    types = [
+        [text.partition(" at ")[0] for text in (one.reference, one.candidate)] for one in result.findings
+    ]
+    return any(left != right and "->" in left and "->" in right for left, right in types)
+
+
+def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool = True) -> Explanation | None:
+    """Returns the explanation of a failure; None if no channel blocks.
+
+    Args:
+        case: its id.
+        channels: by name.
+        runnable: True if commands know the case by its id.
+    """
+    held = blocking(channels.values())
+    if not held:
+        return None
+    channel = _cause(held, channels)
+    cause = channel.findings[0] if channel.findings else None
+    what = _words(channel, cause)
+    follows = [_follows(one) for one in held if one.name in NUMBERS and one is not channel]
+    more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
+    parts = [what, *follows, *([f"also {', '.join(more)}"] if more else [])]
+    if runnable:
+        parts.append(f"next: {_command(case, channel, cause)}")
+    return Explanation(
+        channel=channel.name,
+        cause=cause,
+        case=case,
+        line=" ".join(f"{channel.name} {_verdict(channel)}: {'; '.join(filter(None, parts))}".splitlines()),
+        rest=tuple(_rest(held, channel)),
+    )
+
+
+def _cause(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
+    """Returns the channel whose first finding is the likeliest cause of all others."""
+    if held[0].verdict is not Verdict.FAILED:
+        return held[0]
+    program = channels.get("program")
+    differs = [program] if program and program.findings and program.verdict is not Verdict.PROVED else []
+    failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
+    sure = [failed[name] for name in SURE if name in failed and not _is_guess(failed[name])]
+    if not differs or "program" in failed:
+        first = [*sure]
+    elif sure and SURE.index(sure[0].name) < SURE.index("program"):
+        first = sure
+    else:
+        first = differs if any(name in NUMBERS for name in failed) else []
+    placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
+    return [*first, *placed, *differs, *failed.values()][0]
+
+
+def _is_guess(channel: ChannelResult) -> bool:
+    """True if a channel only doubts the weight map, which a difference of the programs makes doubtful."""
+    return channel.name == "tree" and all(one.cause == CONTRADICTED for one in channel.findings)
+
+
+def _verdict(channel: ChannelResult) -> str:
+    return str(channel.verdict) if channel.verdict in BLOCKING else "differs"
+
+
+def _words(channel: ChannelResult, cause: Finding | None) -> str:
+    if cause is None:
+        return channel.detail
+    more = len(channel.findings) - 1 if channel.name != "program" else 0
+    parts = [cause.difference()]
+    if channel.name in NUMBERS:
+        parts = [channel.detail, cause.difference(), cause.distance]
+    if cause.cause:
+        parts.append(f"likely {cause.cause}")
+    if PLACE.search(cause.next_step) or channel.name == "dots":
+        parts.append(cause.next_step)
+    elif cause.next_step != RESTS_ON_NUMBERS and (channel.name == "program" or not places(cause)):
+        parts.append(cause.next_step.partition(": ")[0])
+    parts.append(f"and {more} more" if more else "")
+    return "; ".join(dict.fromkeys(filter(None, parts)))
+
+
+def _follows(channel: ChannelResult) -> str:
+    """Returns the number of leaves that differ, worst first."""
+    leaves = ", ".join(one.where for one in channel.findings[:LISTED])
+    counts = channel.detail.partition(";")[0]
+    return f"{channel.name}: {counts}{f' ({leaves})' if leaves else ''}"
+
+
+def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
+    if cause is not None and cause.traceback:
+        return f"parity run {shlex.quote(case)} --traceback"
+    command = NEXT.get(channel.name, "parity bisect {case}")
+    return command.format(case=shlex.quote(case), pair=shlex.quote(case.partition("/")[0]))
+
+
+def _rest(held: Sequence[ChannelResult], cause: ChannelResult) -> list[str]:
+    """Returns the findings of the cause's channel, but for the first, and of all blocking channels."""
+    lines = [f"  {line}" for line in grouped([_unsettled(one) for one in cause.findings[1:]])]
+    for channel in held:
+        if channel is not cause:
+            lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")
+            lines += [f"    {line}" for line in grouped(channel.findings)]
+    return lines
+
+
+def _unsettled(finding: Finding) -> Finding:
+    """Returns a finding without the words that its numbers decide, because they differ, too."""
+    return dataclasses.replace(finding, next_step="") if finding.next_step == RESTS_ON_NUMBERS else finding
+
+
+def grouped(findings: Sequence[Finding]) -> list[str]:
+    """Returns a line for the findings of each kind: the first as a sentence, the others by name and number."""
+    kinds: dict[tuple[object, ...], list[Finding]] = {}
+    for one in findings:
+        kinds.setdefault((one.labels, one.cause or PLACE.sub("", one.next_step)), []).append(one)
+    return [f"{ones[0].sentence()}{_others(ones[1:])}" for ones in kinds.values()]
+
+
+def _others(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return ""
+    names = ", ".join(one.where for one in findings[:LISTED])
+    more = f" and {len(findings) - LISTED} more" if len(findings) > LISTED else ""
+    return f"; the same for {names}{more}"
+
+
+def places(finding: Finding) -> list[tuple[str, int]]:
+    """Returns the source lines that a finding names: those of the candidate alone, then shared ones, then others."""
+    texts = (finding.candidate, finding.reference, finding.where)
+    left, right, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
+    own = [place for place in left if place not in right]
+    return list(dict.fromkeys((*own, *left, *right, *rest)))
