@@ -1,4 +1,4 @@
-"""MaxText 0.2.4's Linen and NNX decoders, each in its own train step, as twins: docs/maxtext.md."""
+"""MaxText's Linen and NNX decoders, each in its own train step, as twins: docs/maxtext.md."""
 
 import functools
 import itertools
@@ -48,41 +48,65 @@ FAMILIES = {  # over the small settings, as on MaxText's command line
     "olmo3": f"model_name=olmo3-7b {EIGHT}",
     "pipeline": "model_name=llama2-7b base_num_decoder_layers=4 num_pipeline_repeats=2",
 }
+BIAS, INDEXER = "routed_bias_update_rate=0.01", "use_indexer=True indexer_loss_scaling_factor=0.1"
+DIFFERENCES = {  # what differs in 0.2.4: family, further settings
+    "bias": ("deepseek3", BIAS),
+    "bias-mtp": ("deepseek3", f"{BIAS} mtp_num_layers=1 mtp_loss_scaling_factor=0.1"),
+    "outside": ("pipeline", "base_num_decoder_layers=5 pipeline_parallel_layers=4"),
+    "remainder": ("gemma4", "base_num_decoder_layers=7"),
+    "hash": ("deepseek4", "first_num_hash_layers=2"),
+    "fp8": ("llama2", "quantization=fp8 use_qwix_quantization=True"),
+    "int8": ("llama2", "quantization=int8 use_qwix_quantization=True"),
+    "aqt": ("mixtral", "quantization=int8"),
+    "warmup": ("deepseek3", f"{INDEXER} indexer_sparse_training=False"),
+    "zero1": ("llama2", "shard_optimizer_over_data=True"),
+    "tiling": ("llama2", "num_vocab_tiling=2"),
+    "dropout": ("llama2", "enable_dropout=True dropout_rate=0.1"),
+}
 LAYOUTS = {"scan": "scan_layers=True", "unroll": "scan_layers=False"}
-REFUSED = ("gemma4-small-scan", "pipeline-unroll")  # by MaxText, in both flavours
+REFUSED = ("gemma4-small-scan", "pipeline-unroll", "outside-unroll")  # by MaxText, in both flavours
 PROGRAMS = ("forward", "train_step")
-MESHES = ("single", "fsdp4.tensor2", "data2.fsdp2.expert2", "stage2.fsdp2")  # of twelve axes, those above one
+MESHES = ("single", "fsdp4.tensor2", "fsdp4.tensor2-explicit", "data2.fsdp2.expert2", "stage2.fsdp2")
 
 
-def config(settings):
-    return pyconfig.initialize(["", *SMALL.split(), *settings.split()])
+READ = {"input_tokens": "inputs", "positions": "inputs_position", "segment_ids": "inputs_segmentation"}
+READ |= {"target_tokens": "targets", "target_mask": "targets_segmentation"}
+
+
+def config(*settings):
+    return pyconfig.initialize(["", *SMALL.split(), *settings])
 
 
 def inputs(cfg, seed):
     """Packed rows: three segments of random lengths and padding behind them."""
-    rng, shape = np.random.default_rng(seed), (cfg.micro_batch_size_to_train_on, cfg.max_target_length)
-    number = np.sort(rng.integers(0, 4, shape), axis=1)  # 0, 1, 2; 3 is padding
-    first = np.sum(number[:, None] < number[:, :, None], axis=2)
-    batch = {f"{of}_position": np.arange(shape[1]) - first for of in ("inputs", "targets")}
-    batch |= {f"{of}_segmentation": (number + 1) % 4 for of in ("inputs", "targets")}
-    batch |= {of: rng.integers(0, cfg.vocab_size, shape) for of in ("inputs", "targets")}
+    rng, shapes = np.random.default_rng(seed), maxtext_utils.get_shaped_batch(cfg)
+    number = np.sort(rng.integers(0, 4, shapes["inputs"].shape), axis=1)  # 0, 1, 2; 3 is padding
+    position = np.arange(number.shape[1]) - np.sum(number[:, None] < number[:, :, None], axis=2)
+    packed = {"position": position, "segmentation": (number + 1) % 4}
+    batch = {f"{of}_{name}": array for of in ("inputs", "targets") for name, array in packed.items()}
+    batch |= {of: rng.integers(0, cfg.vocab_size, number.shape) for of in ("inputs", "targets")}
+    batch |= {name: rng.integers(0, 2, shapes[name].shape) for name in shapes.keys() - batch.keys()}
     return {name: array.astype(np.int32) for name, array in batch.items()}
 
 
 def linen_side(cfg, mesh):
-    model, key = model_creation_utils.from_config(cfg, mesh=mesh), jax.random.key(0)
+    model, root = model_creation_utils.from_config(cfg, mesh=mesh), jax.random.PRNGKey(cfg.init_weights_seed)
     optimizer = train_utils.create_training_optimizer(cfg, model)[1]
-    rules, logical = cfg.logical_axis_rules, linen.get_partition_spec
+
+    def step(placed, state, batch):
+        key = jax.random.fold_in(root, state.step)
+        return train.train_step(model, cfg, *placed, state, batch, key)
+
     return types.SimpleNamespace(
         create=lambda key: maxtext_utils.init_initial_state(model, optimizer, cfg, True, key),
-        shardings=lambda state, mesh: linen.logical_to_mesh_sharding(logical(state), mesh, rules),
-        forward=lambda state, *read: model.apply(state.params, *read, enable_dropout=False),
-        step=lambda state, batch: train.train_step(model, cfg, None, None, state, batch, key),
+        forward=lambda state, **read: model.apply(state.params, **read),
+        step=step,
     )
 
 
 def nnx_side(cfg, mesh):
-    optimizer, fixed = train_utils.create_training_optimizer(cfg, None)[1], (cfg, None, None)
+    abstract = model_creation_utils.create_nnx_abstract_model(cfg, mesh)[1]
+    optimizer = train_utils.create_training_optimizer(cfg, abstract)[1]
 
     def create(key):
         model = model_creation_utils.get_nnx_create_model_fn(cfg, mesh, rng_key=key)()
@@ -90,9 +114,10 @@ def nnx_side(cfg, mesh):
 
     return types.SimpleNamespace(
         create=create,
-        shardings=sharding.nnx_construct_named_sharding,
-        forward=lambda state, *read: state.model(*read, enable_dropout=False),
-        step=lambda state, batch: train.train_step(nnx.graphdef(state), *fixed, nnx.state(state), batch),
+        forward=lambda state, **read: state.model(**read),
+        step=lambda placed, state, batch: train.train_step(
+            nnx.graphdef(state), cfg, *placed, nnx.state(state), batch
+        ),
     )
 
 
@@ -102,42 +127,54 @@ def build(flavour, settings, mesh):
     is_nnx = flavour is parity.Flavour.NNX
     flags = [f"{flag}={is_nnx}" for flag in ("enable_nnx", "pure_nnx", "pure_nnx_decoder")]
     flags += [f"ici_{axis}_parallelism={n}".replace("stage", "pipeline") for axis, n in mesh.shape.items()]
-    cfg = config(" ".join([settings, *flags]))
-    side = (nnx_side if is_nnx else linen_side)(cfg, mesh)
-    ruled, lies = linen.partitioning.axis_rules(cfg.logical_axis_rules), sharding.get_input_data_sharding
+    explicit = jax.sharding.AxisType.Explicit in mesh.axis_types
+    cfg = config(*settings, *flags, f"shard_mode={'explicit' if explicit else 'auto'}")
+    ruled = linen.partitioning.axis_rules(cfg.logical_axis_rules)
+    side = ruled(nnx_side if is_nnx else linen_side)(cfg, mesh)
+    placed = maxtext_utils.get_abstract_state(cfg, mesh, lambda: side.create(jax.random.key(0)))[2]
+    of_params, placed = sharding.maybe_update_params_sharding_with_opt(cfg, placed)
 
     def forward(state, batch):
-        read = (batch[f"inputs{name}"] for name in ("", "_position", "_segmentation"))
-        return {"values": {"logits": side.forward(state, *read)}}
+        read = {f"decoder_{to}": batch[of] for to, of in READ.items()}
+        return {"values": {"logits": side.forward(state, **read, enable_dropout=False)}}
 
     def train_step(state, batch):
-        state, metrics = side.step(state, dict(batch))
+        state, metrics = side.step((placed, of_params), state, dict(batch))
         return {"values": metrics["scalar"], "state": state}
 
     return ruled(parity.nnx_build if is_nnx else parity.linen_build)(
         f"{flavour} {cfg.model_name}",
         ruled(side.create),
         {"forward": (ruled(forward), {}), "train_step": (ruled(train_step), {"steps": 3, "donate": True})},
-        specs=ruled(lambda state, mesh: jax.tree.map(lambda held: held.spec, side.shardings(state, mesh))),
+        specs=lambda state, mesh: jax.tree.map(
+            lambda held: sharding.remove_size_one_mesh_axis(held.spec, mesh), placed
+        ),
         inputs=functools.partial(inputs, cfg),
-        input_specs=lambda batch, mesh: dict.fromkeys(batch, lies(cfg, mesh).spec),
+        input_specs=lambda batch, mesh: dict.fromkeys(
+            batch, sharding.get_input_data_sharding(cfg, mesh, cfg.logical_axis_rules).spec
+        ),
     )
 
 
 def cases(overrides):
     """Returns all families in all programs on all meshes; ``--set`` changes settings of MaxText."""
-    axes, anew, found = config("").mesh_axes, " ".join(map("=".join, overrides.items())), []
-    for family, layout, program, mesh in itertools.product(FAMILIES, LAYOUTS, PROGRAMS, MESHES):
-        if f"{family}-{layout}" in REFUSED or mesh.startswith("stage") != (family == "pipeline"):
+    axes, found = config().mesh_axes, []
+    rows = {**{name: (name, "") for name in FAMILIES}, **DIFFERENCES}
+    for (row, (family, more)), layout, program, mesh in itertools.product(
+        rows.items(), LAYOUTS, PROGRAMS, MESHES
+    ):
+        if f"{row}-{layout}" in REFUSED or mesh.startswith("stage") != (family == "pipeline"):
             continue
-        settings = f"{FAMILIES[family]} {LAYOUTS[layout]} {anew}"
-        sizes = dict(parity.MeshSpec.parse(mesh).axes)
+        settings = f"{FAMILIES[family]} {LAYOUTS[layout]} {more}".split()
+        settings += ["=".join(one) for one in overrides.items()]
+        spec = parity.MeshSpec.parse(mesh)
+        sizes = dict(spec.axes)
         case = parity.Case(
-            id=f"{family}-{layout}/{program}@{mesh}",
-            reference=functools.partial(build, parity.Flavour.LINEN, settings),
-            candidate=functools.partial(build, parity.Flavour.NNX, settings),
+            id=f"{row}-{layout}/{program}@{mesh}",
+            reference=functools.partial(build, parity.Flavour.LINEN, tuple(settings)),
+            candidate=functools.partial(build, parity.Flavour.NNX, tuple(settings)),
             program=program,
-            mesh=parity.MeshSpec(axes=tuple((axis, sizes.get(axis, 1)) for axis in axes)),
+            mesh=parity.MeshSpec(axes=tuple((axis, sizes.get(axis, 1)) for axis in axes), mode=spec.mode),
             fixed_axes=("stage",),
             keys=parity.Keys.INDEPENDENT,
         )

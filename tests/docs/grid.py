@@ -1,0 +1,59 @@
+"""``python tests/docs/grid.py PAGE RECORD...``: writes the grid of verdicts of a page from records of ``parity run``.
+
+The grid is placed between ``<!-- measured: grid -->`` and ``<!-- end -->``. A case of a
+later record replaces that of an earlier one.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from parity.verdicts import BLOCKING
+
+sys.path.insert(0, str(Path(__file__).parent))
+from generate import table
+
+PART = re.compile(r"(<!-- measured: grid -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+HEADS = ("case", "forward", "train step")
+
+
+def verdict(case: Mapping) -> str:
+    """Returns ``proved``, ``passed`` without a proof, or the verdict with the channels that block."""
+    blocking = [name for name, one in case["channels"].items() if one["verdict"] in BLOCKING]
+    if blocking or case["verdict"] != "passed":
+        return f"**{case['verdict']}**: {', '.join(blocking)}".removesuffix(": ")
+    return "proved" if case["channels"]["program"]["verdict"] == "proved" else "passed"
+
+
+def grid(cases: Iterable[Mapping]) -> str:
+    """Returns the Markdown table of cases: variants with equal verdicts share a row.
+
+    Args:
+        cases: cases of records, as ``parity run --json`` writes them.
+    """
+    rows: dict[str, dict[str, list[str]]] = {}
+    for case in {(case["id"], case["backend"]): case for case in cases}.values():
+        variant, _, rest = case["id"].partition("/")
+        program, _, mesh = rest.partition("@")
+        place = mesh if case["backend"] == "cpu" else f"{mesh} on {case['backend']}"
+        row = rows.setdefault(variant, {"forward": [], "train_step": []})
+        row[program].append(f"{verdict(case)} (`{place}`)")
+    cells = {name: [", ".join(found) or "-" for found in row.values()] for name, row in rows.items()}
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, row in cells.items():
+        alike.setdefault(tuple(row), []).append(f"`{name}`")
+    return table(HEADS, [(", ".join(names), *row) for row, names in alike.items()])
+
+
+def main(page: str, *records: str) -> int:
+    """Writes the grid of a page."""
+    cases = [case for record in records for case in json.loads(Path(record).read_text())["cases"]]
+    old = Path(page).read_text()
+    Path(page).write_text(PART.sub(lambda found: found[1] + grid(cases) + found[3], old))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
