@@ -1,4 +1,4 @@
-"""The loop that docs/bench.md recommends trains like `nnx.jit`, and the plain script finds our twins equal."""
+"""The loop that docs/benchmark.md recommends trains like `nnx.jit`, and the plain script finds our twins equal."""
 
 import functools
 import re

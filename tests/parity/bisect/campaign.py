@@ -1,6 +1,6 @@
 """``python tests/parity/bisect/campaign.py [WORD ...]``: counts the planted bugs that ``op`` traces, by strategy.
 
-The table at the end is that of docs/bisect.md. A bug counts if the function that holds its edit, in its file, is one of
+The table at the end is that of docs/find-the-cause.md. A bug counts if the function that holds its edit, in its file, is one of
 the two that the sentence blames, the reference's and the candidate's. A strategy earns the bugs that are traced only
 with it. Words select bugs.
 """
