@@ -43,7 +43,7 @@ def count(expression: str, paths: Sequence[Path]) -> int:
 
 @cache
 def _text(path: Path) -> str:
-    return path.read_text()
+    return prose(path) if path.suffix == ".md" else path.read_text()
 
 
 def ceilings() -> Mapping[str, tuple[int, int]]:
@@ -54,8 +54,12 @@ def ceilings() -> Mapping[str, tuple[int, int]]:
 
 def counts() -> Mapping[str, tuple[int, int]]:
     """Returns expression -> today's counts in Markdown and in code."""
-    written = tuple(path for path in files("*.md") if path not in _whole())
-    return {one: (count(one, written), count(one, files(*CODE))) for one in ceilings()}
+    return {one: found(one) for one in ceilings()}
+
+
+def found(expression: str) -> tuple[int, int]:
+    """Returns how often an expression occurs in Markdown and in code."""
+    return count(expression, files("*.md")), count(expression, files(*CODE))
 
 
 def _whole() -> set[Path]:

@@ -52,9 +52,7 @@ def test_every_verdict_has_a_row_that_states_if_it_passes():
 
 def test_every_public_name_is_in_the_reference():
     named = {
-        line.rsplit(".", 1)[1]
-        for line in (DOCS / "api.md").read_text().splitlines()
-        if line[:3] == ":::"
+        line.rsplit(".", 1)[1] for line in (DOCS / "api.md").read_text().splitlines() if line[:3] == ":::"
     }
     assert named == set(parity.__all__)
 
