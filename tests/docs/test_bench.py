@@ -16,7 +16,7 @@ from flax import nnx
 sys.path.insert(0, str(Path(__file__).parent))
 import pages
 
-LOOP = re.search(r"```python\n(.*?)```", (pages.ROOT / "docs" / "bench.md").read_text(), re.DOTALL)
+LOOP = re.search(r"```python\n(.*?)```", (pages.ROOT / "docs" / "benchmark.md").read_text(), re.DOTALL)
 
 
 def made():
