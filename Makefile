@@ -71,7 +71,7 @@ page: setup  ## the HTML page opened in headless Chromium or Chrome, which must 
 	$(BIN)/python -m pip install --quiet --editable ".[browser]"
 	$(BIN)/python tests/parity/report/browser.py
 
-mutants: setup  ## planted bugs, each against every channel: docs/mutants.md; PART=2/12 for one part of them
+mutants: setup  ## planted bugs, each against every channel: docs/planted-bugs.md; PART=2/12 for one part of them
 	mkdir -p parity-report
 	$(BIN)/python tests/campaigns edits build/benign --count 60
 	$(BIN)/parity mutants tests/mutants build/benign --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
@@ -83,7 +83,7 @@ docs: setup  ## the generated tables of the pages, and the pages as a site, in b
 pictures: setup  ## the pictures of the first page, made again; Chromium or Chrome must be on the path
 	$(BIN)/python tests/docs/pictures.py
 
-plots: setup  ## the plots of docs/bench.md, measured again: half an hour
+plots: setup  ## the plots of docs/benchmark.md, measured again: half an hour
 	$(BIN)/python tests/docs/plots.py
 
 lint: setup

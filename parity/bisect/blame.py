@@ -356,4 +356,4 @@ STRATEGIES = (
         _library_constant,
     ),
 )
-"""The strategies in the order of the attempts. docs/bisect.md lists the planted bugs that each one traces."""
+"""The strategies in the order of the attempts. docs/find-the-cause.md lists the planted bugs that each one traces."""

@@ -67,7 +67,9 @@ def bench(
     chosen = subjects(table, every, tuple(select or ()))
     own = read_harness(table) if (harness if harness is not None else not select) else None
     if harness and own is None:
-        raise ValueError("--harness: got no [tool.parity.bench.harness], expected its cases; docs/bench.md")
+        raise ValueError(
+            "--harness: got no [tool.parity.bench.harness], expected its cases; docs/benchmark.md"
+        )
     screen, found, overhead, whole = console(), [], None, True
     told = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
     try:

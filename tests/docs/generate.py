@@ -6,15 +6,25 @@ Such a part is placed between ``<!-- generated: NAME -->`` and ``<!-- end -->``;
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import typer
 
+from parity.cases.budgets import Budget
+from parity.cases.settings import _Project
+from parity.cases.waivers import Waiver
 from parity.channels import CHANNELS
 from parity.cli import app
+from parity.compare.timing.subjects import Harness, _Bench
+from parity.compare.timing.subjects import _Entry as Comparison
+from parity.gate.flips import NoQuestion
+from parity.gate.reading import _Entry as Relaxed
+from parity.gate.reading import _Feature, _Flip, _Gate
 from parity.prove.rules import RULES, RewriteRule
-from parity.report import channels_markdown
+from parity.report.channels import SETTLES
 from parity.report.formats import FORMS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,38 +61,103 @@ def loose_rules() -> str:
 
 
 def channels() -> str:
-    """Returns the table of channels and the subject of each."""
-    return table(("channel", "compares"), [(f"`{name}`", one.about) for name, one in CHANNELS.items()])
+    """Returns the table of channels: column, subject, and what a proof settles."""
+    rows = [(f"`{name}`", one.column, one.about, SETTLES[str(one.settled)]) for name, one in CHANNELS.items()]
+    return table(("channel", "column", "compares", "a proof settles it"), rows)
 
 
 def forms() -> str:
     """Returns the table of the forms of a report."""
-    rows = [("`--json FILE`", "the record: [schema](#json)")]
+    rows = [("`--json FILE`", "the record: [schema](record.md)")]
     rows += [(f"`--{name} FILE`", form.about) for name, form in FORMS.items()]
     return table(("option of `run`, `gate`, `report`", "writes"), rows)
 
 
 def commands() -> str:
-    """Returns the table of commands: the first sentence of each one's help."""
-    found = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
-    return table(
-        ("command", "does"),
-        [(f"`parity {name}`", _first(one.callback)) for name, one in found.items() if not one.hidden],
-    )
+    """Returns a section for each command: its help, and a list of its arguments and options."""
+    return "\n".join(_section(name, one) for name, one in _commands().items() if not one.hidden)
 
 
-def _first(documented: object) -> str:
-    """Returns the first line of a docstring."""
-    return (inspect.getdoc(documented) or "").partition("\n")[0]
+def _commands():
+    return typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _section(name: str, command) -> str:
+    context = typer.Context(command, info_name=f"parity {name}")
+    records = [one.get_help_record(context) for one in command.get_params(context) if one.name != "help"]
+    items = (f"- `{flags}`: {_plain(text)}" for flags, text in filter(None, records))
+    return "\n".join((f"## parity {name}", "", inspect.getdoc(command.callback) or "", "", *items, ""))
+
+
+def _plain(text: str) -> str:
+    """Returns a help text on one line, without angle brackets, which Markdown takes for HTML."""
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "": _Project,
+    "waivers": Waiver,
+    "budgets.CHANNEL.QUANTITY": Budget,
+    "flips.NAME": _Flip,
+    "flips.NAME.features.NAME": _Feature,
+    "gate": _Gate,
+    "gate.not_applicable": NoQuestion,
+    "relaxed": Relaxed,
+    "bench": _Bench,
+    "bench.compare": Comparison,
+    "bench.harness": Harness,
+}
+"""The tables below ``[tool.parity]`` and the types that read them."""
+
+
+def keys() -> str:
+    """Returns the table of the keys of ``[tool.parity]``."""
+    rows = [row for place, kind in TABLES.items() for row in _keys(place, kind)]
+    return table(("key", "value", "default"), rows)
+
+
+def _keys(place: str, kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str]]:
+    for field in msgspec.structs.fields(kind):
+        name = f"{place}.{field.encode_name}".lstrip(".")
+        if name in TABLES or any(
+            other.startswith(f"{name}.NAME") or other.startswith(f"{name}.C") for other in TABLES
+        ):
+            continue
+        yield f"`{name}`", _value(field.type), _default(field)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    return "" if field.default in (msgspec.NODEFAULT, None, "", ()) else f"`{field.default}`"
+
+
+def _value(kind: object) -> str:
+    """Returns the expected value of a key: its description, else a word for its type."""
+    for part in (kind, *typing.get_args(kind)):
+        if typing.get_origin(part) is typing.Annotated:
+            for meta in part.__metadata__:  # pyright: ignore[reportAttributeAccessIssue]
+                if meta.description:
+                    return meta.description
+    plain = str(kind)
+    words = {
+        "tuple": "a list",
+        "dict": "a table",
+        "list": "a list",
+        "bool": "true or false",
+        "float": "a number",
+    }
+    words |= {"int": "a whole number", "str": "a text"}
+    return next(word for name, word in words.items() if name in plain)
 
 
 PARTS: dict[str, Callable[[], str]] = {
     "exact_rules": exact_rules,
     "loose_rules": loose_rules,
     "channels": channels,
-    "channels_in_full": channels_markdown,
     "commands": commands,
     "forms": forms,
+    "keys": keys,
 }
 
 

@@ -1,4 +1,7 @@
-"""The pictures of the first page, made from its own files, with Chromium or Chrome on the path: `make pictures`."""
+"""The pictures of the pages: `make pictures`, with Chromium or Chrome on the path.
+
+`--loops` draws only the loop table of docs/inspect.md, which needs no browser.
+"""
 
 import io
 import os
@@ -18,9 +21,9 @@ import pages
 PICTURES = pages.ROOT / "docs" / "pictures"
 
 
-def terminal(printed: str, title: str, file: Path) -> None:
-    """Draws the lines that remain on a terminal of 80 columns, with their colours and without progress bars."""
-    console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+def terminal(printed: str, title: str, file: Path, width: int = 80) -> None:
+    """Draws the lines that remain on a terminal, with their colours and without progress bars."""
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
     stays = (line for line in printed.splitlines() if "\N{BOX DRAWINGS HEAVY HORIZONTAL}" not in line)
     console.print(Text.from_ansi("\n".join(stays).strip()))
     # Fonts of the viewer's system: a picture loads nothing from the network.
@@ -34,13 +37,24 @@ def page(html: Path, file: Path) -> None:
     subprocess.run([*command, f"--screenshot={file}", html.as_uri()], check=True, capture_output=True)
 
 
+def loops(environment: dict[str, str]) -> None:
+    """Draws the loops and collectives of a pipeline in both flavours."""
+    command = "parity inspect pipeline-storage/forward@stage2.fsdp2.tensor2-auto"
+    printed = pages.run(f"COLUMNS=100 {command}", pages.ROOT, environment)
+    shown = re.search(r"\S*loops, before optimisation.*?(?=\S*memory per device)", printed, re.DOTALL)
+    terminal(shown[0] if shown else printed, command, PICTURES / "loops.svg", 100)
+
+
 def main() -> None:
-    """Writes the first page's files before its fix, runs them, and draws terminal and report."""
+    """Writes the first page's files before its fix, runs them, and draws terminal, report and loops."""
     environment = {
         **os.environ,
         "FORCE_COLOR": "1",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
+    loops(environment)
+    if "--loops" in sys.argv:
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for fence in pages.fences(pages.ROOT / "docs" / "index.md"):

@@ -1,4 +1,4 @@
-"""The plots of docs/bench.md: measures what they show, writes it beside them, and draws: `make plots`.
+"""The plots of docs/benchmark.md: measures what they show, writes it beside them, and draws: `make plots`.
 
 `--draw` draws what was measured before.
 """

@@ -1,4 +1,4 @@
-"""The loop that docs/bench.md recommends trains like `nnx.jit`, and the plain script finds our twins equal."""
+"""The loop that docs/benchmark.md recommends trains like `nnx.jit`, and the plain script finds our twins equal."""
 
 import functools
 import re
@@ -16,7 +16,7 @@ from flax import nnx
 sys.path.insert(0, str(Path(__file__).parent))
 import pages
 
-LOOP = re.search(r"```python\n(.*?)```", (pages.ROOT / "docs" / "bench.md").read_text(), re.DOTALL)
+LOOP = re.search(r"```python\n(.*?)```", (pages.ROOT / "docs" / "benchmark.md").read_text(), re.DOTALL)
 
 
 def made():

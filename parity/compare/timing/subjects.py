@@ -48,7 +48,7 @@ class _Entry(Table, frozen=True, kw_only=True):
 
 
 class _Bench(Table, frozen=True, kw_only=True):
-    """The keys of ``[tool.parity.bench]``; docs/bench.md has an example."""
+    """The keys of ``[tool.parity.bench]``; docs/benchmark.md has an example."""
 
     compare: tuple[_Entry, ...] = ()
     harness: Harness | None = None

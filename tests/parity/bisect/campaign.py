@@ -1,8 +1,8 @@
 """``python tests/parity/bisect/campaign.py [WORD ...]``: counts the planted bugs that ``op`` traces, by strategy.
 
-The table at the end is that of docs/bisect.md. A bug counts if the function that holds its edit, in its file, is one of
-the two that the sentence blames, the reference's and the candidate's. A strategy earns the bugs that are traced only
-with it. Words select bugs.
+docs/find-the-cause.md lists the bugs of the table at the end. A bug counts if the function that holds its edit, in its
+file, is one of the two that the sentence blames, the reference's and the candidate's. A strategy earns the bugs that
+are traced only with it. Words select bugs.
 """
 
 import collections
