@@ -63,7 +63,7 @@ def export(
 
     Args:
         folder: a new folder.
-        config: of the model.
+        config: config of the model.
         variables: collections ``params`` and, if the model has one, ``routing_bias``.
         target: its layout and parameter dtype are those of the file; ``config`` by default.
 
@@ -84,7 +84,7 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> dict[s
 
     Args:
         folder: the export.
-        config: of the model, in the layout and parameter dtype of the export.
+        config: config of the model, in the layout and parameter dtype of the export.
         places: tree of shardings like the variables; by default all are on one device.
 
     Raises:

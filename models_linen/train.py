@@ -157,7 +157,7 @@ def parameter_axes(config: ModelConfig, shape: tuple[int, int]) -> dict:
 
     Args:
         config: the model.
-        shape: of a batch that fits the ambient mesh, on which the model is traced.
+        shape: shape of a batch that fits the ambient mesh, on which the model is traced.
     """
     tokens = jax.ShapeDtypeStruct(shape, jnp.int32)
     params = jax.eval_shape(LanguageModel(config).init, jax.random.key(0), tokens, tokens, tokens)["params"]

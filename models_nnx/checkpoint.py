@@ -88,7 +88,7 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> Langua
 
     Args:
         folder: the export.
-        config: of the model, in the layout and parameter dtype of the export.
+        config: config of the model, in the layout and parameter dtype of the export.
         places: tree with a sharding for each Variable of the model; by default all are on one device.
 
     Raises:

@@ -176,7 +176,7 @@ class Finding:
         cause: the likely cause in a few words; empty if unknown.
         next_step: what the reader can do now; empty if unknown.
         labels: names of the two texts, if they are not those of the two sides; an empty text is left out.
-        traceback: of an exception; empty if there was none.
+        traceback: traceback of an exception; empty if there was none.
         follows: differences that follow from this one, such as those of a parameter's moments; counted, not listed.
     """
 

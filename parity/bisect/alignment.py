@@ -61,7 +61,7 @@ class Alignment:
 
     Args:
         reference, candidate: both evaluated, from the same state and batch.
-        noise: of each value of the reference, see `floors`.
+        noise: noise of each value of the reference, see `floors`.
 
     Attributes:
         traces: both.
@@ -113,11 +113,11 @@ class Alignment:
             made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
             if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
                 continue
-            alike = made.name == less.name  # they correspond, unless one is the other's operand
-            if self.shares(first, second) if alike else self.matches[side][at] >= 0:
+            matching = made.name == less.name  # they correspond, unless one is the other's operand
+            if self.shares(first, second) if matching else self.matches[side][at] >= 0:
                 continue
             waiting, seen = [at], {at}
-            while waiting and len(seen) < (2 if alike else SHORT):
+            while waiting and len(seen) < (2 if matching else SHORT):
                 fresh = [i for i in self.traces[side].nodes[waiting.pop(0)].inputs if i not in seen]
                 if any(self.same(*((i, other) if side == 0 else (other, i))) for i in fresh):
                     return side

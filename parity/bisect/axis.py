@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.bisect.signature import Answer, Signature
+from parity.bisect.signature import Signature, Status
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -18,7 +18,7 @@ def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
     """Returns the signature of a case's worst failure; None if nothing fails.
 
     Args:
-        result: of the case.
+        result: result of the case.
         channel: the channel in question; the worst by default.
     """
     blocking = [each for each in result.blocking if not channel or each.name == channel]
@@ -39,7 +39,7 @@ class Judge:
         self.signature, self._bench = signature, bench or Session()
         self.runs = 0
 
-    def ask(self, case: Case) -> Answer:
+    def evaluate_case(self, case: Case) -> Status:
         """Returns the result of a case on the signature's channel.
 
         Args:
@@ -47,20 +47,20 @@ class Judge:
         """
         return self._once(case, self._bench)
 
-    def ask_twice(self, case: Case) -> Answer:
+    def ask_twice(self, case: Case) -> Status:
         """Returns the result of a case; ``ambiguous`` if a second run without shared caches disagrees."""
-        first = self.ask(case)
-        return first if self._once(case, self._bench.renewed()) is first else Answer.AMBIGUOUS
+        first = self.evaluate_case(case)
+        return first if self._once(case, self._bench.renewed()) is first else Status.AMBIGUOUS
 
-    def _once(self, case: Case, bench: Session) -> Answer:
+    def _once(self, case: Case, bench: Session) -> Status:
         self.runs += 1
         result = run_case(case, bench, (self.signature.channel,))
         found = result.channels.get(self.signature.channel)
         if found is None:
-            return Answer.OTHER
+            return Status.OTHER
         if self.signature.of(found):
-            return Answer.FAILS
-        return Answer.OTHER if found.verdict in BLOCKING else Answer.PASSES
+            return Status.FAILS
+        return Status.OTHER if found.verdict in BLOCKING else Status.PASSES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Question:
         bench: the session that cases share.
         remade: makes the case under some of the given settings; None if there are none.
         given: these settings.
-        tell: called with the next attempt, as text.
+        notify: called with the next attempt, as text.
     """
 
     case: Case
@@ -81,7 +81,7 @@ class Question:
     bench: Session
     remade: Callable[[Mapping[str, str]], Case] | None = None
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    tell: Callable[[str], None] = lambda words: None
+    notify: Callable[[str], None] = lambda words: None
 
     def work(self, case: Case | None = None) -> Evidence:
         """Returns the sides of the case, or of another one that is made from it."""

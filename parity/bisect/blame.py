@@ -153,8 +153,10 @@ def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> F
 
 def _in_reach(node: Node, user: Node) -> bool:
     """True if two operations are in the same iteration of the loops around both."""
-    turns = {id(loop): turn for loop, turn in user.around.iterations}
-    return all(turns.get(id(loop), turn) == turn for loop, turn in node.around.iterations)
+    loop_indices = {id(loop): iteration for loop, iteration in user.around.iterations}
+    return all(
+        loop_indices.get(id(loop), iteration) == iteration for loop, iteration in node.around.iterations
+    )
 
 
 def _stack(node: Node) -> tuple[Frame, ...]:

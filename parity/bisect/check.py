@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.bisect.signature import Answer, Signature
+from parity.bisect.signature import Signature, Status
 from parity.verdicts import BLOCKING, ChannelResult, Finding
 
 __all__ = ["REPORT", "Check", "CheckResult", "Found", "Log", "Outcome", "answer_of", "engine"]
@@ -52,24 +52,24 @@ class Found:
     @property
     def evaluated(self) -> int:
         """The number of places that pass or fail; those that could not be tested do not count."""
-        return len({entry["name"] for entry in self.log if entry["answer"] in (Answer.PASSES, Answer.FAILS)})
+        return len({entry["name"] for entry in self.log if entry["answer"] in (Status.PASSES, Status.FAILS)})
 
 
 class CheckResult(NamedTuple):
     """The result of one place.
 
     Args:
-        answer: result of the case there.
+        status: result of the case there.
         signature: its failure.
         why: the reason why it could not be tested, in one line.
     """
 
-    answer: Answer
+    status: Status
     signature: Signature | None = None
     why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.answer} ({self.why})" if self.why else str(self.answer)
+        return f"{self.status} ({self.why})" if self.why else str(self.status)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Check:
     """A check that is repeated in many places.
 
     Args:
-        words: of the command; ``{report}`` is the file that it writes.
+        words: words of the command; ``{report}`` is the file that it writes.
         case: id of the case in the report.
         signature: the failure that counts; None for the worst one.
     """
@@ -86,7 +86,7 @@ class Check:
     case: str
     signature: Signature | None = None
 
-    def ask(self, where: Path, report: Path, path: Sequence[str]) -> CheckResult:
+    def evaluate_case(self, where: Path, report: Path, path: Sequence[str]) -> CheckResult:
         """Runs the command and returns its result; without a report the place cannot be tested.
 
         Args:
@@ -106,9 +106,9 @@ class Check:
                 words, cwd=where, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            return CheckResult(Answer.OTHER, why=f"no answer after {SECONDS} s")
+            return CheckResult(Status.OTHER, why=f"no answer after {SECONDS} s")
         if not report.exists():
-            return CheckResult(Answer.OTHER, why=_last_words(ended))
+            return CheckResult(Status.OTHER, why=_last_words(ended))
         found = answer_of(json.loads(report.read_text()), self.case, self.signature)
         report.unlink()
         return found
@@ -132,7 +132,7 @@ class Log:
     """The results of all places on disk; a search that was killed reads them and continues.
 
     Args:
-        folder: of the search.
+        folder: folder of the search.
     """
 
     folder: Path
@@ -149,18 +149,18 @@ class Log:
                 found.append(json.loads(line))
         return found
 
-    def answer(self, name: str) -> Answer | None:
+    def status(self, name: str) -> Status | None:
         """Returns the answer of a place; None if it was not checked."""
-        return next((Answer(each["answer"]) for each in self.entries() if each["name"] == name), None)
+        return next((Status(each["answer"]) for each in self.entries() if each["name"] == name), None)
 
     def said(self, name: str) -> str:
         """Returns the result of a place as text."""
         entry = next(each for each in self.entries() if each["name"] == name)
-        return str(CheckResult(Answer(entry["answer"]), why=entry.get("why", "")))
+        return str(CheckResult(Status(entry["answer"]), why=entry.get("why", "")))
 
     def add(self, name: str, result: CheckResult) -> None:
         """Adds the result of a place."""
-        entry = {"name": name, "answer": str(result.answer)} | ({"why": result.why} if result.why else {})
+        entry = {"name": name, "answer": str(result.status)} | ({"why": result.why} if result.why else {})
         with self._file.open("a") as log:
             log.write(f"{json.dumps(entry)}\n")
             log.flush()
@@ -177,7 +177,7 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
     """
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
-        return CheckResult(Answer.OTHER, why=f"its report has no case {case}")
+        return CheckResult(Status.OTHER, why=f"its report has no case {case}")
     results = [
         ChannelResult(
             name=name,
@@ -193,15 +193,15 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
         (each for each in results if each.verdict in BLOCKING), key=lambda each: SEVERITY.index(each.verdict)
     )
     if not blocking:
-        return CheckResult(Answer.PASSES)
+        return CheckResult(Status.PASSES)
     if signature is None:
-        return CheckResult(Answer.FAILS, Signature.seen(blocking[0]))
+        return CheckResult(Status.FAILS, Signature.seen(blocking[0]))
     if any(signature.of(each) for each in blocking):
-        return CheckResult(Answer.FAILS, signature)
+        return CheckResult(Status.FAILS, signature)
     own = next((each for each in results if each.name == signature.channel), None)
     if own is not None and own not in blocking:
-        return CheckResult(Answer.PASSES)
-    return CheckResult(Answer.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
+        return CheckResult(Status.PASSES)
+    return CheckResult(Status.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
 
 
 def _last_words(ended: subprocess.CompletedProcess[str]) -> str:

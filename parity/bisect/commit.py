@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from parity.bisect.check import Check, CheckResult, Found, Log, Outcome, engine
-from parity.bisect.signature import Answer, Signature
+from parity.bisect.signature import Signature, Status
 
 __all__ = ["CommitSearch", "search_commits", "step"]
 
 QUESTION = "question.json"
 
-EXITS = {Answer.PASSES: 0, Answer.FAILS: 1, Answer.OTHER: 125, Answer.AMBIGUOUS: 125}
+EXITS = {Status.PASSES: 0, Status.FAILS: 1, Status.OTHER: 125, Status.AMBIGUOUS: 125}
 """Exit codes for ``git bisect run``: good, bad, cannot be tested."""
 
 
@@ -42,12 +42,12 @@ class CommitSearch:
     check: Check
 
 
-def search_commits(search: CommitSearch, tell: Callable[[str], None] = lambda words: None) -> Found:
+def search_commits(search: CommitSearch, notify: Callable[[str], None] = lambda words: None) -> Found:
     """Returns the first commit with the failure of the bad one.
 
     Args:
         search: repository, commits and check.
-        tell: called with the progress, as text.
+        notify: called with the progress, as text.
 
     Raises:
         ValueError: no repository, no such commits, or the good one fails or the bad one passes.
@@ -59,9 +59,9 @@ def search_commits(search: CommitSearch, tell: Callable[[str], None] = lambda wo
     folder = _folder(search, good, bad)
     folder.mkdir(parents=True, exist_ok=True)
     with _worktree(search.repository, folder, bad) as tree:
-        signature = _ends(search, folder, tree, (good, bad), tell)
-        outcome, commits = _run(folder, tree, (good, bad), tell)
-        if outcome is Outcome.CULPRIT and not _confirmed(folder, tree, commits[0], tell):
+        signature = _ends(search, folder, tree, (good, bad), notify)
+        outcome, commits = _run(folder, tree, (good, bad), notify)
+        if outcome is Outcome.CULPRIT and not _confirmed(folder, tree, commits[0], notify):
             outcome = Outcome.AMBIGUOUS
         found = Found(
             outcome=outcome, culprits=commits, signature=signature, log=tuple(Log(folder).entries())
@@ -109,22 +109,22 @@ def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
 
 
 def _ends(
-    search: CommitSearch, folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
+    search: CommitSearch, folder: Path, tree: Path, ends: tuple[str, str], notify: Callable[[str], None]
 ) -> Signature:
     """Checks that the bad commit fails and the good one passes; returns the failure."""
     good, bad = ends
     if not (folder / QUESTION).exists():
-        tell(f"the bad commit {bad[:10]}")
-        result = _ask(search.check, tree)
-        if result.answer is not Answer.FAILS or result.signature is None:
+        notify(f"the bad commit {bad[:10]}")
+        result = _evaluate_case(search.check, tree)
+        if result.status is not Status.FAILS or result.signature is None:
             raise ValueError(f"--bad {search.bad}: got a case that says {result}, expected one that fails")
         Log(folder).add(bad, result)
         dataclasses.replace(search.check, signature=result.signature).write(folder / QUESTION)
-    if Log(folder).answer(good) is None:
-        tell(f"the good commit {good[:10]}")
+    if Log(folder).status(good) is None:
+        notify(f"the good commit {good[:10]}")
         _git(tree, "checkout", "--quiet", "--detach", good)
         step(folder, tree)
-    if Log(folder).answer(good) is not Answer.PASSES:
+    if Log(folder).status(good) is not Status.PASSES:
         said = Log(folder).said(good)
         raise ValueError(f"--good {search.good}: got a case that says {said}, expected one that passes")
     known = Check.read(folder / QUESTION).signature
@@ -132,12 +132,12 @@ def _ends(
     return known
 
 
-def _ask(check: Check, tree: Path) -> CheckResult:
-    return check.ask(tree, tree.parent / f"report-{tree.name}.json", [str(tree)])
+def _evaluate_case(check: Check, tree: Path) -> CheckResult:
+    return check.evaluate_case(tree, tree.parent / f"report-{tree.name}.json", [str(tree)])
 
 
 def _run(
-    folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
+    folder: Path, tree: Path, ends: tuple[str, str], notify: Callable[[str], None]
 ) -> tuple[Outcome, tuple[str, ...]]:
     """Runs ``git bisect``; commits with a known result are not checked again."""
     good, bad = ends
@@ -151,7 +151,7 @@ def _run(
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(("Bisecting:", "parity:")):
-                tell(line.strip())
+                notify(line.strip())
     lines = _git(tree, "bisect", "log").splitlines()
     named = {
         kind: tuple(
@@ -166,14 +166,14 @@ def _run(
     return Outcome.SEVERAL, named["possible first bad commit"]
 
 
-def _confirmed(folder: Path, tree: Path, culprit: str, tell: Callable[[str], None]) -> bool:
+def _confirmed(folder: Path, tree: Path, culprit: str, notify: Callable[[str], None]) -> bool:
     """Checks the culprit and the commit before it again; False if a result differs from the logged one."""
-    expected = {culprit: Answer.FAILS, _commit(tree, f"{culprit}~1"): Answer.PASSES}
+    expected = {culprit: Status.FAILS, _commit(tree, f"{culprit}~1"): Status.PASSES}
     check = Check.read(folder / QUESTION)
-    for commit, answer in expected.items():
-        tell(f"{commit[:10]} again")
+    for commit, status in expected.items():
+        notify(f"{commit[:10]} again")
         _git(tree, "checkout", "--quiet", "--detach", "--force", commit)
-        if _ask(check, tree).answer is not answer and Log(folder).answer(commit) is answer:
+        if _evaluate_case(check, tree).status is not status and Log(folder).status(commit) is status:
             return False
     return True
 
@@ -182,18 +182,18 @@ def step(folder: Path, tree: Path) -> int:
     """Checks the current commit unless its result is known; returns the exit code for ``git bisect run``.
 
     Args:
-        folder: of the search.
+        folder: folder of the search.
         tree: the worktree.
     """
     commit = _git(tree, "rev-parse", "HEAD")
-    answer = Log(folder).answer(commit)
-    if answer is None:
-        result = _ask(Check.read(folder / QUESTION), tree)
+    status = Log(folder).status(commit)
+    if status is None:
+        result = _evaluate_case(Check.read(folder / QUESTION), tree)
         if _git(tree, "rev-parse", "HEAD") != commit:
             raise ValueError(f"worktree {tree}: another search has moved it on")
         Log(folder).add(commit, result)
-        answer = result.answer
-    return EXITS[answer]
+        status = result.status
+    return EXITS[status]
 
 
 if __name__ == "__main__":

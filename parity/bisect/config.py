@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.signature import Answer
+from parity.bisect.signature import Status
 from parity.cases.case import Case
 
 __all__ = ["AXIS", "ddmin"]
@@ -70,27 +70,28 @@ def _search(
     question: Question, parts: list[Settings], make: Callable[[Kept], Case], verb: str
 ) -> SearchResult:
     judge = question.judge()
-    answers: dict[tuple[int, ...], Answer] = {}
+    statuses: dict[tuple[int, ...], Status] = {}
 
-    def ask(kept: Kept) -> Answer:
+    def evaluate_case(kept: Kept) -> Status:
         key = tuple(number for number, part in enumerate(parts) if part in kept)
-        if key not in answers:
-            question.tell(f"config: {len(key)} of {len(parts)} settings kept, run {len(answers) + 1}")
+        if key not in statuses:
+            question.notify(f"config: {len(key)} of {len(parts)} settings kept, run {len(statuses) + 1}")
             try:
-                answers[key] = judge.ask(make(kept))
+                statuses[key] = judge.evaluate_case(make(kept))
             except ValueError:  # an invalid combination of settings is inconclusive
-                answers[key] = Answer.OTHER
-        return answers[key]
+                statuses[key] = Status.OTHER
+        return statuses[key]
 
-    if ask(parts) is not Answer.FAILS:
+    if evaluate_case(parts) is not Status.FAILS:
         return SearchResult(
             axis="config", found=False, sentence="the case no longer fails alike: nothing to narrow down"
         )
-    needed = ddmin(parts, lambda kept: ask(kept) is Answer.FAILS)
+    needed = ddmin(parts, lambda kept: evaluate_case(kept) is Status.FAILS)
     rows = tuple(
-        (_words(part), str(ask([other for other in needed if other is not part]))) for part in needed
+        (_words(part), str(evaluate_case([other for other in needed if other is not part])))
+        for part in needed
     )
-    ambiguous = judge.ask_twice(make(needed)) is Answer.AMBIGUOUS
+    ambiguous = judge.ask_twice(make(needed)) is Status.AMBIGUOUS
     if ambiguous:
         return SearchResult(
             axis="config",
@@ -111,10 +112,10 @@ def _search(
         )
     return SearchResult(
         axis="config",
-        sentence=f"{sentence} ({len(answers)} tried)",
+        sentence=f"{sentence} ({len(statuses)} tried)",
         head=("setting", "the case without it"),
         rows=rows,
-        facts={"needed": [dict(part) for part in needed], "tried": len(answers), "set": verb == "is set"},
+        facts={"needed": [dict(part) for part in needed], "tried": len(statuses), "set": verb == "is set"},
     )
 
 

@@ -9,10 +9,10 @@ from parity.bisect.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment
 from parity.bisect.source import functions_around
 from parity.bisect.trace import Node
 
-__all__ = ["TURNS", "Divergence", "find_divergences"]
+__all__ = ["ITERATIONS", "Divergence", "find_divergences"]
 
 BRANCH = frozenset({"branch"})
-TURNS = frozenset({"transpose", "turn"})
+ITERATIONS = frozenset({"transpose", "turn"})
 """Operations that only reorder entries, or pass them to the iterations of a loop."""
 
 
@@ -160,10 +160,10 @@ class _Search:
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)
         near = sum(one == other for one, other in words)
-        turn = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
+        iteration = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
         if left.around.backward != right.around.backward or not (shared or near):
             return 0.0
-        return 4 * (left.name == right.name) + 2 * shared + near + turn - abs(first - second) * 1e-6
+        return 4 * (left.name == right.name) + 2 * shared + near + iteration - abs(first - second) * 1e-6
 
     def _completed(self, pair: Divergence) -> Divergence:
         """Returns a pair of operations; if they do not correspond, the first of them with its counterpart.
@@ -174,11 +174,11 @@ class _Search:
         known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
         kinds = {self._traces[side].nodes[at].name for _, side, at in known}
         functions = {functions_around(self._traces[side].nodes[at])[:1] for _, side, at in known}
-        turns = {tuple(_turn(self._traces[side].nodes[at])) for _, side, at in known}
+        loop_indices = {tuple(_turn(self._traces[side].nodes[at])) for _, side, at in known}
         if (
             len(known) == 2
             and len(kinds) == len(functions) == 1
-            and (len(turns) == 1 or self._alignment.shares(*(at for *_, at in known)))
+            and (len(loop_indices) == 1 or self._alignment.shares(*(at for *_, at in known)))
         ):
             return pair
         for _, side, at in sorted(known):
@@ -198,7 +198,7 @@ class _Search:
         ends = [pair.reference, pair.candidate]
         names = [trace.nodes[at].name for trace, at in zip(self._traces, ends, strict=True)]
         for side in (0, 1):
-            if names[side] in TURNS and names[1 - side] not in MOVES | TURNS:
+            if names[side] in ITERATIONS and names[1 - side] not in MOVES | ITERATIONS:
                 at = self._computes(side, ends[side])
                 if at is not None and self._traces[side].nodes[at].name != names[1 - side]:
                     ends[side] = at
@@ -219,7 +219,7 @@ class _Search:
             node = nodes[number]
             if self._matches[side][number] >= 0 or moved.isdisjoint(node.inputs):
                 continue
-            if node.name not in TURNS | MOVES:
+            if node.name not in ITERATIONS | MOVES:
                 return number
             moved.add(number)
         return None
@@ -241,14 +241,14 @@ class _Search:
                 continue
             second = functions_around(each)
             code = len(os.path.commonprefix([words[:NEAR], second[:NEAR]]))
-            turn, around = _turn(each) == _turn(node), len({*words}.intersection(second))
+            iteration, around = _turn(each) == _turn(node), len({*words}.intersection(second))
             near = around > 1 or (
                 around == len(words) and node.around.iterations
             )  # a body's stack ends at the loop
-            if code < 2 and not (turn and near and self._alignment.shares(*ends)):
+            if code < 2 and not (iteration and near and self._alignment.shares(*ends)):
                 continue
             free = self._matches[1 - side][other] < 0
-            like = (code, turn, free, around, -abs(other - at))
+            like = (code, iteration, free, around, -abs(other - at))
             if likest is None or like > likest:
                 best, likest = other, like
         return best
@@ -258,9 +258,18 @@ class _Search:
         taken = [self._conditions(trace.nodes) for trace in self._traces]
         sites = list(zip(*(each.values() for each in taken), strict=False))
         if len(taken[0]) != len(taken[1]):
-            named = [{words: turns for (*_, words), turns in each.items()} for each in taken]
-            sites = [(named[0][words], turns) for words, turns in named[1].items() if words in named[0]]
-        pairs = [(first[turn], second[turn]) for first, second in sites for turn in first if turn in second]
+            named = [{words: loop_indices for (*_, words), loop_indices in each.items()} for each in taken]
+            sites = [
+                (named[0][words], loop_indices)
+                for words, loop_indices in named[1].items()
+                if words in named[0]
+            ]
+        pairs = [
+            (first[iteration], second[iteration])
+            for first, second in sites
+            for iteration in first
+            if iteration in second
+        ]
         return [pair for pair in dict.fromkeys(pairs) if not self._alignment.same(*pair)]
 
     def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:

@@ -34,7 +34,7 @@ class Result:
     """A result that is beyond the floor.
 
     Args:
-        group, path: of the result.
+        group, path: group and path of the result.
         in_floors: distance in units of the noise; infinite if the noise is zero or not finite.
     """
 

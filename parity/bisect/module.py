@@ -27,13 +27,13 @@ class Use:
         leaf: path of the weight.
         node: number of the value.
         backward: True if the backward pass computes it.
-        turns: the iterations of the loops around it.
+        loop_indices: the iterations of the loops around it.
     """
 
     leaf: str
     node: int
     backward: bool
-    turns: tuple[int, ...]
+    loop_indices: tuple[int, ...]
 
 
 def uses(trace: Trace) -> list[Use]:
@@ -53,8 +53,8 @@ def uses(trace: Trace) -> list[Use]:
         if leaves and all(number in plain for number in others) and len(leaves) == 1:
             plain[at] = leaves.pop()  # a slice, cast or transposition of the weight counts as the weight
         elif leaves:
-            turns = tuple(turn for _, turn in node.around.iterations)
-            found += [Use(leaf, at, node.around.backward, turns) for leaf in sorted(leaves)]
+            loop_indices = tuple(iteration for _, iteration in node.around.iterations)
+            found += [Use(leaf, at, node.around.backward, loop_indices) for leaf in sorted(leaves)]
     last = max((use.node for use in found if use.backward), default=None)
     first = min((use.node for use in found if use.backward), default=len(trace.nodes))
     return [use for use in found if (use.backward and use.node <= (last or 0)) or use.node < first]
@@ -63,7 +63,7 @@ def uses(trace: Trace) -> list[Use]:
 def look(question: Question) -> SearchResult:
     """Returns the distance of each module's activation and cotangent, in units of the noise."""
     work = question.work(on_one_device(question.case))
-    question.tell("module: what each module makes")
+    question.notify("module: what each module makes")
     return describe(work, evaluate_case(work, question.signature.channel))
 
 
@@ -77,9 +77,9 @@ def describe(work: Evidence, found: Evaluated) -> SearchResult:
     rows = _rows(work, found.alignment)
     if not rows:
         return SearchResult(axis="module", found=False, sentence="no module has weights that both sides use")
-    apart = [row for row in rows if row.apart(False) or row.apart(True)]
-    forward = next((row for row in rows if row.apart(False)), None)
-    backward = [row for row in rows if row.apart(True)]
+    differs = [row for row in rows if row.differs(False) or row.differs(True)]
+    forward = next((row for row in rows if row.differs(False)), None)
+    backward = [row for row in rows if row.differs(True)]
     first = forward or (backward[-1] if backward else None)  # the backward pass has the reverse order
     if first is None:
         sentence = "all modules agree, forward and backward: the difference is outside of them"
@@ -93,7 +93,7 @@ def describe(work: Evidence, found: Evaluated) -> SearchResult:
     return SearchResult(
         axis="module",
         found=first is not None,
-        sentence=f"{sentence} ({len(apart)} of {len(rows)} modules)",
+        sentence=f"{sentence} ({len(differs)} of {len(rows)} modules)",
         head=("module", "activation, x noise", "cotangent, x noise"),
         rows=tuple((row.name, _text(row.forward), _text(row.backward)) for row in rows[start : start + MOST]),
         facts={"first": first.name if first else None, "modules": [dataclasses.astuple(row) for row in rows]},
@@ -106,7 +106,7 @@ class _Row:
     forward: float | None
     backward: float | None
 
-    def apart(self, backward: bool) -> bool:
+    def differs(self, backward: bool) -> bool:
         """True if the activation or the cotangent is beyond the floor."""
         return ((self.backward if backward else self.forward) or 0.0) > FLOOR_FACTOR
 
@@ -147,7 +147,7 @@ def _by_entry(
 
 def _name(use: Use) -> str:
     path = strip_container(use.leaf).rpartition("/")[0] or strip_container(use.leaf)
-    return f"{path}, turn {'.'.join(map(str, use.turns))}" if use.turns else path
+    return f"{path}, turn {'.'.join(map(str, use.loop_indices))}" if use.loop_indices else path
 
 
 def _text(number: float | None) -> str:

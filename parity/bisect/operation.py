@@ -11,7 +11,7 @@ from jax.extend import core
 from parity.bisect.alignment import GIVEN, RECAST
 from parity.bisect.axis import Question, Search, SearchResult
 from parity.bisect.blame import STRATEGIES, Blame, Parting, Strategy, blame
-from parity.bisect.divergence import TURNS
+from parity.bisect.divergence import ITERATIONS
 from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.bisect.source import innermost, place_text, shared, site
 from parity.bisect.trace import COMPILED, Node, Trace
@@ -29,7 +29,7 @@ MOST = 5
 def look(question: Question) -> SearchResult:
     """Evaluates both programs and names the first operation that is beyond the floor."""
     work = question.work(on_one_device(question.case))
-    question.tell("op: both programs, operation by operation")
+    question.notify("op: both programs, operation by operation")
     return follow(work, evaluate_case(work, question.signature.channel))
 
 
@@ -195,7 +195,7 @@ class _Entry:
         return {
             "operations": [node.name if node else None for node in self._nodes],
             "backward": self._node.around.backward,
-            "turns": [turn for _, turn in self._node.around.iterations],
+            "turns": [iteration for _, iteration in self._node.around.iterations],
             "blamed": [_frame(frame) for frame in self.blamed],
             "stack": [[_frame(frame) for frame in each.own] if each else [] for each in self._sources],
             "operands": list(self._operands),
@@ -204,7 +204,7 @@ class _Entry:
     def _where(self) -> list[str]:
         around = self._node.around
         words = ["backward" if around.backward else "forward"]
-        return words + [f"turn {turn} of {_loop(loop)}" for loop, turn in around.iterations]
+        return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in around.iterations]
 
     def _texts(self) -> list[str]:
         return [
@@ -291,7 +291,7 @@ def _origin(nodes: list[Node], at: int) -> str:
 
 def weight_of(nodes: Sequence[Node], at: int) -> str:
     """Returns the path of the argument that a value is, after casts and moves at most; empty for other values."""
-    while not nodes[at].label and nodes[at].name in RECAST | TURNS and nodes[at].inputs:
+    while not nodes[at].label and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
         at = nodes[at].inputs[0]
     return nodes[at].label
 

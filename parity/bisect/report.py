@@ -6,7 +6,7 @@ from typing import Any
 
 from parity.bisect import config, module, operation, size, weight
 from parity.bisect.axis import Judge, Question, Search, SearchResult, signature_of
-from parity.bisect.signature import Answer, Signature
+from parity.bisect.signature import Signature, Status
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
 from parity.compare.clock import SideError
@@ -26,10 +26,10 @@ class Report:
 
     Args:
         case: id of the case.
-        result: of the case.
+        result: result of the case.
         signature: the failure; None if nothing fails.
         ambiguous: True if two runs of the case disagree, so that no search started.
-        findings: of the searches, in order.
+        findings: findings of the searches, in order.
     """
 
     case: str
@@ -84,7 +84,7 @@ def bisect_case(
     *,
     result: CaseResult | None = None,
     bench: Session | None = None,
-    tell: Callable[[str], None] = lambda words: None,
+    notify: Callable[[str], None] = lambda words: None,
     **more: Any,
 ) -> Report:
     """Returns the results of some searches for the cause of a case's failure.
@@ -92,9 +92,9 @@ def bisect_case(
     Args:
         case: the failing case.
         axes: their names.
-        result: of a run of the case; None to run it.
+        result: result of a run of the case; None to run it.
         bench: a session with the options of that run; one with the default options if None.
-        tell: called with the next attempt, as text.
+        notify: called with the next attempt, as text.
         **more: other fields of `Question`.
 
     Raises:
@@ -104,15 +104,15 @@ def bisect_case(
         if name not in AXES:
             raise unknown_axis(name)
     bench = bench or Session()
-    tell("the case itself")
+    notify("the case itself")
     result = result or run_case(case, bench)
     signature = signature_of(result)
     if signature is None:
         return Report(case=case.id, result=result, signature=None)
-    tell("the case itself, again")
-    if Judge(signature, bench.renewed()).ask(case) is not Answer.FAILS:
+    notify("the case itself, again")
+    if Judge(signature, bench.renewed()).evaluate_case(case) is not Status.FAILS:
         return Report(case=case.id, result=result, signature=signature, ambiguous=True)
-    question = Question(case=case, signature=signature, bench=bench, tell=tell, **more)
+    question = Question(case=case, signature=signature, bench=bench, notify=notify, **more)
     findings = tuple(_search(name, question) for name in axes)
     return Report(case=case.id, result=result, signature=signature, findings=findings)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.bisect.axis import Judge
-from parity.bisect.signature import Answer, Signature
+from parity.bisect.signature import Signature, Status
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
 from parity.compare.backends.environment import describe_environment
@@ -159,7 +159,7 @@ def replay(folder: Path) -> int:
     cases = collect((), record["settings"], code, select=(record["case"],))[1]
     case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
     signature = Signature.read(record["signature"])
-    answer = Judge(signature).ask(case.with_placement(backend=record["backend"]))
-    words = {Answer.FAILS: "the same failure", Answer.PASSES: "passes"}.get(answer, "fails otherwise")
+    status = Judge(signature).evaluate_case(case.with_placement(backend=record["backend"]))
+    words = {Status.FAILS: "the same failure", Status.PASSES: "passes"}.get(status, "fails otherwise")
     print(f"{record['case']}: {words}: {signature}")
-    return {Answer.FAILS: 1, Answer.PASSES: 0}.get(answer, 3)
+    return {Status.FAILS: 1, Status.PASSES: 0}.get(status, 3)

@@ -8,10 +8,10 @@ from typing import Any
 
 from parity.verdicts import ChannelResult
 
-__all__ = ["Answer", "Signature"]
+__all__ = ["Signature", "Status"]
 
 
-class Answer(enum.StrEnum):
+class Status(enum.StrEnum):
     """Result of a case, compared with a failure.
 
     ``other``: it fails in another way, or cannot be built, so it is inconclusive. ``ambiguous``: two runs disagree.

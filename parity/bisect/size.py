@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.signature import Answer
+from parity.bisect.signature import Status
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
@@ -44,7 +44,7 @@ def sized(case: Case, sizes: Sizes) -> Case:
 
     Args:
         case: any; it needs ``with_settings`` if fields change.
-        sizes: of the result.
+        sizes: sizes of the result.
 
     Raises:
         ValueError: the sizes are invalid for the config.
@@ -118,7 +118,7 @@ def entries_made(jaxpr: Any) -> int:
     It is a rough measure of work.
 
     Args:
-        jaxpr: of a traced program.
+        jaxpr: jaxpr of a traced program.
     """
     total = 0
     for equation in opened(jaxpr).eqns:
@@ -144,9 +144,9 @@ def look(question: Question) -> SearchResult:
     )
 
     def fails(sizes: Sizes) -> bool:
-        question.tell(f"size: run {judge.runs + 1}, {_words(sizes)}")
+        question.notify(f"size: run {judge.runs + 1}, {_words(sizes)}")
         try:
-            return judge.ask(sized(case, sizes)) is Answer.FAILS
+            return judge.evaluate_case(sized(case, sizes)) is Status.FAILS
         except (ValueError, TypeError):  # incompatible sizes
             return False
 
@@ -156,7 +156,7 @@ def look(question: Question) -> SearchResult:
         return SearchResult(
             axis="size", found=False, sentence="nothing can be made smaller: the case no longer fails alike"
         )
-    if judge.ask_twice(small) is Answer.AMBIGUOUS:
+    if judge.ask_twice(small) is Status.AMBIGUOUS:
         return SearchResult(
             axis="size", found=False, sentence="ambiguous: the smallest case fails and passes by turns"
         )

@@ -57,7 +57,7 @@ def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | N
     """Returns the innermost line in a function that the other side does not have; None if there is none.
 
     Args:
-        frames: of a call stack, innermost first.
+        frames: frames of a call stack, innermost first.
         common: from `shared`.
     """
     return next((frame for frame in frames if function_of(frame) not in common), None)

@@ -18,7 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from parity.bisect.check import Check, CheckResult, Found, Log, Outcome
-from parity.bisect.signature import Answer
+from parity.bisect.signature import Status
 from parity.compare.backends.cache import default_folder, digest
 
 __all__ = ["VersionSearch", "available", "overlay", "search_versions"]
@@ -41,12 +41,12 @@ class VersionSearch:
     kept: Path = dataclasses.field(default_factory=lambda: default_folder() / "bisect")
 
 
-def search_versions(search: VersionSearch, tell: Callable[[str], None] = lambda words: None) -> Found:
+def search_versions(search: VersionSearch, notify: Callable[[str], None] = lambda words: None) -> Found:
     """Returns the first version that fails, or the first that passes if the oldest one fails.
 
     Args:
         search: package, range and check.
-        tell: called with the progress, as text.
+        notify: called with the progress, as text.
 
     Raises:
         ValueError: no such package or versions, or the oldest and the newest have the same result.
@@ -55,7 +55,7 @@ def search_versions(search: VersionSearch, tell: Callable[[str], None] = lambda 
     versions = available(wanted)
     folder = search.kept / digest([search.requirement, repr(search.check), str(search.where.resolve())])[:16]
     folder.mkdir(parents=True, exist_ok=True)
-    asking = _Asking(search, wanted.name, folder, tell)
+    asking = _CaseRuns(search, wanted.name, folder, notify)
     found = _between(versions, asking)
     shutil.rmtree(folder)
     with contextlib.suppress(OSError):  # another search may be running
@@ -89,8 +89,8 @@ def overlay(name: str, version: str, folder: Path) -> None:
     """Installs one version into a folder, with its requirements that the installed packages do not satisfy.
 
     Args:
-        name: of the package.
-        version: of the package.
+        name: name of the package.
+        version: version of the package.
         folder: to be put on the import path, before the installed packages.
 
     Raises:
@@ -139,31 +139,31 @@ class _NotInstalledError(ValueError):
     """Pip has no such package for this Python."""
 
 
-class _Asking:
+class _CaseRuns:
     """The result of each version; known results are reused."""
 
-    def __init__(self, search: VersionSearch, name: str, folder: Path, tell: Callable[[str], None]):
-        self._search, self._name, self._folder, self._tell = search, name, folder, tell
+    def __init__(self, search: VersionSearch, name: str, folder: Path, notify: Callable[[str], None]):
+        self._search, self._name, self._folder, self._notify = search, name, folder, notify
         self.log = Log(folder)
         question = folder / "question.json"
         self.check = Check.read(question) if question.exists() else search.check
 
-    def __call__(self, version: str) -> Answer:
-        known = self.log.answer(version)
+    def __call__(self, version: str) -> Status:
+        known = self.log.status(version)
         if known is None:
             result = self.again(version)
             self.log.add(version, result)
-            known = result.answer
+            known = result.status
         return known
 
     def again(self, version: str) -> CheckResult:
         """Checks a version again and returns the result; the first failure becomes the one that counts."""
-        self._tell(f"{self._name} {version}")
+        self._notify(f"{self._name} {version}")
         try:
             with self._laid(version) as path:
-                result = self.check.ask(self._search.where, self._folder / "report.json", path)
+                result = self.check.evaluate_case(self._search.where, self._folder / "report.json", path)
         except _NotInstalledError as error:
-            return CheckResult(Answer.OTHER, why=str(error))
+            return CheckResult(Status.OTHER, why=str(error))
         if result.signature is not None and self.check.signature is None:
             self.check = dataclasses.replace(self.check, signature=result.signature)
             self.check.write(self._folder / "question.json")
@@ -189,34 +189,34 @@ class _Asking:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _between(versions: Sequence[str], ask: _Asking) -> Found:
+def _between(versions: Sequence[str], evaluate_case: _CaseRuns) -> Found:
     """Bisects a range whose ends differ; skips versions that cannot be tested."""
     low, high = 0, len(versions) - 1
-    ends = {at: ask(versions[at]) for at in (high, low)}
-    decided = {Answer.PASSES, Answer.FAILS}
-    if set(ends.values()) != decided or ask.check.signature is None:
-        words = ", ".join(f"{versions[at]} {ask.log.said(versions[at])}" for at in (low, high))
+    ends = {at: evaluate_case(versions[at]) for at in (high, low)}
+    decided = {Status.PASSES, Status.FAILS}
+    if set(ends.values()) != decided or evaluate_case.check.signature is None:
+        words = ", ".join(f"{versions[at]} {evaluate_case.log.said(versions[at])}" for at in (low, high))
         raise ValueError(
             f"--search version: got {words}, expected one end that passes and one that fails; choose another range"
         )
     skipped: set[int] = set()
     while rest := [at for at in range(low + 1, high) if at not in skipped]:
         middle = min(rest, key=lambda at: abs(2 * at - low - high))
-        answer = ask(versions[middle])
-        if answer not in decided:
+        status = evaluate_case(versions[middle])
+        if status not in decided:
             skipped.add(middle)
-        elif answer is ends[0]:
+        elif status is ends[0]:
             low = middle
         else:
             high = middle
     ends = {low: ends[0], high: ends[len(versions) - 1]}
     outcome = Outcome.CULPRIT if high - low == 1 else Outcome.SEVERAL
-    if any(ask.again(versions[at]).answer is not answer for at, answer in ends.items()):
+    if any(evaluate_case.again(versions[at]).status is not status for at, status in ends.items()):
         outcome = Outcome.AMBIGUOUS
     return Found(
         outcome=outcome,
         culprits=tuple(versions[low + 1 : high + 1]),
-        signature=ask.check.signature,
-        log=tuple(ask.log.entries()),
-        mended=ends[high] is Answer.PASSES,
+        signature=evaluate_case.check.signature,
+        log=tuple(evaluate_case.log.entries()),
+        mended=ends[high] is Status.PASSES,
     )

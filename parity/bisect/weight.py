@@ -89,7 +89,7 @@ def look(question: Question) -> SearchResult:
         )
     for change in itertools.islice(changes(work), MOST):
         tried += 1
-        question.tell(f"weight: change {tried} of the map: {change.words}")
+        question.notify(f"weight: change {tried} of the map: {change.words}")
         if _passes(work, change, question):
             return SearchResult(
                 axis="weight",

@@ -46,7 +46,7 @@ def nnx_ways(graphdef: Any, codec: Codec, constants: Constants) -> dict[str, Way
     """Returns the ways to call an NNX step: the recommended one first, the naive one last.
 
     Args:
-        graphdef, constants: of the module, as `parity.builds.constants.take_apart` returns them.
+        graphdef, constants: graphdef and constants of the module, as `parity.builds.constants.take_apart` returns them.
         codec: makes the module's state from its leaves.
     """
 

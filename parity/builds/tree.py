@@ -32,7 +32,7 @@ class Leaf:
 
     Args:
         path: names from the root, joined by ``/``.
-        shape, dtype: of the array; a typed key has a dtype such as ``key<fry>``.
+        shape, dtype: shape and dtype of the array; a typed key has a dtype such as ``key<fry>``.
         role: purpose of the leaf.
         kind: Linen collection or NNX Variable type that holds it.
         logical_axes: a name or None per dimension; None if the model gave none.

@@ -20,7 +20,7 @@ class Factor:
     """An option and its values.
 
     Args:
-        name: of the option, one word.
+        name: name of the option, one word.
         values: ``{value: settings}``; the first is the default.
         needs: ``{other factor: values}``, all of which must hold for this factor to have an effect.
         idle: why it has no effect elsewhere; required if there are needs.

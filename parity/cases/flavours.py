@@ -75,7 +75,7 @@ def linen_twin(name: str, make: Callable[[], linen.Module], recipe: CallSpec, re
     """Makes the build of a Linen module.
 
     Args:
-        name: of the pair.
+        name: name of the pair.
         make: makes the module.
         recipe: arguments and streams of its calls.
         rest: the other fields of `Build`.
@@ -131,7 +131,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
     """Makes the build of an NNX module.
 
     Args:
-        name: of the pair.
+        name: name of the pair.
         make: makes the module; called with ``rngs=``.
         recipe: arguments and streams of its calls.
         rest: the other fields of `Build`.

@@ -252,7 +252,7 @@ def make_importable(start: Path, settings: Settings) -> None:
 
     Args:
         start: folder from which settings were searched.
-        settings: of the project.
+        settings: settings of the project.
     """
     chosen = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     position = max(

@@ -46,7 +46,7 @@ def linen_spec(
     """Returns the spec that Flax Linen's resolver gives a leaf.
 
     Args:
-        axes: of the leaf, a name, a tuple of mesh axes or None per dimension; those that no rule names are mesh axes.
+        axes: axes of the leaf, a name, a tuple of mesh axes or None per dimension; those that no rule names are mesh axes.
         rules: ordered ``(logical name, mesh axis or axes or None)``; those with axes that the mesh lacks are ignored.
         mesh: its axis names.
     """
@@ -97,7 +97,7 @@ def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[
     """Returns a random state with the given leaves in place of the random ones.
 
     Args:
-        name: of the pair.
+        name: name of the pair.
         state: a tree with all or some of the reference's leaves, or the path of a checkpoint of them.
         random: all leaves.
 

@@ -128,8 +128,8 @@ class _Makers:
             "rules": tuple(axis_rules),
         }
         files = [_sources(make) for make in (linen, nnx)]
-        apart = all(files) and not set(files[0]) & set(files[1])
-        self._sources = files if apart else [(), ()]
+        separate = all(files) and not set(files[0]) & set(files[1])
+        self._sources = files if separate else [(), ()]
         self._builds: dict[Any, Build] = {}
 
     def _kept(self, which: int, mesh: Any, twin: Callable[..., Build]) -> Build:

@@ -12,7 +12,7 @@ def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
 
     Args:
         config: a mapping, an instance of a dataclass or a pydantic model; None gives no options.
-        prefix: of the names.
+        prefix: prefix of the names.
 
     Raises:
         TypeError: the config is of another type.

@@ -15,8 +15,8 @@ def budgeted(
     """Passes a difference if all totals that differ are budgeted and within budget; the findings stay in the record."""
     if result.verdict is not Verdict.FAILED or not set(budgets) & set(totals):
         return result
-    apart = {name: numbers for name, numbers in totals.items() if numbers[0] != numbers[1]}
-    if not all(name in budgets and budgets[name].allows(*numbers) for name, numbers in apart.items()):
+    differing = {name: numbers for name, numbers in totals.items() if numbers[0] != numbers[1]}
+    if not all(name in budgets and budgets[name].allows(*numbers) for name, numbers in differing.items()):
         return result
     used = [
         f"{name} {left:,} -> {right:,}, budget {budgets[name].sentence()}"

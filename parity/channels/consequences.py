@@ -25,7 +25,7 @@ def causes_first(
     Args:
         findings: one or several for each leaf.
         paths: the leaf of each finding; a path that begins with ``step3/`` is a consequence within that step only.
-        leaves: of the side that has these paths; findings of other leaves come last.
+        leaves: leaves of the side that has these paths; findings of other leaves come last.
     """
     roles = list(Role)
     owners: dict[tuple[str, str], int] = {}

@@ -19,18 +19,18 @@ class Flipped:
     Args:
         flag: the flag.
         live: True for each side, (reference, candidate), whose program changed.
-        alike: True if the flipped programs are proved equal; None if those before the flip are not.
+        matching: True if the flipped programs are proved equal; None if those before the flip are not.
     """
 
     flag: Flag
     live: tuple[bool, bool]
-    alike: bool | None
+    matching: bool | None
 
     def finding(self) -> Finding | None:
         """Returns the problem; None if the flag is live on both sides and has the same effect."""
         words = tuple("changes" if live else "stays the same program" for live in self.live)
         if all(self.live):
-            if self.alike is not False:
+            if self.matching is not False:
                 return None
             cause = "the flag means something else on the two sides"
         elif any(self.live):
@@ -70,7 +70,9 @@ def flip(case: Case, flag: Flag, bench: Session) -> Flipped:
     left = dataclasses.replace(off, candidate=on.reference)
     right = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
     live = tuple(not _same(case, bench, strictly=True) for case in (left, right))
-    return Flipped(flag=flag, live=(live[0], live[1]), alike=_same(on, bench) if _same(off, bench) else None)
+    return Flipped(
+        flag=flag, live=(live[0], live[1]), matching=_same(on, bench) if _same(off, bench) else None
+    )
 
 
 def _same(case: Case, bench: Session, *, strictly: bool = False) -> bool:

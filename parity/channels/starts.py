@@ -279,11 +279,11 @@ def _compare_samples(
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
     left, right = _samples(evidence, entries, sides, kept)
     power, least = smallest_difference(left, right)
-    apart = compare_distributions(left, right)
-    told = {finding.where for finding in apart}
+    differing = compare_distributions(left, right)
+    covered = {finding.where for finding in differing}
     sliced = compare_slices(left, right, _places(sides[0][0], left, keys, kept))
     return (
-        [*repeats.values(), *apart, *(one for one in sliced if one.where not in told)],
+        [*repeats.values(), *differing, *(one for one in sliced if one.where not in covered)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
     )
 

@@ -143,7 +143,7 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
     sides = (("reference", error.reference), ("candidate", error.candidate))
     named = [{normalise(leaf.path): leaf for leaf in leaves} for _, leaves in sides]
     unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
-    told = {leaf.path for pair in unlike for leaf in pair}
+    covered = {leaf.path for pair in unlike for leaf in pair}
     candidate = {leaf.path: leaf for leaf in error.candidate}
     differing = causes_first(
         [_unlike(*pair) for pair in unlike], [other.path for _, other in unlike], candidate
@@ -162,7 +162,7 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
         )
         for (side, leaves), held in zip(sides, moments, strict=True)
         for leaf in sorted(leaves, key=lambda leaf: roles.index(leaf.role))
-        if leaf.path not in told | folded
+        if leaf.path not in covered | folded
     )
 
 

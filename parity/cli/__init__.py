@@ -116,14 +116,14 @@ def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
         return tuple(words)
     from parity.compare.backends.ray_cluster import OWN, is_address
 
-    told: tuple[str, ...] = ()
+    kept_words: tuple[str, ...] = ()
     for word in words:
-        after = told[-1:] == ("--ray",)
+        after = kept_words[-1:] == ("--ray",)
         if after:
-            told = (*told[:-1], f"--ray={word if is_address(word) else OWN}")
+            kept_words = (*kept_words[:-1], f"--ray={word if is_address(word) else OWN}")
         if not (after and is_address(word)):
-            told = (*told, word)
-    return (*told[:-1], f"--ray={OWN}") if told[-1:] == ("--ray",) else told
+            kept_words = (*kept_words, word)
+    return (*kept_words[:-1], f"--ray={OWN}") if kept_words[-1:] == ("--ray",) else kept_words
 
 
 def _backend(words: Sequence[str]) -> str:

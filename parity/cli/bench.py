@@ -71,15 +71,15 @@ def bench(
             "--harness: got no [tool.parity.bench.harness], expected its cases; docs/benchmark.md"
         )
     screen, found, overhead, whole = console(), [], None, True
-    told = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
+    progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
     try:
         again = (pairs, tuple(settings.items()), str(Path.cwd()), None)
-        for one in measure_each(chosen, target, rounds, again, told):
+        for one in measure_each(chosen, target, rounds, again, progress):
             found.append(one)
             print_measured(screen, one)
         if own:
             overhead = measure_overhead(
-                own, len(selected(every, own.cases)), rounds, {**os.environ, "XLA_FLAGS": flags}, told
+                own, len(selected(every, own.cases)), rounds, {**os.environ, "XLA_FLAGS": flags}, progress
             )
     except KeyboardInterrupt:
         whole = False

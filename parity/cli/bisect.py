@@ -55,10 +55,10 @@ def bisect(
     check_forms({name: file for name, file in (("json", json), ("html", html)) if file})
     if repro:
         check_free(repro)
-    told = {"commit": (good, bad) if good else None, "version": requirement}
-    alone = _alone(search or [], told, bool(repro or html))
+    values_given = {"commit": (good, bad) if good else None, "version": requirement}
+    alone = _alone(search or [], values_given, bool(repro or html))
     if alone:
-        raise typer.Exit(SEARCHES[alone](case, told[alone], pair, setting, json))
+        raise typer.Exit(SEARCHES[alone](case, values_given[alone], pair, setting, json))
     given = parse_settings(setting)
     found = one_case(case, pair, given)
 
@@ -70,7 +70,7 @@ def bisect(
         report = bisect_case(
             found,
             _searches(search, AXES),
-            tell=lambda words: status.update(words),
+            notify=lambda words: status.update(words),
             given=given,
             remade=remade,
         )
@@ -97,12 +97,12 @@ def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[s
     return tuple(dict.fromkeys(named or known))
 
 
-def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
+def _alone(axes: list[str], values_given: "Mapping[str, object]", repro: bool) -> str:
     """Returns the axis that must be the only one, because it runs the command again; empty for the others."""
-    alone = next((name for name in told if name in axes), "")
+    alone = next((name for name in values_given if name in axes), "")
     if alone and (axes != [alone] or repro):
         raise ValueError(f"--search {alone}: expected no other search, no --repro and no --html beside it")
-    for name, what in told.items():
+    for name, what in values_given.items():
         if what and name != alone:
             given = {"commit": "--good", "version": repr(what)}[name]
             raise ValueError(f"{given}: got no --search {name}, expected it; it is for that search alone")
@@ -155,8 +155,8 @@ def bisect_failures(results: "Sequence[CaseResult]", request: "Request") -> "dic
     """Bisects every failure of a run along the quick axes, and prints the results.
 
     Args:
-        results: of the run.
-        request: of the run; the searches require the same rungs.
+        results: results of the run.
+        request: request of the run; the searches require the same rungs.
 
     Returns:
         The records of the bisects, by id of the case.

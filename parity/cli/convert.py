@@ -30,18 +30,18 @@ def convert_checkpoint(
 
     screen = console()
 
-    def say(words: str) -> None:
+    def write(words: str) -> None:
         screen.print(words, soft_wrap=True, markup=False, highlight=False)
 
     done = convert(read_map(map), source, dest, to, root)
     roles = ", ".join(f"{role} {count}" for role, count in done.roles.items())
-    say(f"{done.read} ({done.source}) -> {dest} ({done.target})")
-    say(
+    write(f"{done.read} ({done.source}) -> {dest} ({done.target})")
+    write(
         f"{sum(done.roles.values())} leaves: {roles}; {done.moved} entries transformed; read back: the same bits"
     )
     for words in done.retyped:
-        say(f"other integers, the same number: {words}")
+        write(f"other integers, the same number: {words}")
     if done.left:
-        say(f"left out, RNG state that {done.target} does not keep: {', '.join(done.left)}")
+        write(f"left out, RNG state that {done.target} does not keep: {', '.join(done.left)}")
     if done.missing:
-        say(f"not in it, RNG state that {done.target} begins by itself: {', '.join(done.missing)}")
+        write(f"not in it, RNG state that {done.target} begins by itself: {', '.join(done.missing)}")

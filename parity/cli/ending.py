@@ -27,7 +27,7 @@ def finish(
     """Prints the findings and exits with the code of the run.
 
     Args:
-        record: of the run.
+        record: record of the run.
         files: of its reports, by name of the form.
         unwritten: a sentence for each report that could not be written.
         blocks: the verdicts that count as a difference.
@@ -76,7 +76,7 @@ def show(
     """Prints a report as its run did, writes it in other forms, and exits with the run's code.
 
     Args:
-        report: of the run.
+        report: report of the run.
         files: forms to write.
         earlier: reports, the oldest first.
     """

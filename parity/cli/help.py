@@ -17,7 +17,7 @@ class Command(TyperCommand):
         """Writes the arguments, the usual options and those of each panel.
 
         Args:
-            ctx: of the command.
+            ctx: ctx of the command.
             formatter: writes the help.
         """
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}

@@ -62,7 +62,7 @@ def _record(name: str, found: "ModuloSharding") -> dict[str, Any]:
         "operations": proof.operations if proof else (0, 0),
         "seconds": proof.seconds if proof else 0.0,
         "frontier": [entry.sentence() for entry in proof.frontier] if proof else list(found.unmatched),
-        "annotations": [row._asdict() for row in found.otherwise],
+        "annotations": [row._asdict() for row in found.differing],
     }
 
 
@@ -74,11 +74,11 @@ def _print(name: str, found: "ModuloSharding") -> None:
     lines = list(found.unmatched)
     if found.verdict == "differs" and proof:
         lines += [entry.sentence() for entry in proof.frontier]
-    lines.append(f"annotations differ at {len(found.otherwise)} places")
+    lines.append(f"annotations differ at {len(found.differing)} places")
     lines += [
-        f"{place}: reference {left}, candidate {right}" for place, left, right in found.otherwise[:MOST]
+        f"{place}: reference {left}, candidate {right}" for place, left, right in found.differing[:MOST]
     ]
-    if len(found.otherwise) > MOST:
-        lines.append(f"and {len(found.otherwise) - MOST} more, which --json lists")
+    if len(found.differing) > MOST:
+        lines.append(f"and {len(found.differing) - MOST} more, which --json lists")
     for line in lines:
         console().print(f"  {line}", soft_wrap=True, markup=False, highlight=False)

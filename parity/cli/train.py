@@ -142,9 +142,9 @@ def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, f
     from parity.matrix.training import differing
 
     first, *others = trainers.values()
-    apart = [name for other in others for name in differing(first.named(), other.named())]
-    if apart:
-        print(f"not saved: the twins differ in {len(apart)} leaves, first {apart[0]}", flush=True)
+    unequal = [name for other in others for name in differing(first.named(), other.named())]
+    if unequal:
+        print(f"not saved: the twins differ in {len(unequal)} leaves, first {unequal[0]}", flush=True)
         return True
     print(f"saved {first.save(save, next(iter(curves.values())))}", flush=True)
     return False

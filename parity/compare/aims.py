@@ -11,7 +11,7 @@ from parity.builds.build import Group
 from parity.compare.evidence import Evidence
 from parity.compare.side import INPUT, Side
 from parity.ir.location import inlined_source
-from parity.values.constants import Constants, Met, Use, met_constants
+from parity.values.constants import Constants, ConstantUse, Use, met_constants
 
 __all__ = ["MARGIN", "Aims", "harvest"]
 
@@ -55,19 +55,19 @@ def harvest(evidence: Evidence) -> Aims:
     )
     found = [side.placed for side in sides]
     alone = set(found[0]) ^ set(found[1])
-    met = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
+    seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
     numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
-    for (_, _, place, number), _ in met:
+    for (_, _, place, number), _ in seen:
         if place is not None:
             numbers[place][number] = None
     return Aims(
         read=frozenset(place for side in sides for places in side.places.values() for place in places),
         numbers={place: tuple(each) for place, each in numbers.items()},
         wraps={**sides[0].wraps, **sides[1].wraps},
-        scales=_scales(each for (_, _, place, _), each in met if place is None),
+        scales=_scales(each for (_, _, place, _), each in seen if place is None),
         elsewhere=tuple(
             f"{each.constant:.6g} {each.use} at {inlined_source(each.op)}"
-            for key, each in met
+            for key, each in seen
             if key in alone
             and each.use in (Use.COMPARED, Use.CLAMPED)
             and _is_elsewhere(evidence, key[2], each)
@@ -106,32 +106,32 @@ class _Side:
         return cls(constants=constants, places=places, wraps=wraps)
 
     @property
-    def placed(self) -> dict[Key, Met]:
+    def placed(self) -> dict[Key, ConstantUse]:
         """The constants by use, constant, place and number; the place is None for computed numbers."""
         return {
-            (met.use, met.constant, place, met.number): met
-            for met in self.constants.met
-            for place in (self.places.get(met.argument, ()) if met.argument is not None else (None,))
+            (seen.use, seen.constant, place, seen.number): seen
+            for seen in self.constants.seen
+            for place in (self.places.get(seen.argument, ()) if seen.argument is not None else (None,))
         }
 
 
-def _is_elsewhere(evidence: Evidence, place: Place | None, met: Met) -> bool:
+def _is_elsewhere(evidence: Evidence, place: Place | None, seen: ConstantUse) -> bool:
     """Returns True if no run sets the operand: it is computed, an integer array, or a count that no run starts from."""
     if place is None:
         return True
     inputs, path = place
-    if met.is_float:
+    if seen.is_float:
         return False
     leaf = (evidence.builds[0].abstract_inputs if inputs else evidence.state)[path]
     last = np.iinfo(leaf.dtype).max - MARGIN if leaf.dtype.kind in "iu" else math.inf
-    splits = met.number == 0 and any(each in met.op.form.word for each in ("direction LT", "direction GE"))
-    return (inputs and bool(leaf.shape)) or met.number < 0 or splits or met.number > last
+    splits = seen.number == 0 and any(each in seen.op.form.word for each in ("direction LT", "direction GE"))
+    return (inputs and bool(leaf.shape)) or seen.number < 0 or splits or seen.number > last
 
 
-def _scales(met: Iterable[Met]) -> tuple[float, ...]:
+def _scales(seen: Iterable[ConstantUse]) -> tuple[float, ...]:
     """Returns the magnitudes of constants that computed floats are used with, arrays before single numbers."""
     sizes: dict[float, None] = {}
-    for each in sorted(met, key=lambda each: each.is_scalar):
+    for each in sorted(seen, key=lambda each: each.is_scalar):
         size = abs(each.constant)
         wanted = each.use in (Use.COMPARED, Use.CLAMPED) or (
             each.use is Use.ADDED and 0 < each.constant <= SMALL

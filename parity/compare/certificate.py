@@ -29,7 +29,7 @@ PROOF = "proof"
 MOST_EXCHANGES = 64
 """Maximum number of proofs with two entries exchanged; beyond it, leaves with the same use are not confirmed."""
 
-ALIKE = 1e-3
+TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
 
 
@@ -56,7 +56,7 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     breaking it. These, and leaves that the program does not read, rest only on a total and one-to-one map.
 
     Args:
-        evidence: of a program that returns values.
+        evidence: evidence of a program that returns values.
         entries: the entries to certify; all by default.
 
     Raises:
@@ -144,10 +144,10 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
         return Certified(
             entry=entry, confirmed_by="nothing: the outputs do not depend on it", contradicted=True
         )
-    apart = float(np.linalg.norm(changes[1] - changes[0])) / size
-    if apart > ALIKE:
+    distance = float(np.linalg.norm(changes[1] - changes[0])) / size
+    if distance > TOLERANCE:
         return Certified(
-            entry=entry, confirmed_by=f"nothing: outputs move {apart:.2g} apart", contradicted=True
+            entry=entry, confirmed_by=f"nothing: outputs move {distance:.2g} apart", contradicted=True
         )
     return Certified(entry=entry, confirmed_by="probe")
 

@@ -22,11 +22,11 @@ class Clock:
     """Seconds spent in each phase since the last `take`.
 
     Args:
-        tell: called with each phase that begins, as text.
+        notify: called with each phase that begins, as text.
     """
 
-    def __init__(self, tell: Callable[[str], None] = lambda phase: None):
-        self._tell = tell
+    def __init__(self, notify: Callable[[str], None] = lambda phase: None):
+        self._notify = notify
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._inner = 0.0
 
@@ -37,7 +37,7 @@ class Clock:
         Raises:
             SideError: the block raised.
         """
-        self._tell(f"{build}, {name}")
+        self._notify(f"{build}, {name}")
         with self.book(name):
             try:
                 yield

@@ -48,7 +48,7 @@ class Evidence:
     Args:
         case: the settings.
         session: shared with other cases.
-        builds: of the reference and the candidate.
+        builds: builds of the reference and the candidate.
         given: the weight map; None to infer it.
     """
 

@@ -68,12 +68,12 @@ def relation(reference: Side, weights: WeightMap, case: Case) -> Relation:
             results += [link for link, path in _leaves(weights, group) if path in info[group]]
         else:
             results += [_same(group, path) for path in info[group]]
-    apart = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
+    split_axes = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
     for path in reference.state_paths:
         dims = [dims for glob, dims in case.accept.split_dims.items() if fnmatch.fnmatch(path, glob)]
-        apart |= {f"state {path}": each for each in dims}
+        split_axes |= {f"state {path}": each for each in dims}
     ranges = {f"input {path}": within for path, within in case.accept.integer_ranges.items()}
-    return Relation(arguments=arguments, results=results, apart=apart, ranges=ranges)
+    return Relation(arguments=arguments, results=results, split_axes=split_axes, ranges=ranges)
 
 
 def _same(group: str, path: str) -> Link:
@@ -103,13 +103,13 @@ def tried(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> E
         weights: pairs the leaves.
         case: its splits and ranges.
     """
-    desk = ProofCache(most_steps=MOST_TRIED)
-    return _claimed(named(reference), named(candidate), relation(reference, weights, case), desk)
+    cache = ProofCache(most_steps=MOST_TRIED)
+    return _claimed(named(reference), named(candidate), relation(reference, weights, case), cache)
 
 
-def _claimed(left: Named, right: Named, links: Relation, desk: ProofCache) -> Equality:
+def _claimed(left: Named, right: Named, links: Relation, cache: ProofCache) -> Equality:
     try:
-        return equal(left, right, links, desk)
+        return equal(left, right, links, cache)
     except BROKEN as error:  # a failed optional proof must not end a run
         return Equality(proved=False, refusal=repr(error))
 
@@ -125,13 +125,13 @@ def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Pr
         case: its splits and ranges.
     """
     sides = named(reference), named(candidate)
-    links = dataclasses.replace(relation(reference, weights, case), apart={})
+    links = dataclasses.replace(relation(reference, weights, case), split_axes={})
     found, zeros = Equality(proved=False), 0
     for arithmetic in (BITS, NUMBERS):
-        desk = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
-        found = _claimed(*sides, links, desk)
+        cache = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
+        found = _claimed(*sides, links, cache)
         if found.proved or found.refusal:
-            zeros = desk.algebra.dropped if isinstance(desk.algebra, Rounding) else 0
+            zeros = cache.algebra.dropped if isinstance(cache.algebra, Rounding) else 0
             break
     moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
     rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}

@@ -29,7 +29,7 @@ class Placed:
     """One leaf on a mesh.
 
     Args:
-        path, shape, dtype, role, logical_axes: of the leaf.
+        path, shape, dtype, role, logical_axes: path, shape, dtype, role and logical axes of the leaf.
         spec: its placement.
         bytes_per_device: bytes of it on one device.
         why: the rule behind each dimension, as text; empty if the build gives none.
@@ -55,7 +55,7 @@ def placed(side: Side, path: str) -> Placed:
 
     Args:
         side: on a mesh.
-        path: of a state leaf.
+        path: path of a state leaf.
     """
     leaf, mesh = side.build.leaves[path], side.backend.mesh(side.mesh)
     spec, sizes = side.specs[path], dict(side.mesh.axes)

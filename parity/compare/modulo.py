@@ -32,12 +32,12 @@ class ModuloSharding:
     Args:
         proof: without annotations; None if arguments and results do not pair.
         unmatched: arguments and results of only one side, as text.
-        otherwise: for each place that differs, the annotations that a side has alone or more often, as text.
+        differing: for each place that differs, the annotations that a side has alone or more often, as text.
     """
 
     proof: Proof | None
     unmatched: tuple[str, ...] = ()
-    otherwise: tuple[ShardingDifference, ...] = ()
+    differing: tuple[ShardingDifference, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -54,16 +54,16 @@ def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
         evidence: the case; both sides are lowered, neither is compiled.
     """
     sides = evidence.sides
-    otherwise = _otherwise(sides)
+    differing = _otherwise(sides)
     if not evidence.weights.is_identity:
         return ModuloSharding(
             proof=walk(evidence.reference, evidence.candidate, evidence.weights, evidence.case),
-            otherwise=otherwise,
+            differing=differing,
         )
     pairing = without_counters(pair_positions(*sides, evidence.weights), sides, evidence.weights)
     if pairing.unmatched:
         words = tuple(one.sentence() for one in pairing.unmatched)
-        return ModuloSharding(proof=None, unmatched=words, otherwise=otherwise)
+        return ModuloSharding(proof=None, unmatched=words, differing=differing)
     programs = (
         read_program(side.lowered, ignore_shardings=True, without=dropped)
         for side, dropped in zip(sides, pairing.alone.results, strict=True)
@@ -75,7 +75,7 @@ def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
         alone=pairing.alone,
         ignore_shardings=True,
     )
-    return ModuloSharding(proof=proof, otherwise=otherwise)
+    return ModuloSharding(proof=proof, differing=differing)
 
 
 def _otherwise(sides: tuple[Side, Side]) -> tuple[ShardingDifference, ...]:

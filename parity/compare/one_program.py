@@ -35,10 +35,10 @@ def compile_to_one(evidence: Evidence) -> bool:
         return False
     _ = [side.compiled for side in evidence.compiling()]
     try:
-        alike = _counts(sides[0]) == _counts(sides[1])
+        matching = _counts(sides[0]) == _counts(sides[1])
     except SideError:  # unreadable: the channels of structure report it
         return False
-    if not alike or _lies(sides[0]) != _lies(sides[1]):
+    if not matching or _lies(sides[0]) != _lies(sides[1]):
         return False
     return sides[0].compiled_digest is not None and sides[0].compiled_digest == sides[1].compiled_digest
 

@@ -131,8 +131,8 @@ class Runs:
                 for path, array in left[group].items()
                 if (off := deviation(path, array, right[group][path])) is None or is_within(off, array, floor)
             }
-            apart = len(noise) - len(agreeing)
-            return Rounding(agreeing, f"computed in float32 {apart or 'no'} leaves are beyond the noise")
+            differing = len(noise) - len(agreeing)
+            return Rounding(agreeing, f"computed in float32 {differing or 'no'} leaves are beyond the noise")
 
         return {group: rounding(group) for group in outputs}
 

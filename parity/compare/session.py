@@ -38,7 +38,7 @@ class Session:
         paranoid: compile and run proved cases too.
         required: sufficient rungs for cases of one structure.
         backend: the backend of the cases; by default each case's is found by its name.
-        tell: called with each phase that begins, as text.
+        notify: called with each phase that begins, as text.
         examine: called once with each error of a case, before the run goes on.
 
     Attributes:
@@ -52,13 +52,13 @@ class Session:
         paranoid: bool = False,
         required: Requirement = ANY_RUNG,
         backend: Backend | None = None,
-        tell: Callable[[str], None] = lambda phase: None,
+        notify: Callable[[str], None] = lambda phase: None,
         examine: Callable[[BaseException], object] = lambda error: None,
     ):
         self.paranoid, self.required, self.examine = paranoid, required, examine
-        self._tell = tell
+        self._notify = notify
         self._backend = backend
-        self.clock = Clock(tell)
+        self.clock = Clock(notify)
         self.memo, self.recipes = Memo(), Recipes()
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
@@ -69,7 +69,7 @@ class Session:
             paranoid=self.paranoid,
             required=self.required,
             backend=self._backend,
-            tell=self._tell,
+            notify=self._notify,
             examine=self.examine,
         )
 

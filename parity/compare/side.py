@@ -281,7 +281,7 @@ class Side:
 
         Args:
             state: host arrays of all state leaves; keys as uint32 data.
-            seed: of the first step's batch; later steps take the next ones.
+            seed: seed of the first step's batch; later steps take the next ones.
             alter: changes each batch first, for example by a nudge.
             steps: number of steps; the program's own by default.
 

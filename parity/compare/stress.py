@@ -11,11 +11,11 @@ from parity.compare.aims import Aims, harvest
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rounded_side, widened_side
-from parity.compare.trials import Trial, aimed, at_counts, not_finite, over_scales, wild
+from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales
 from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float
-from parity.values.stress_inputs import apart
+from parity.values.stress_inputs import measured_difference
 from parity.verdicts import Finding
 
 __all__ = ["Stressed", "stress"]
@@ -63,7 +63,7 @@ def stress(evidence: Evidence) -> Stressed:
     """
     aims = harvest(evidence)
     kinds = {
-        "kinds of wild data": wild(evidence, aims),
+        "kinds of wild data": extreme_trials(evidence, aims),
         "sizes of its constants": over_scales(evidence, aims),
         "runs next to and on constants": aimed(evidence, aims),
     }
@@ -188,9 +188,9 @@ def _on(runs: Runs) -> Iterator[Off]:
             def noises(group: Group = group, of: Callable = run.nudged) -> list[Mapping[str, np.ndarray]]:
                 return [of(2_000 + draw)[group] for draw in range(DRAWS)]
 
-            found = apart(shared, right, noises)
+            found = measured_difference(shared, right, noises)
             if trial.ties and found:  # drops differences that the candidate's own noise explains
-                own = apart(shared, right, functools.partial(noises, of=run.nudged_candidate))
+                own = measured_difference(shared, right, functools.partial(noises, of=run.nudged_candidate))
                 found = [each for each in found if each[0].path in {off.path for off, _ in own}]
             for off, noise in found:
                 yield group, off, noise, f"on wild data ({trial.name})"

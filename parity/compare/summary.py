@@ -36,7 +36,7 @@ class Summary:
     """Both sides of a case.
 
     Args:
-        id: of the case.
+        id: id of the case.
         backend: the backend it was compiled for.
         mesh: the mesh it was compiled for.
         sides: reference and candidate.

@@ -15,9 +15,9 @@ from parity.compare.aims import MARGIN, Aims, Place
 from parity.compare.evidence import Evidence
 from parity.compare.runs import judged_runs
 from parity.values.noise import is_float, nudge
-from parity.values.stress_inputs import WILD, perturb
+from parity.values.stress_inputs import EXTREMES, perturb
 
-__all__ = ["Trial", "aimed", "at_counts", "not_finite", "over_scales", "wild"]
+__all__ = ["Trial", "aimed", "at_counts", "extreme_trials", "not_finite", "over_scales"]
 
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 40, 16
 BELOW = 32.0
@@ -59,7 +59,7 @@ class Trial:
     count: int = 0
 
 
-def wild(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
+def extreme_trials(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields trials with numbers over decades, large and tiny ones, zeros and ties."""
     flats = {False: evidence.state, True: evidence.reference.build.inputs(SEED)}
 
@@ -75,7 +75,7 @@ def wild(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
         return kept[:: max(1, len(kept) // MOST_CONSTANTS)]
 
     of_state, of_inputs = constants(False), constants(True)
-    for kind in WILD:
+    for kind in EXTREMES:
         yield Trial(
             name=kind.name,
             state=kind.state(evidence.state, evidence.builds[0].leaves, of_state),
@@ -129,12 +129,12 @@ def aimed(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
             place: [number * (1 + side) for side in sides for number in found if number]
             for place, found in aims.numbers.items()
         }
-        for turn in range(MOST_AIMED):
-            state = _aimed(evidence.state, numbers, False, turn)
-            alter = functools.partial(_aimed, numbers=numbers, inputs=True, turn=turn)
+        for iteration in range(MOST_AIMED):
+            state = _aimed(evidence.state, numbers, False, iteration)
+            alter = functools.partial(_aimed, numbers=numbers, inputs=True, iteration=iteration)
             batch = evidence.reference.build.inputs(SEED)
             if all(
-                _left(flat, numbers, inputs, turn) <= 0
+                _left(flat, numbers, inputs, iteration) <= 0
                 for flat, inputs in ((evidence.state, False), (batch, True))
             ):
                 break
@@ -147,12 +147,12 @@ def _capacity(array: np.ndarray) -> int:
 
 
 def _left(
-    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, turn: int
+    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, iteration: int
 ) -> int:
-    """Returns the largest number of constants that a leaf has left after ``turn`` runs."""
+    """Returns the largest number of constants that a leaf has left after ``iteration`` runs."""
     return max(
         (
-            len(numbers.get((inputs, path), ())) - turn * _capacity(array)
+            len(numbers.get((inputs, path), ())) - iteration * _capacity(array)
             for path, array in flat.items()
             if is_float(array) and array.size
         ),
@@ -161,14 +161,14 @@ def _left(
 
 
 def _aimed(
-    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, turn: int
+    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, iteration: int
 ) -> Flat:
     changed = dict(flat)
     for path, array in flat.items():
         wanted = numbers.get((inputs, path), ())
         if is_float(array) and array.size and wanted:
-            room = _capacity(array)
-            chosen = wanted[turn * room : (turn + 1) * room] or wanted[:room]
+            space = _capacity(array)
+            chosen = wanted[iteration * space : (iteration + 1) * space] or wanted[:space]
             places = np.random.default_rng(17).permutation(array.size)[: len(chosen)]
             entries = np.array(array).reshape(-1)
             entries[places] = np.asarray(chosen).astype(array.dtype)
@@ -228,7 +228,10 @@ def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
     wanted = max(map(len, lists))
     runs = list(itertools.product(*lists))
     if len(runs) > MOST_COUNTS:
-        runs = [tuple(each[turn % len(each)] for each in lists) for turn in range(min(wanted, MOST_COUNTS))]
+        runs = [
+            tuple(each[iteration % len(each)] for each in lists)
+            for iteration in range(min(wanted, MOST_COUNTS))
+        ]
     state = _with_moments(evidence, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
     for path, leaf in evidence.builds[0].leaves.items():
         if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1:

@@ -59,7 +59,7 @@ def describe_unpaired(
 
     Args:
         abstract: ``{path: jax.ShapeDtypeStruct}`` of that side's state.
-        paths: of the leaves.
+        paths: paths of the leaves.
         tiled: True if arrays are stored in tiles, as on a TPU.
     """
     found = []
@@ -96,7 +96,7 @@ def beginning(path: str, leaf: Any) -> np.ndarray:
     """Returns an initial value for a leaf, on the host: a key derived from its path, or zeros.
 
     Args:
-        path: of the leaf; its key is derived from it.
+        path: path of the leaf; its key is derived from it.
         leaf: its ``jax.ShapeDtypeStruct``.
 
     Returns:
@@ -129,7 +129,7 @@ def without_unpaired(
 
     Args:
         outputs: ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on.
-        paths: of the leaves.
+        paths: paths of the leaves.
     """
     gone = set(paths)
 

@@ -16,7 +16,7 @@ def unused_leaves(side: Side) -> set[str]:
     """Returns the leaves on which no result of the program depends, with the moments of parameters.
 
     Args:
-        side: of a program that does not train.
+        side: side of a program that does not train.
     """
     jaxpr, leaves = side.traced.jaxpr, side.build.leaves
     taken = set(map(id, jaxpr.jaxpr.invars))
@@ -41,7 +41,7 @@ def unpaired_unused(sides: tuple[Side, Side]) -> tuple[set[str], set[str]]:
     """Returns the leaves of each side that its method does not use and whose name the other side lacks.
 
     Args:
-        sides: of the program that only calls the method.
+        sides: sides of the program that only calls the method.
     """
     left, right = (side.read(unused_leaves) if side.build.method else set() for side in sides)
     names = [{normalise(path) for path in side.build.leaves} for side in sides]

@@ -51,8 +51,8 @@ def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
     """Returns, by case, the channels whose verdict is lower than the accepted one, as sentences.
 
     Args:
-        folder: of the baselines.
-        cases: of a report; those without a baseline are skipped.
+        folder: folder of the baselines.
+        cases: cases of a report; those without a baseline are skipped.
 
     Raises:
         ValueError: a baseline cannot be read.

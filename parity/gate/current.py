@@ -23,7 +23,7 @@ def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]
 
     Args:
         report: as read.
-        waivers: of each existing case, by its id.
+        waivers: waivers of each existing case, by its id.
     """
     cases = [
         _case(case, waivers[case["id"]]) if case["id"] in waivers else dict(case) for case in report["cases"]

@@ -30,7 +30,7 @@ class Cell:
     Args:
         feature, mesh, channel: position of the cell.
         state: ``ready``, ``waived``, ``no question``, ``not in the record``, or one of `BLOCKED`.
-        verdict: of the channel in the decisive case; empty if it is missing.
+        verdict: verdict of the channel in the decisive case; empty if it is missing.
         why: as text, if the cell is not ready.
     """
 
@@ -114,7 +114,7 @@ def gate_record(
     """Returns the results of a gate, for a report.
 
     Args:
-        readiness: of each flip.
+        readiness: readiness of each flip.
         relaxed: settings relaxed since the merge base, as sentences.
         notes: further remarks.
     """
@@ -189,7 +189,7 @@ class _Question:
 
     Args:
         where: feature, mesh, channel.
-        required: of the channel.
+        required: required of the channel.
         source: key of the table in ``[tool.parity]`` that requires it.
         unrun: state of a case that the report lacks.
     """

@@ -73,7 +73,7 @@ def compare(
     Args:
         before, after: the tables.
         entries: key that may be relaxed -> reason.
-        name: of the earlier one, for messages.
+        name: name of the earlier one, for messages.
     """
     old, new = demands(before), demands(after)
     if not before.get("flips"):  # before the first flip, the gate's settings had no effect

@@ -177,10 +177,12 @@ def compile_request(lowered: Any) -> tuple[bytes, bytes, tuple[int, ...]]:
 
     from jax._src import compiler
 
-    def ask(backend: Any, module: Any, executable_devices: Any, options: Any, host_callbacks: Any) -> Any:
+    def raise_request(
+        backend: Any, module: Any, executable_devices: Any, options: Any, host_callbacks: Any
+    ) -> Any:
         raise _AskedError(module, executable_devices, options, host_callbacks)
 
-    original, compiler.backend_compile_and_load = compiler.backend_compile_and_load, ask
+    original, compiler.backend_compile_and_load = compiler.backend_compile_and_load, raise_request
     try:
         lowered.compile()
     except _AskedError as asked:

@@ -48,7 +48,7 @@ class Frame:
     """A line of a function on a call stack.
 
     Args:
-        file, line: of the source; the line is 0 if unknown.
+        file, line: file and line of the source; the line is 0 if unknown.
         function: qualified name of the function the line is in; empty if unknown.
     """
 
@@ -249,7 +249,7 @@ def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocatio
     """Returns the source of an equation of a traced program.
 
     Args:
-        equation: of a jaxpr.
+        equation: equation of a jaxpr.
         calls: the calls that lead to it, outermost first, such as `Position.calls`.
     """
     name, scope = equation.params.get("name", ""), equation_scope(equation)
@@ -264,7 +264,7 @@ def call_stacks(jaxpr: Any, outer: Sequence[types.CodeType] = ()) -> Iterator[li
     """Yields the code on the call stack of each equation; a reused trace counts as one call of its caller.
 
     Args:
-        jaxpr: of a traced program.
+        jaxpr: jaxpr of a traced program.
         outer: the call stack of the loop or branch whose body it is.
     """
     for equation in opened(jaxpr).eqns:

@@ -214,12 +214,12 @@ class _Retrace:
         (inner,), (constants, carries) = bodies(equation), scan_split(equation)
         fixed, carry = inputs[:constants], inputs[constants : constants + carries]
 
-        def turn(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        def iteration(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
             outputs = self.body(inner, [*fixed, *carry, *row])
             return outputs[:carries], outputs[carries:]
 
         options = {key: equation.params[key] for key in ("length", "reverse", "unroll")}
-        last, stacked = lax.scan(turn, carry, inputs[constants + carries :], **options)
+        last, stacked = lax.scan(iteration, carry, inputs[constants + carries :], **options)
         return [*last, *stacked]
 
     def loop(self, equation: Any, inputs: list[Any]) -> list[Any]:

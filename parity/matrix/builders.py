@@ -77,7 +77,7 @@ def builder(flavour: Flavour) -> Builder:
     """Returns the module that builds the models of a flavour.
 
     Args:
-        flavour: of the models.
+        flavour: flavour of the models.
 
     Raises:
         UnavailableError: its models are not installed.
@@ -98,7 +98,7 @@ def unavailable(flavour: Flavour) -> str:
     """Returns why the models of a flavour cannot be built; empty if they can.
 
     Args:
-        flavour: of the models.
+        flavour: flavour of the models.
     """
     try:
         builder(flavour)

@@ -137,7 +137,7 @@ def variants(
     Args:
         family: first word of their full names.
         base: the decoder.
-        settings: of each variant, see `Variant.override`.
+        settings: settings of each variant, see `Variant.override`.
         shape: rows and length of a batch.
 
     Raises:

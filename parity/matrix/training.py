@@ -25,7 +25,7 @@ class Trainer:
     """A training run of one twin; each call of `advance` makes one step.
 
     Args:
-        flavour: of the twin.
+        flavour: flavour of the twin.
         run: description of the run.
         resume: a checkpoint of either twin to continue from; None for a fresh state.
 
@@ -111,7 +111,7 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
     """Returns the last checkpoint in a folder and the losses of the steps before it.
 
     Args:
-        folder: of a run, or one checkpoint.
+        folder: folder of a run, or one checkpoint.
         run: the run to continue.
 
     Raises:

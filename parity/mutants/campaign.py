@@ -55,7 +55,7 @@ def try_mutants(
 
     Args:
         mutants: to be tried.
-        root: of the project that they patch.
+        root: root of the project that they patch.
         known: earlier outcomes, by id; those of the same content are yielded unchanged.
         workers: number of mutants that are tried at once.
         limit: seconds that each may take.

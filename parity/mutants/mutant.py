@@ -53,7 +53,7 @@ class Mutant(Table, frozen=True, kw_only=True):
         id: unique in all files.
         edits: the patch.
         case: the case that must fail; empty with ``oracle``.
-        settings: of the case, see ``--set``.
+        settings: settings of the case, see ``--set``.
         pairs: ``module:ATTRIBUTE`` of the case's pair, if the project's settings do not name it.
         oracle: a test that must fail, as pytest takes it; for shared code of both twins, and for the engine.
         channels: those that must block.

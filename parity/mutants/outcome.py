@@ -21,7 +21,7 @@ class Outcome:
     """Outcome of one mutant.
 
     Args:
-        id: of the mutant.
+        id: id of the mutant.
         content: digest of all its inputs; see `parity.mutants.campaign.content_of`.
         status: the result.
         by: the channels that blocked, or ``oracle``.

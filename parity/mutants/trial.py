@@ -28,7 +28,7 @@ def try_mutant(mutant: Mutant, root: Path, content: str, processes: Processes, l
 
     Args:
         mutant: to be tried.
-        root: of the project that it patches.
+        root: root of the project that it patches.
         content: digest to store with the outcome.
         processes: run its process.
         limit: seconds that it may take.

@@ -16,7 +16,7 @@ class Elements:
 
     Args:
         table: of both programs.
-        numberings: of the two programs.
+        numberings: numberings of the two programs.
     """
 
     def __init__(self, table: Table, numberings: Sequence[Numbering]):
@@ -37,8 +37,8 @@ class Elements:
 
     def moved(self, reference: int, candidate: int) -> bool:
         """True if the values of both sides view one source, but not the same elements in the same order."""
-        apart = self.number(0, reference) != self.number(1, candidate)
-        return apart and self.source(0, reference) == self.source(1, candidate)
+        differing = self.number(0, reference) != self.number(1, candidate)
+        return differing and self.source(0, reference) == self.source(1, candidate)
 
     def numbers(self, side: int, values: Iterable[int]) -> set[int]:
         """Returns the numbers of those values that have one."""
@@ -55,5 +55,5 @@ class Elements:
         if left.form.slots_out == right.form.slots_out or not self._terms:
             return left.form.slots_out == right.form.slots_out
         kinds = [[parse_array(kind) for kind in op.form.slots_out] for op in (left, right)]
-        told = [[(kind.element, kind.count) if kind else None for kind in side] for side in kinds]
-        return told[0] == told[1] and None not in told[0]
+        covered = [[(kind.element, kind.count) if kind else None for kind in side] for side in kinds]
+        return covered[0] == covered[1] and None not in covered[0]

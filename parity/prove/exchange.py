@@ -83,7 +83,7 @@ def explain(
     Args:
         table: of both programs.
         sides: the programs; operations of the candidate are changed and restored.
-        numberings: of the programs.
+        numberings: numberings of the programs.
         results: the pairs of results.
         unequal: positions of the pairs that are not shown equal.
     """

@@ -13,8 +13,8 @@ __all__ = [
     "FrontierSide",
     "Trait",
     "Unlike",
-    "apart",
     "attribute_differences",
+    "difference",
     "short",
 ]
 
@@ -145,7 +145,7 @@ def _list(lines: Sequence[str]) -> str:
 def attribute_differences(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[str, ...]:
     """Returns one line for each name whose text differs."""
     return tuple(
-        f"{name}: {apart(left.get(name, 'absent'), right.get(name, 'absent'))}"
+        f"{name}: {difference(left.get(name, 'absent'), right.get(name, 'absent'))}"
         for name in sorted({*left, *right})
         if left.get(name) != right.get(name)
     )
@@ -156,7 +156,7 @@ def short(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
 
 
-def apart(left: str, right: str) -> str:
+def difference(left: str, right: str) -> str:
     """Returns two long texts from shortly before the point where they start to differ."""
     point = next((k for k, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
     start = max(point - 40, 0) if max(len(left), len(right)) > _MAX_TEXT else 0

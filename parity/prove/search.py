@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.elements import Elements
-from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide, apart, attribute_differences, short
+from parity.prove.frontier import (
+    MOST_ENTRIES,
+    Frontier,
+    FrontierSide,
+    attribute_differences,
+    difference,
+    short,
+)
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
 
 __all__ = ["Search", "side_of"]
@@ -191,8 +198,8 @@ class Search:
         """True if two operations are likely one place of both programs; else a report must not join their lines."""
         if inlined_source(left).backward != inlined_source(right).backward:
             return False
-        alike, shared = self.types_alike(left, right), self._shared(left, right) > 0
-        return alike or shared if left.form.name == right.form.name else alike and shared
+        matching, shared = self.types_alike(left, right), self._shared(left, right) > 0
+        return matching or shared if left.form.name == right.form.name else matching and shared
 
     def _shared(self, left: Op, right: Op) -> float:
         """Returns the share of equal operands."""
@@ -301,11 +308,11 @@ class Search:
         updates = [{update for update, _ in side} for side in group]
         if max(map(len, updates)) <= 1 and all(updates):
             return False
-        alike = updates[0] & updates[1]
+        matching = updates[0] & updates[1]
         rest: list[dict[int, int]] = [{}, {}]
         for side in (0, 1):
             for update, slot in group[side]:
-                if update in alike:
+                if update in matching:
                     colours[side][slot] = self._table.number("#alike", colour, update)
                 else:
                     place = rest[side].setdefault(update, len(rest[side]))
@@ -316,7 +323,7 @@ class Search:
     def _differences(self, left: Op, right: Op) -> tuple[str, ...]:
         lines = attribute_differences(_attributes(left), _attributes(right))
         if not lines and left.form.bare != right.form.bare:
-            lines = (f"attributes: {apart(left.form.bare, right.form.bare)}",)
+            lines = (f"attributes: {difference(left.form.bare, right.form.bare)}",)
         if left.form.name != right.form.name:
             lines = (f"{left.form.name} against {right.form.name}",)
         if not self._elements.types_alike(left, right) and left.form.kind != Kind.WHILE:

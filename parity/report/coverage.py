@@ -16,7 +16,7 @@ def print_coverage(screen: Console, coverage: Coverage) -> int:
 
     Args:
         screen: the console.
-        coverage: of one space.
+        coverage: coverage of one space.
     """
     space = coverage.space
     screen.print(Text(f"{space.name}: {len(coverage.rows)} cases", "bold"))

@@ -31,7 +31,7 @@ def draw(curves: Mapping[str, Mapping[int, float]], title: str, path: Path) -> N
 
     Args:
         curves: drawn in one plot, so that equal ones coincide.
-        title: of the plot.
+        title: title of the plot.
         path: the file.
     """
     from matplotlib.figure import Figure  # the import takes a second

@@ -169,14 +169,14 @@ def print_table(console: Console, run: Run) -> None:
     rows = [[_cell(result, names) for names in COLUMNS.values()] for result in run.results]
     widths = [max(CELL, len(head), *map(len, column)) for head, *column in zip(COLUMNS, *rows, strict=True)]
     last = 1 + max(map(len, ["s", *seconds]))
-    room = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
+    space = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
 
     def line(name: Text, cells: Sequence[Text], spent: str) -> None:
         """Prints a row; a name that is too long is printed on a separate line."""
-        if len(name) > room:
+        if len(name) > space:
             console.print(name, soft_wrap=True)
             name = Text()
-        row = Text.assemble(name, " " * (room - len(name)))
+        row = Text.assemble(name, " " * (space - len(name)))
         for cell, width in zip(cells, widths, strict=True):
             row.append(" ").append(cell).append(" " * (width - len(cell)))
         console.print(row.append(f"{spent:>{last}}"), soft_wrap=True)
@@ -336,7 +336,7 @@ def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
     """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes.
 
     Args:
-        result: of a case.
+        result: result of a case.
         runnable: True if commands know the case by its id.
     """
     found = explain(result.case.id, result.channels, runnable=runnable)
@@ -405,7 +405,7 @@ def print_findings(console: Console, results: Sequence[CaseResult], *, verbose: 
 
     Args:
         console: the console.
-        results: of the cases.
+        results: results of the cases.
         verbose: True to print every finding.
     """
     for result in results:

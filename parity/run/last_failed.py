@@ -17,7 +17,7 @@ class LastFailed:
     """The cases of a project that did not pass, kept from run to run.
 
     Args:
-        key: of the project and of the request.
+        key: key of the project and of the request.
         cache: where the ids are stored.
     """
 

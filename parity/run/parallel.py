@@ -14,7 +14,7 @@ from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerErr
 from parity.compare.placement import place
 from parity.run.outside import watch
 from parity.run.request import Request
-from parity.run.run import SELDOM, CaseResult, CaseRunner, error_result
+from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, error_result
 from parity.run.selection import collect_cases
 from parity.verdicts import ChannelResult
 
@@ -59,24 +59,26 @@ def _prepared(
     return backend, cases, CaseRunner(request, backend, on_phase=on_phase)
 
 
-def serve(request: Request, id: str, tell: Callable[[str], None]) -> Outcome:
+def serve(request: Request, id: str, notify: Callable[[str], None]) -> Outcome:
     """Runs one case in this process, a worker, which keeps builds and sides for the next.
 
     Args:
         request: how cases are selected, and how they run.
-        id: of the case.
-        tell: called with each phase that begins.
+        id: id of the case.
+        notify: called with each phase that begins.
     """
-    gc.set_threshold(SELDOM, *gc.get_threshold()[1:])  # a worker has no other task, so also between cases
-    return Outcome.of(run_case_here(request, id, tell))
+    gc.set_threshold(
+        GC_THRESHOLD, *gc.get_threshold()[1:]
+    )  # a worker has no other task, so also between cases
+    return Outcome.of(run_case_here(request, id, notify))
 
 
-def run_case_here(request: Request, id: str, tell: Callable[[str], None]) -> CaseResult:
+def run_case_here(request: Request, id: str, notify: Callable[[str], None]) -> CaseResult:
     """Runs one case in this process, as `serve` does, and returns the result with the case as it was placed.
 
     Places only this case: another one may not fit the devices of this process.
     """
-    backend, cases, runner = _prepared(request, tell)
+    backend, cases, runner = _prepared(request, notify)
     (case,) = place([cases[id]], backend)
     return runner.run(case)
 

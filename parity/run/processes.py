@@ -48,18 +48,18 @@ def _join(rank: Rank) -> None:
     jax.distributed.initialize(f"127.0.0.1:{rank.port}", rank.of, rank.number, initialization_timeout=JOINING)
 
 
-def serve_rank(request: Request, id: str, rank: Rank, tell: Callable[[str], None]) -> Outcome:
+def serve_rank(request: Request, id: str, rank: Rank, notify: Callable[[str], None]) -> Outcome:
     """Runs one case in this process, a worker, together with the other ranks.
 
     Args:
         request: how cases are selected, and how they run.
-        id: of the case.
+        id: id of the case.
         rank: the rank of this process.
-        tell: called with each phase that begins.
+        notify: called with each phase that begins.
     """
-    tell("joining the other processes")
+    notify("joining the other processes")
     _join(rank)
-    return serve(request, id, tell)
+    return serve(request, id, notify)
 
 
 class SpreadError(ValueError):
@@ -119,13 +119,13 @@ class _RankGroup:
             missing = [rank.number for rank in self.ranks if rank.number not in outcomes]
             wait([self.workers[number].channel for number in missing], POLL)
             for number in missing:
-                outcome = self._ask(number, since=first)
+                outcome = self._evaluate_case(number, since=first)
                 if outcome is not None:
                     outcomes[number] = outcome
                     first = first or time.monotonic()
         return [outcomes[rank.number] for rank in self.ranks]
 
-    def _ask(self, number: int, since: float) -> Outcome | None:
+    def _evaluate_case(self, number: int, since: float) -> Outcome | None:
         worker = self.workers[number]
         try:
             ended, outcome = worker.poll(0)
@@ -186,7 +186,7 @@ def merged(case: Case, outcomes: Sequence[Outcome]) -> CaseResult:
 
     Args:
         case: the case.
-        outcomes: of each process, in order.
+        outcomes: outcomes of each process, in order.
     """
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.channels)
     channels = {name: _channel([outcome.channels.get(name) for outcome in outcomes]) for name in names}

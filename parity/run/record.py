@@ -17,7 +17,7 @@ class Run:
     Args:
         environment: versions, flags, devices, commit.
         planned: number of cases to run.
-        results: of the cases that ran.
+        results: results of the cases that ran.
         seconds: wall time.
         disagreements: how computed verdicts differ from the cached ones, in sentences.
         shard: the part of the cases that this run took; None for all.

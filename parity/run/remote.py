@@ -20,15 +20,15 @@ PLACED = ("mesh", "candidate_mesh", "placement")
 """Fields of a case that describe its devices, which only a worker knows."""
 
 
-def visit(request: Request, id: str, tell: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
+def visit(request: Request, id: str, notify: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
     """Runs one case in this process, a Ray worker; returns its placement and its outcome.
 
     Args:
         request: how cases are selected, and how they run.
-        id: of the case.
-        tell: called with each phase that begins.
+        id: id of the case.
+        notify: called with each phase that begins.
     """
-    result = run_case_here(request, id, tell)
+    result = run_case_here(request, id, notify)
     return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
 
 

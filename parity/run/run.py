@@ -26,7 +26,7 @@ from parity.run.waiving import waive
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = [
-    "SELDOM",
+    "GC_THRESHOLD",
     "CaseResult",
     "CaseRunner",
     "clear_caches_if_many_mappings",
@@ -44,7 +44,7 @@ PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
 """Threshold of memory mappings. Linux allows a process 65,530; a case makes hundreds, a module of tests thousands."""
-SELDOM = 2_000_000
+GC_THRESHOLD = 2_000_000
 """Number of new objects between garbage collections, if these are enabled; Python's default is 700 or 2,000."""
 
 
@@ -103,7 +103,7 @@ def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
 def raised_gc_threshold() -> Iterator[None]:
     """Raises the garbage collector's threshold in this block: scanning live traces takes a tenth of the time."""
     before = gc.get_threshold()
-    gc.set_threshold(before[0] and max(before[0], SELDOM), *before[1:])
+    gc.set_threshold(before[0] and max(before[0], GC_THRESHOLD), *before[1:])
     try:
         yield
     finally:
@@ -278,7 +278,7 @@ class CaseRunner:
             paranoid=request.paranoid,
             required=request.required,
             backend=backend,
-            tell=on_phase,
+            notify=on_phase,
             examine=on_error,
         )
 

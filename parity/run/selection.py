@@ -18,7 +18,7 @@ def select_cases(request: Request, backend: Backend) -> list[Case]:
 
     Args:
         request: selects the cases.
-        backend: of the request, see `Request.find_backend`.
+        backend: backend of the request, see `Request.find_backend`.
 
     Raises:
         ValueError: settings, selectors, backend or meshes cannot be used.

@@ -28,7 +28,7 @@ def waive(
     Args:
         case: its id.
         channels: by name.
-        waivers: of the case and of the project.
+        waivers: waivers of the case and of the project.
     """
     return {name: _waived(case, result, waivers) for name, result in channels.items()}
 
@@ -60,9 +60,9 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
 def _apart(findings: Iterable[Finding], accepted: Callable[[Finding], bool]) -> Iterator[Finding]:
     """Yields findings, each followed by those of its dependent findings whose acceptance differs."""
     for finding in findings:
-        apart = [one for one in finding.follows if accepted(one) != accepted(finding)]
+        differing = [one for one in finding.follows if accepted(one) != accepted(finding)]
         yield finding
-        yield from apart
+        yield from differing
 
 
 def _reason(case: str, channel: str, finding: Finding, waivers: Sequence[Waiver]) -> str:

@@ -14,7 +14,7 @@ from parity.ir.mlir import dense_numbers, integers
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
-__all__ = ["Constants", "Met", "Use", "met_constants"]
+__all__ = ["ConstantUse", "Constants", "Use", "met_constants"]
 
 MOST_STEPS, MOST_FORMS, MOST_NUMBERS = 24, 6, 32
 HUGE = 1e30
@@ -32,7 +32,7 @@ class Use(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Met:
+class ConstantUse:
     """A constant, and the number of an argument at which the program reaches it.
 
     Args:
@@ -65,12 +65,12 @@ class Constants:
     """The constants of a program.
 
     Args:
-        met: each once by use, constant, argument and number.
+        seen: each once by use, constant, argument and number.
         guards: number of operations that check for numbers that are not finite, by kind.
         wraps: ``{result: divisor}`` by position, of results that are a remainder of an argument.
     """
 
-    met: frozenset[Met]
+    seen: frozenset[ConstantUse]
     guards: collections.Counter[str]
     wraps: Mapping[int, int]
 
@@ -240,7 +240,7 @@ def met_constants(program: StableProgram) -> Constants:
         for step, divisor in form.steps
         if step == "remainder"
     }
-    return Constants(met=frozenset(walk.met), guards=walk.guards, wraps=wraps)
+    return Constants(seen=frozenset(walk.seen), guards=walk.guards, wraps=wraps)
 
 
 def _inverse(step: str, after: float, constant: float) -> Sequence[float]:
@@ -257,7 +257,7 @@ def _inverse(step: str, after: float, constant: float) -> Sequence[float]:
 class _Walk:
     def __init__(self, program: StableProgram):
         self.known: list[_Known] = [COMPUTED] * program.values
-        self.met: dict[Met, None] = {}
+        self.seen: dict[ConstantUse, None] = {}
         self.guards: collections.Counter[str] = collections.Counter()
 
     def region(self, region: Region) -> None:
@@ -291,11 +291,11 @@ class _Walk:
             if not math.isfinite(constant) or abs(constant) > HUGE:
                 continue
             if use is Use.ADDED:
-                self.met[Met(use, constant, None, constant, op)] = None
+                self.seen[ConstantUse(use, constant, None, constant, op)] = None
                 continue
             places = [(form.argument, number) for form in side.forms for number in form.origins(constant)]
             for argument, number in places or [(None, constant)]:
-                self.met.setdefault(Met(use, constant, argument, number, op))
+                self.seen.setdefault(ConstantUse(use, constant, argument, number, op))
 
     def loop(self, op: Op) -> None:
         """Follows the unchanged carries of a loop; of the others only the first iteration's functions are kept."""

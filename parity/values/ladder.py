@@ -69,7 +69,7 @@ class Rounding:
     """Noise of programs that compute in bfloat16 or float16.
 
     Args:
-        noise: of the leaves whose difference such rounding explains; empty if there are none.
+        noise: noise of the leaves whose difference such rounding explains; empty if there are none.
         detail: the reason, as text; empty if the programs do not compute in these types.
     """
 

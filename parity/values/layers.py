@@ -20,7 +20,7 @@ class Place:
     Args:
         series: group of the leaf, such as ``params`` or ``step1/opt_state/0/mu``; plots draw one line each.
         stack: the layers it is in, or the module outside of them.
-        number: of the layer; None outside of layers, and if one leaf holds a whole stack.
+        number: number of the layer; None outside of layers, and if one leaf holds a whole stack.
     """
 
     series: str
@@ -35,7 +35,7 @@ def place_of(path: str) -> Place:
     ``layers_3/mlp/kernel``, ``layers/3/kernel``, ``Dense_0/kernel``, but not ``wi_0`` of ``layers/mlp/wi_0/kernel``.
 
     Args:
-        path: of a leaf, steps and roles first.
+        path: path of a leaf, steps and roles first.
     """
     parts = path.split("/")
     start = int(STEP.fullmatch(parts[0]) is not None)
@@ -82,16 +82,16 @@ def _row(
         found = floors[path]
         return float("inf") if found is None else found
 
-    apart = [path for path in paths if path in rungs]
+    differing = [path for path in paths if path in rungs]
     # Failed first: a float64 run may excuse the larger of two deviations.
-    worst = max(apart, key=lambda path: (rungs[path] is Verdict.FAILED, size(path)), default=None)
+    worst = max(differing, key=lambda path: (rungs[path] is Verdict.FAILED, size(path)), default=None)
     return {
         "series": place.series,
         "stack": place.stack,
         "number": place.number,
         "leaves": len(paths),
-        "differ": len(apart),
+        "differ": len(differing),
         "floors": None if worst is None else floors[worst],
-        "rung": str(weakest(rungs[path] for path in apart)) if apart else None,
+        "rung": str(weakest(rungs[path] for path in differing)) if differing else None,
         "leaf": worst or "",
     }

@@ -29,7 +29,7 @@ def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, n
     Args:
         state: host arrays.
         leaves: descriptions of the leaves, with their roles.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     rng = np.random.default_rng(seed)
     moved = dict(state)

@@ -60,7 +60,7 @@ def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> 
 
     Args:
         reference, candidate: the group ``routing`` of both sides, with equal paths and shapes.
-        noise: of the margins of each layer, as from `margin_noise`.
+        noise: noise of the margins of each layer, as from `margin_noise`.
     """
     flips = []
     for path in sorted(reference):
@@ -91,7 +91,7 @@ def margin_noise(reference: Flat, others: Sequence[Flat]) -> dict[str, float]:
 
     Args:
         reference: the group ``routing`` of the reference.
-        others: of the reference with perturbed inputs, or in a wider type; all with the reference's choices.
+        others: others of the reference with perturbed inputs, or in a wider type; all with the reference's choices.
     """
     return {
         path.removesuffix(MARGIN): max(

@@ -47,7 +47,7 @@ def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tu
 
     Args:
         program: as the prover reads it.
-        labels: of each argument of ``@main``; a computed value has the union of the labels of its operands.
+        labels: labels of each argument of ``@main``; a computed value has the union of the labels of its operands.
     """
     walk = _Walk(program)
     for value, label in zip(program.body.parameters, labels, strict=True):

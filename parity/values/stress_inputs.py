@@ -10,7 +10,7 @@ from parity.builds.tree import Leaf, Role
 from parity.values.ladder import Deviation, deviation
 from parity.values.noise import is_float
 
-__all__ = ["WILD", "StressKind", "apart", "perturb"]
+__all__ = ["EXTREMES", "StressKind", "measured_difference", "perturb"]
 
 Flat = Mapping[str, np.ndarray]
 COARSE = 10.0
@@ -46,19 +46,19 @@ class StressKind:
         self, flat: Flat, leaves: Mapping[str, Leaf], constants: Sequence[float]
     ) -> dict[str, np.ndarray]:
         """Returns a state with scaled parameters, nonzero moments and changed counters."""
-        rng, wild = np.random.default_rng(11), dict(flat)
+        rng, extreme_trials = np.random.default_rng(11), dict(flat)
         for path in sorted(flat):
             array, role = flat[path], leaves[path].role
             if is_float(array) and role is Role.OPTIMIZER:
                 if not array.ndim:  # a rate, a decay or an epsilon that the state carries
                     continue
                 moment = np.abs(rng.standard_normal(array.shape)) * self.parameters(rng, array.shape) * 1e-3
-                wild[path] = moment.astype(array.dtype)
+                extreme_trials[path] = moment.astype(array.dtype)
             elif is_float(array):
-                wild[path] = self._scaled(array, self.parameters, rng, constants)
+                extreme_trials[path] = self._scaled(array, self.parameters, rng, constants)
             elif role is Role.OPTIMIZER and array.ndim == 0 and array.dtype.kind in "iu":
-                wild[path] = np.asarray(self.count, array.dtype)
-        return wild
+                extreme_trials[path] = np.asarray(self.count, array.dtype)
+        return extreme_trials
 
     def batch(self, flat: Flat, constants: Sequence[float]) -> dict[str, np.ndarray]:
         """Returns a batch with its floats scaled; integers stay, because they are indices."""
@@ -79,8 +79,8 @@ class StressKind:
         wide = array.astype(np.float64) * factor(rng, array.shape)
         if self.edges and array.size > 1:
             flat, chosen = wide.reshape(-1), rng.random(array.size) < self.edges
-            beside = [0.0, *(c * (1 + side) for c in constants for side in (-1e-3, 0.0, 1e-3))]
-            picks = rng.choice(np.asarray([*beside, float(flat[0])]), array.size)
+            nearby = [0.0, *(c * (1 + side) for c in constants for side in (-1e-3, 0.0, 1e-3))]
+            picks = rng.choice(np.asarray([*nearby, float(flat[0])]), array.size)
             wide = np.where(chosen, picks, flat).reshape(array.shape)
         return np.clip(wide, -limit, limit).astype(array.dtype)
 
@@ -93,7 +93,7 @@ def _entries(low: float, high: float) -> Callable[[np.random.Generator, tuple[in
     return lambda rng, shape: 10.0 ** rng.uniform(low, high, shape)
 
 
-WILD: tuple[StressKind, ...] = (
+EXTREMES: tuple[StressKind, ...] = (
     StressKind(
         name="leaves over decades", parameters=_decades(-1.5, 1.0), inputs=_decades(-1.5, 1.5), count=7
     ),
@@ -136,7 +136,7 @@ def perturb(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {path: shaken(array) if is_float(array) else array for path, array in flat.items()}
 
 
-def apart(
+def measured_difference(
     reference: Flat, candidate: Flat, nudged: Callable[[], Sequence[Flat]]
 ) -> list[tuple[Deviation, float]]:
     """Returns the leaves that differ by more than the reference's own noise, with their deviation and that noise.
@@ -192,7 +192,7 @@ def _off(
     off = deviation(path, kept, moved)
     noises = [gone.relative for run in runs if (gone := deviation(path, kept, run))]
     noise = max([*noises, float(jnp.finfo(left.dtype).eps)])
-    told = off is not None and np.isfinite(
+    covered = off is not None and np.isfinite(
         off.relative
     )  # relative to zeros, any rounding is infinitely large
-    return (off, noise) if off and told and noise < CHAOS and off.relative > COARSE * noise else None
+    return (off, noise) if off and covered and noise < CHAOS and off.relative > COARSE * noise else None

@@ -41,10 +41,10 @@ def grid(cases: Iterable[Mapping]) -> str:
         row = rows.setdefault(variant, {"forward": [], "train_step": []})
         row[program].append(f"{verdict(case)} (`{place}`)")
     cells = {name: [", ".join(found) or "-" for found in row.values()] for name, row in rows.items()}
-    alike: dict[tuple[str, ...], list[str]] = {}
+    matching: dict[tuple[str, ...], list[str]] = {}
     for name, row in cells.items():
-        alike.setdefault(tuple(row), []).append(f"`{name}`")
-    return table(HEADS, [(", ".join(names), *row) for row, names in alike.items()])
+        matching.setdefault(tuple(row), []).append(f"`{name}`")
+    return table(HEADS, [(", ".join(names), *row) for row, names in matching.items()])
 
 
 def main(page: str, *records: str) -> int:

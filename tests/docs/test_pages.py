@@ -101,10 +101,10 @@ def test_the_lines_that_a_proof_rests_on_are_counted():
         check=True,
     ).stdout
     counted = int(re.search(r"(\d+) lines of \d+ modules: a wrong", printed)[1])
-    told = int(
+    covered = int(
         re.search(r"about ([\d,]+) lines. `python", (DOCS / "soundness.md").read_text())[1].replace(",", "")
     )
-    assert abs(counted - told) < 0.1 * told, printed
+    assert abs(counted - covered) < 0.1 * covered, printed
     for module in ("frontier", "search", "rules.weight_views", "counters", "rules.terms"):
         assert f" parity.prove.{module}\n" in printed
 

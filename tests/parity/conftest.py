@@ -159,7 +159,7 @@ class Planting:
 
         Args:
             folder: from `copy`.
-            id: of the case.
+            id: id of the case.
             pair: ``module:NAME`` in ``parity.matrix``; by default from the prefix of the id.
         """
         module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")

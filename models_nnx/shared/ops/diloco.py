@@ -101,7 +101,7 @@ def replica_axis(config: ModelConfig) -> str | None:
     """Returns the axis of the ambient mesh that replicas are mapped over; None if none splits them.
 
     Args:
-        config: of the model.
+        config: config of the model.
 
     Raises:
         ShardingError: an explicit mesh without that axis, or with dropless experts; experts in a pipeline.

@@ -30,7 +30,7 @@ def clamped_swiglu(
         gate_BTF: clamped from above.
         up_BTF: clamped from both sides.
         alpha: steepness of the sigmoid.
-        limit: of the clamps.
+        limit: limit of the clamps.
 
     Source: the gpt-oss model card and reference code, 2025.
     """

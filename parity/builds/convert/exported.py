@@ -18,7 +18,7 @@ __all__ = ["SCHEMA", "ExportedEntry", "ExportedMap", "ExportedSide", "MapFileErr
 
 SCHEMA = 1
 CONFIRMED = ("proof", "probe")
-TOLD = (
+GIVEN = (
     "rule",
     "name",
     "name of a stack",
@@ -55,7 +55,7 @@ class ExportedEntry:
         """The reason why the entry is uncertain, as text; empty if it is certain."""
         if self.contradicted:
             return f"confirmed by {self.confirmed_by}"
-        if self.confirmed_by in CONFIRMED or self.entry.matched_by in TOLD:
+        if self.confirmed_by in CONFIRMED or self.entry.matched_by in GIVEN:
             return ""
         return f"paired by {self.entry.matched_by}, and no proof or probe reads it"
 
@@ -65,7 +65,7 @@ class ExportedSide:
     """One side of a map.
 
     Args:
-        name: of the build.
+        name: name of the build.
         flavour: ``linen`` or ``nnx``.
         leaves: ``{path: Leaf}``; typed keys have a dtype such as ``key<fry>``.
         keys: ``{path: implementation}`` of the typed keys, such as ``threefry2x32``.
@@ -88,7 +88,7 @@ class ExportedMap:
         sides: reference and candidate.
         entries: all of the map.
         alone: RNG leaves that only one side has.
-        versions: of the packages that confirmed it.
+        versions: versions of the packages that confirmed it.
     """
 
     case: str

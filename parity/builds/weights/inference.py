@@ -208,13 +208,13 @@ class _Search:
         except (ValueError, IndexError) as error:
             got = [str(error)]
         if got != shapes[1]:
-            alike = [
+            matching = [
                 f"{label} {', '.join(_described(side[names[name]]) for name in group)}"
                 for label, (side, names), group in zip(SIDES, self.sides(), (reference, targets), strict=True)
             ]
             raise ValueError(
                 f"weight rule for {reference}: {rule.transform} of {shapes[0]} gives {got}, expected "
-                f"{shapes[1]} of {targets} ({'; '.join(alike)}); correct the transform or the paths"
+                f"{shapes[1]} of {targets} ({'; '.join(matching)}); correct the transform or the paths"
             )
 
     def by_name(self, role: Role) -> None:
@@ -402,8 +402,8 @@ def _same_moment(moments: Mapping[str, str], moment: str) -> str | None:
     if moment in moments:
         return moments[moment]
     word = _word(moment)
-    alike = [name for other, name in moments.items() if word and _word(other) == word]
-    return alike[0] if len(alike) == 1 else None
+    matching = [name for other, name in moments.items() if word and _word(other) == word]
+    return matching[0] if len(matching) == 1 else None
 
 
 def _word(moment: str) -> str:

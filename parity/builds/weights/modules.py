@@ -139,7 +139,7 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
     """Returns the names of parameters that end with the whole name of another parameter of the same shape.
 
     Args:
-        parameters: of one side, by normalised name.
+        parameters: parameters of one side, by normalised name.
     """
     found = set()
     for name, leaf in parameters.items():

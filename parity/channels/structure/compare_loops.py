@@ -155,25 +155,25 @@ class _Comparison:
     def _carries(self, first: Loop, second: Loop, where: str) -> list[Finding]:
         """Compares all carries; passed-through inputs that explain the difference have separate findings."""
         findings: list[Finding] = []
-        apart = abs(first.carry_bytes - second.carry_bytes)
+        gap = abs(first.carry_bytes - second.carry_bytes)
         explained = sum(leaf.bytes for leaf in second.passthrough) - sum(
             leaf.bytes for leaf in first.passthrough
         )
         same = first.carries == second.carries if not self.slack_bytes else True
-        if (apart <= self.slack_bytes and same) or (
+        if (gap <= self.slack_bytes and same) or (
             explained and second.carry_bytes - first.carry_bytes == explained
         ):
             return []
         fewer = first.carries - second.carries
-        found = self.notes if fewer > 0 and (not apart or self._counters(first, second, fewer)) else findings
+        found = self.notes if fewer > 0 and (not gap or self._counters(first, second, fewer)) else findings
         found.append(
             Finding(
                 where=where,
                 reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
                 candidate=f"{second.carries} carries of {second.carry_bytes:,} bytes",
-                distance=f"{apart:,} bytes",
+                distance=f"{gap:,} bytes",
                 cause="an array carried or captured by one side only, or in another dtype or sharding"
-                if apart
+                if gap
                 else "the same bytes in another number of arrays",
                 next_step=f"candidate loop is at {second.provenance.summary}",
             )

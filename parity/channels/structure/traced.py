@@ -38,7 +38,7 @@ def passed_through(jaxpr: Any) -> list[PassedThrough]:
     kept.
 
     Args:
-        jaxpr: of a traced program, ``jax.stages.Traced.jaxpr``.
+        jaxpr: jaxpr of a traced program, ``jax.stages.Traced.jaxpr``.
     """
     found = []
     for equation in equations(jaxpr):

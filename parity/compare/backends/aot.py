@@ -41,9 +41,9 @@ def missing_compiler() -> str:
     return f'pip install "jax[tpu]=={version("jax")}"'
 
 
-def load_compiler(topology: str, tell: Callable[[str], None]) -> int:
+def load_compiler(topology: str, notify: Callable[[str], None]) -> int:
     """Loads the TPU compiler in this process, which should be a worker; returns the number of devices of a slice."""
-    tell("load")
+    notify("load")
     return len(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
 
 
@@ -179,14 +179,14 @@ class AheadOfTime:
         return lambda: CompiledAhead(wait(), lowered, tuple(by_id[id] for id in ids))
 
 
-def compile_request_here(request: Request, tell: Callable[[str], None]) -> Compilation:
+def compile_request_here(request: Request, notify: Callable[[str], None]) -> Compilation:
     """Compiles a request in this process, which should be a worker.
 
     Args:
         request: the program.
-        tell: called with the phase.
+        notify: called with the phase.
     """
-    tell("compile")
+    notify("compile")
     by_id = {device.id: device for device in _devices(Topology.parse(request.backend.partition(":")[2]))}
     start = time.perf_counter()
     made = compile_module(request.module, request.options, [by_id[id] for id in request.devices])

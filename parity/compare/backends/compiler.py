@@ -136,7 +136,7 @@ class Compiler:
 
     Args:
         workers: number of parallel compiles.
-        limits: of the compiles.
+        limits: limits of the compiles.
         cache: of results that outlive the run; None for none.
     """
 

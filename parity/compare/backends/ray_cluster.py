@@ -33,7 +33,7 @@ __all__ = [
 OWN = "local"
 """In place of an address: a Ray that is started for the run and ends with it."""
 ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
-ANSWERS = 5.0
+CONNECT_SECONDS = 5.0
 STORE = 200 * 2**20
 """Bytes for objects: an outcome is small, and Ray's default store would take a third of the memory."""
 NEEDS = 2 * GIB
@@ -70,7 +70,7 @@ def check_address(address: str) -> None:
             "start parity on a machine of the cluster"
         )
     try:
-        socket.create_connection((found["host"].strip("[]"), int(found["port"])), ANSWERS).close()
+        socket.create_connection((found["host"].strip("[]"), int(found["port"])), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise ValueError(
             f"--ray {address}: nothing answers ({error}); ray status says where the head is"
@@ -90,7 +90,7 @@ def session(address: str, workers: int) -> Iterator[None]:
     """Connects to a cluster in this block; a local Ray ends with it.
 
     Args:
-        address: of the head, ``auto``, or `OWN`.
+        address: address of the head, ``auto``, or `OWN`.
         workers: number of parallel calls of a local Ray; a cluster has its own count.
 
     Raises:

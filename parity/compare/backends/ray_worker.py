@@ -33,10 +33,10 @@ class Site:
     """The properties that every machine of a cluster must share with the one that the run was started on.
 
     Args:
-        folder: of the project.
+        folder: folder of the project.
         versions: of Python and the packages, by name.
         variables: environment variables to set.
-        commit: of the project; None outside git.
+        commit: commit of the project; None outside git.
     """
 
     folder: str
@@ -97,7 +97,7 @@ def _settle(site: Site) -> None:
         )
 
 
-def _tell(phase: str) -> None:
+def _notify(phase: str) -> None:
     _SAID.put(("phase", phase))
 
 
@@ -122,7 +122,7 @@ def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterato
         except OtherMachineError as error:
             _SAID.put(("raised", (type(error).__name__, str(error))))
         else:
-            _SAID.put(call(function, arguments, _tell))
+            _SAID.put(call(function, arguments, _notify))
 
     threading.Thread(target=work, daemon=True).start()
     kind = "phase"

@@ -17,20 +17,20 @@ from parity.compare.backends.environment import prepare
 
 __all__ = ["call", "main"]
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-def call(function: str, arguments: tuple, tell: Tell) -> tuple[str, Any]:
+def call(function: str, arguments: tuple, notify: Notify) -> tuple[str, Any]:
     """Calls ``module:function`` and returns ``("done", result)``, or ``("raised", (type, message))``.
 
     Args:
-        function: gets ``arguments`` and ``tell=``.
+        function: gets ``arguments`` and ``notify=``.
         arguments: its arguments.
-        tell: takes a phase as text, which the parent names if the process dies.
+        notify: takes a phase as text, which the parent names if the process dies.
     """
     module, _, name = function.partition(":")
     try:
-        return "done", getattr(importlib.import_module(module), name)(*arguments, tell=tell)
+        return "done", getattr(importlib.import_module(module), name)(*arguments, notify=notify)
     except Exception as error:
         return "raised", (type(error).__name__, str(error))
 
@@ -39,7 +39,7 @@ def main(descriptor: int) -> None:
     """Makes calls and sends their results. Ends with the parent, even during a call.
 
     Args:
-        descriptor: of the socket.
+        descriptor: descriptor of the socket.
     """
     prepare()
     parent, calls = Connection(descriptor), queue.SimpleQueue()
@@ -52,13 +52,13 @@ def main(descriptor: int) -> None:
             except (EOFError, OSError):
                 os._exit(0)
 
-    def tell(phase: str) -> None:
+    def notify(phase: str) -> None:
         parent.send(("phase", phase))
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
         function, arguments = calls.get()
-        reply = call(function, arguments, tell)
+        reply = call(function, arguments, notify)
         try:
             parent.send(reply)
         except (ValueError, TypeError, AttributeError) as error:  # a result that cannot be sent

@@ -193,7 +193,7 @@ class Pool:
 
     Args:
         size: number of parallel calls.
-        limits: of the calls.
+        limits: limits of the calls.
         environment: variables set on top of this process's.
     """
 

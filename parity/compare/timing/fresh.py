@@ -43,19 +43,19 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kib
 
 
-def serve(found: Found, id: str, backend: str, which: int, tell: Callable[[str], None]) -> dict[str, float]:
+def serve(found: Found, id: str, backend: str, which: int, notify: Callable[[str], None]) -> dict[str, float]:
     """Takes one side from its source to a step in this process, which has done nothing before.
 
     Args:
         found: how to find the case.
-        id: of the case.
+        id: id of the case.
         backend: where to place it.
         which: 0 for the reference, 1 for the candidate.
-        tell: called with each phase.
+        notify: called with each phase.
     """
     target = find(backend)
     (case,) = place([case for case in find_cases(*found, (id,)) if case.id == id], target)
-    bench = Session(tell=tell, backend=target)
+    bench = Session(notify=notify, backend=target)
     jax.block_until_ready(jax.jit(lambda x: x + 1)(1))  # starts devices and compiler, for every side
     before = peak_bytes()
     name, make = (("reference", case.reference), ("candidate", case.candidate))[which]

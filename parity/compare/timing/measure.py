@@ -45,8 +45,8 @@ class Measured:
     """The measurements of a case.
 
     Args:
-        id: of the case.
-        name: of the ratios.
+        id: id of the case.
+        name: name of the ratios.
         sides: the builds: denominator and numerator.
         heads: their names in a table.
         backend, mesh: where it ran.
@@ -82,7 +82,7 @@ class MeasuredCase:
     """A case being measured.
 
     Args:
-        evidence: of the case.
+        evidence: evidence of the case.
         swap: True to exchange numerator and denominator.
         rounds: number of rounds of each measurement.
         found: how another process finds the case.
@@ -108,25 +108,25 @@ class MeasuredCase:
         return self.in_order((self.evidence.state, self.evidence.candidate_state))
 
 
-def _init(desk: MeasuredCase) -> dict[str, Paired]:
-    left, right = map(initialise, desk.sides)
-    return interleave((left, right), desk.rounds)
+def _init(timed: MeasuredCase) -> dict[str, Paired]:
+    left, right = map(initialise, timed.sides)
+    return interleave((left, right), timed.rounds)
 
 
-def _source(desk: MeasuredCase) -> dict[str, Paired]:
-    left, right = map(source, desk.sides)
-    return interleave((left, right), MORE * desk.rounds)
+def _source(timed: MeasuredCase) -> dict[str, Paired]:
+    left, right = map(source, timed.sides)
+    return interleave((left, right), MORE * timed.rounds)
 
 
-def _first(desk: MeasuredCase) -> dict[str, Paired]:
-    left, right = map(first_step, desk.sides, desk.states)
-    return interleave((left, right), desk.rounds)
+def _first(timed: MeasuredCase) -> dict[str, Paired]:
+    left, right = map(first_step, timed.sides, timed.states)
+    return interleave((left, right), timed.rounds)
 
 
-def _steady(desk: MeasuredCase) -> dict[str, Paired]:
-    clock = CLOCKS.get(desk.evidence.case.placement.backend, time.perf_counter)
-    left, right = (functools.partial(_quietest, one) for one in steps(desk.sides, desk.states, clock))
-    return {"steady step": paired((left, right), MORE * desk.rounds)}
+def _steady(timed: MeasuredCase) -> dict[str, Paired]:
+    clock = CLOCKS.get(timed.evidence.case.placement.backend, time.perf_counter)
+    left, right = (functools.partial(_quietest, one) for one in steps(timed.sides, timed.states, clock))
+    return {"steady step": paired((left, right), MORE * timed.rounds)}
 
 
 def _quietest(one: Steps) -> float:
@@ -134,29 +134,29 @@ def _quietest(one: Steps) -> float:
     return min(one() for _ in range(3)) / one.count
 
 
-def _dispatch(desk: MeasuredCase) -> dict[str, Paired]:
-    left, right = desk.sides
+def _dispatch(timed: MeasuredCase) -> dict[str, Paired]:
+    left, right = timed.sides
     if not (left.build.ways and right.build.ways):
         raise NotMeasuredError("the builds are pure programs, and do not say how a loop calls them")
-    return interleave(calls((left.build, right.build), left.program), MORE * desk.rounds)
+    return interleave(calls((left.build, right.build), left.program), MORE * timed.rounds)
 
 
-def _temporary(desk: MeasuredCase) -> dict[str, Paired]:
-    found = [read_memory(side.compiled) for side in desk.sides]
+def _temporary(timed: MeasuredCase) -> dict[str, Paired]:
+    found = [read_memory(side.compiled) for side in timed.sides]
     values = [memory.values["temp"] for memory in found]
     if None in values:
         raise NotMeasuredError(found[values.index(None)].reasons["temp"])
     return {"temp bytes": Paired(np.array([values], float))}
 
 
-def _processes(desk: MeasuredCase) -> dict[str, Paired]:
-    if desk.found is None:
+def _processes(timed: MeasuredCase) -> dict[str, Paired]:
+    if timed.found is None:
         raise NotMeasuredError("no other process can find the case")
-    case = desk.evidence.case
+    case = timed.evidence.case
     sides = [
-        in_a_process(desk.found, case.id, case.placement.backend, which) for which in desk.in_order((0, 1))
+        in_a_process(timed.found, case.id, case.placement.backend, which) for which in timed.in_order((0, 1))
     ]
-    return interleave((sides[0], sides[1]), min(desk.rounds, MOST_PROCESSES), warm=False)
+    return interleave((sides[0], sides[1]), min(timed.rounds, MOST_PROCESSES), warm=False)
 
 
 class NotMeasuredError(ValueError):
@@ -175,14 +175,14 @@ MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] 
 
 
 def measured(
-    subject: Subject, desk: MeasuredCase, tell: Callable[[str], None] = lambda words: None
+    subject: Subject, timed: MeasuredCase, notify: Callable[[str], None] = lambda words: None
 ) -> Measured:
     """Measures a case in every way; records why a quantity cannot be measured.
 
     Args:
         subject: the case to measure, and its name.
-        desk: the case.
-        tell: called with each measurement.
+        timed: the case.
+        notify: called with each measurement.
 
     Raises:
         SideError: a side does not build, trace, lower, compile or run.
@@ -190,14 +190,14 @@ def measured(
     found: dict[str, Paired] = {}
     unknown: dict[str, str] = {}
     for names, measure in MEASURES.items():
-        tell(", ".join(names))
+        notify(", ".join(names))
         try:
-            found |= measure(desk)
+            found |= measure(timed)
         except (NotMeasuredError, RuntimeError) as error:
             if isinstance(error, SideError):
                 raise
             unknown[names[0]] = str(error).splitlines()[0]
-    left, right = desk.sides
+    left, right = timed.sides
     flavours = (left.build.flavour, right.build.flavour)
     usual = flavours == (Flavour.LINEN, Flavour.NNX)
     case = subject.case
@@ -211,19 +211,19 @@ def measured(
         found=found,
         open=unknown,
         bounds=BOUNDS if usual else {},
-        same=desk.evidence.same_program,
+        same=timed.evidence.same_program,
     )
 
 
 def _named(left: Side, right: Side) -> str:
     """Returns the names that differ: of the builds, or else of the meshes."""
-    apart = left.build.name != right.build.name
-    names = [str(side.build.name if apart else side.mesh) for side in (right, left)]
+    differing = left.build.name != right.build.name
+    names = [str(side.build.name if differing else side.mesh) for side in (right, left)]
     return " over ".join(names)
 
 
 def measure_each(
-    subjects: Sequence[Subject], backend: Backend, rounds: int, found: Found, tell: Callable[[str], None]
+    subjects: Sequence[Subject], backend: Backend, rounds: int, found: Found, notify: Callable[[str], None]
 ) -> Iterator[Measured]:
     """Yields the measurements of each case, one after the other.
 
@@ -232,7 +232,7 @@ def measure_each(
         backend: where to measure.
         rounds: number of rounds.
         found: how another process finds the cases.
-        tell: called with each case and each measurement.
+        notify: called with each case and each measurement.
 
     Raises:
         ValueError: a case cannot run there.
@@ -242,7 +242,7 @@ def measure_each(
         (case,) = place([subject.case], backend)
         if case.placement.skip_reason or case.placement.too_few_devices:
             raise ValueError(f"{case.id}: {case.placement.skip_reason or case.placement.too_few_devices}")
-        tell(f"[{number}/{len(subjects)}] {case.id}")
+        notify(f"[{number}/{len(subjects)}] {case.id}")
         evidence = Evidence.of(case, Session(backend=backend))
-        desk = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds, found=found)
-        yield measured(subject, desk, lambda words: tell(f"  {words}"))
+        timed = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds, found=found)
+        yield measured(subject, timed, lambda words: notify(f"  {words}"))

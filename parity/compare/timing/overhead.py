@@ -53,7 +53,7 @@ def measure_overhead(
     count: int,
     rounds: int,
     environment: Mapping[str, str],
-    tell: Callable[[str], None] = lambda words: None,
+    notify: Callable[[str], None] = lambda words: None,
 ) -> Overhead:
     """Runs the cases and the script alternately, each in a separate process.
 
@@ -61,8 +61,8 @@ def measure_overhead(
         harness: the cases and the script.
         count: number of cases that its selectors select.
         rounds: number of rounds.
-        environment: of the processes.
-        tell: called with the name of each run.
+        environment: environment of the processes.
+        notify: called with the name of each run.
 
     Raises:
         ValueError: a process ended with an error; the message has its last lines.
@@ -70,7 +70,7 @@ def measure_overhead(
     own: dict[str, tuple[float, float, float]] = {}
     ratios: dict[str, Paired] = {}
     for name, options in RUNS.items():
-        tell(name)
+        notify(name)
         shares: list[float] = []
 
         def run(options: Sequence[str] = options, shares: list[float] = shares) -> Mapping[str, float]:

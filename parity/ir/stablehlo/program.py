@@ -50,7 +50,7 @@ class Form:
         effect: True if the operation must be kept, in order, even if nothing uses its results.
         attributed: True if it has attributes that count.
         attributes: all attributes, as MLIR has them.
-        types: of the results, as MLIR has them.
+        types: types of the results, as MLIR has them.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Region:
 
     Args:
         parameters: values.
-        types: of the parameters, as text.
+        types: types of the parameters, as text.
         ops: in order.
         outputs: values that it returns.
         owner: the operation of a function that contains it; None for the body of a function.

@@ -69,7 +69,7 @@ class Configuration:
     """Subject of a case: models, program and mesh.
 
     Args:
-        config, train: of the decoder.
+        config, train: config and train of the decoder.
         diloco: how its replicas synchronise; None for one model.
         program: name of the program.
         mesh: mesh of the case.
@@ -85,7 +85,7 @@ class Configuration:
         """Returns the variant to build.
 
         Args:
-            name: of the variant.
+            name: name of the variant.
             shape: rows and length of a batch, or of each replica's.
         """
         return Variant(name, self.config, self.train, shape, self.diloco)

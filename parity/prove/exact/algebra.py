@@ -379,9 +379,9 @@ class Algebra:
         """Returns a function of cells, element by element; folds integers and booleans.
 
         Args:
-            name: of the operation, without its dialect.
+            name: name of the operation, without its dialect.
             cells: the operands.
-            sort: of the result.
+            sort: sort of the result.
             detail: content of the operation's attributes.
         """
         if sort != REAL and (table := self._tabulated(name, cells, sort, detail)) is not None:

@@ -239,9 +239,11 @@ def _inputs(
             else:
                 continue
         kinds = _kinds(left, types, link)
-        apart = () if back else relation.apart.get(left[0], ())
+        split_axes = () if back else relation.split_axes.get(left[0], ())
         whose = "candidate's " if back else ""  # names of both sides may be equal
-        atoms = [atom(tensors, whose + name, *kind, apart) for name, kind in zip(left, kinds, strict=True)]
+        atoms = [
+            atom(tensors, whose + name, *kind, split_axes) for name, kind in zip(left, kinds, strict=True)
+        ]
         if not back and left[0] in relation.ranges:
             tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[left[0]])
         carried = carry(tensors, link.transform, atoms, back=back)

@@ -49,7 +49,7 @@ class Step:
     Args:
         read: the operation, as the program has it.
         blocks: its regions.
-        sorts: of the results.
+        sorts: sorts of the results.
         content: a number for all of this except operands, results and source; equal numbers mean equal contents.
         memory: data that handlers keep for the content, shared by all steps of equal content.
     """
@@ -135,7 +135,7 @@ class WalkedFunctions:
     """The functions of a module, prepared when first called.
 
     Args:
-        functions: of the program, read without shardings.
+        functions: functions of the program, read without shardings.
         contents: shared with other programs.
         sort_of: the sort of an element type.
 

@@ -150,9 +150,10 @@ def place(terms: Terms, term: int) -> str:
     origin = terms.origins[term]
     if origin is None:
         return "the inputs"
-    turns = f", turn {', '.join(map(str, origin.turns))} of the loops around it" if origin.turns else ""
+    indices = ", ".join(map(str, origin.loop_indices))
+    around = f", turn {indices} of the loops around it" if indices else ""
     device = f", device {origin.device}" if origin.device is not None else ""
-    return f"{origin.step.name} {origin.step.place}{turns}{device}"
+    return f"{origin.step.name} {origin.step.place}{around}{device}"
 
 
 def where(error: RefusalError) -> str:

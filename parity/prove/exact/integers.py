@@ -42,7 +42,7 @@ def saturate(value: float | Fraction | str, sort: str) -> int | bool:
 
     Args:
         value: a number, or ``inf``, ``-inf``, ``nan``.
-        sort: of the result.
+        sort: sort of the result.
     """
     if sort == "i1":
         return value != 0
@@ -89,9 +89,9 @@ def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int |
     """Returns the result of an operation on constants; None if it cannot be computed.
 
     Args:
-        name: of the operation.
-        values: of the operands.
-        sort: of the result.
+        name: name of the operation.
+        values: values of the operands.
+        sort: sort of the result.
         detail: the direction of a comparison.
     """
     if name == "compare":

@@ -53,13 +53,13 @@ class Origin:
     Args:
         step: the operation.
         calls: the operations that called it, outermost first.
-        turns: index of the iteration of each enclosing loop.
+        loop_indices: index of the iteration of each enclosing loop.
         device: in a manual region.
     """
 
     step: Step
     calls: tuple[Step, ...]
-    turns: tuple[int, ...]
+    loop_indices: tuple[int, ...]
     device: int | None
 
 
@@ -70,7 +70,7 @@ class Interpreter:
         module: the program.
         algebra: its normal forms.
         most: limit of operations to walk; beyond it, the program is refused.
-        tensors: of the same algebra, shared with other programs.
+        tensors: tensors of the same algebra, shared with other programs.
         handlers: the function of each operation on tensors.
 
     Attributes:
@@ -90,7 +90,7 @@ class Interpreter:
         self.tensors, self.handlers = tensors or Tensors(algebra), handlers
         self.devices: Any = None
         self.calls: list[Step] = []
-        self.turns: list[int] = []
+        self.loop_indices: list[int] = []
         self.steps = self.turned = 0
 
     def main(self, arguments: Sequence[Tensor]) -> list[Tensor]:
@@ -99,7 +99,7 @@ class Interpreter:
         Raises:
             RefusalError: an operation is not understood; the error has its step.
         """
-        self.devices, self.calls, self.turns = None, [], []
+        self.devices, self.calls, self.loop_indices = None, [], []
         self.steps = self.turned = 0
         given = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
         results = self.call("main", [self.one(x) for x in given])
@@ -188,7 +188,7 @@ class Interpreter:
 
     def origin(self, step: Step, device: int | None = None) -> Origin:
         """Returns the current place of the walk."""
-        return Origin(step, tuple(self.calls), tuple(self.turns), device)
+        return Origin(step, tuple(self.calls), tuple(self.loop_indices), device)
 
     def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> Sequence[Value]:
         """Runs an operation on every device, once for devices with the same tensors."""
@@ -211,8 +211,8 @@ class Interpreter:
     def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
         condition, body = step.blocks
         self.calls.append(step)
-        for turn in itertools.count():
-            self.turns.append(turn)
+        for iteration in itertools.count():
+            self.loop_indices.append(iteration)
             goes_on = self._known(self.run(condition, carry, values)[0])
             if not isinstance(goes_on, bool):
                 raise RefusalError(
@@ -221,7 +221,7 @@ class Interpreter:
             if goes_on:
                 self.turned += 1
                 carry = self.run(body, carry, values)
-            self.turns.pop()
+            self.loop_indices.pop()
             if not goes_on:
                 self.calls.pop()
                 return carry

@@ -46,22 +46,22 @@ class Relation:
     Args:
         arguments: links of arguments; a link counts if both sides read it.
         results: links of results; all must hold.
-        apart: dimensions of reference arguments that are split into their indices, such as the rows of a batch.
+        split_axes: dimensions of reference arguments that are split into their indices, such as the rows of a batch.
         ranges: minimum and maximum plus one of reference arguments that are integers; these are assumptions.
     """
 
     arguments: Sequence[Link]
     results: Sequence[Link]
-    apart: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    split_axes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
 
-def atom(tensors: Tensors, name: str, shape: Shape, sort: str, apart: Sequence[int] = ()) -> Tensor:
+def atom(tensors: Tensors, name: str, shape: Shape, sort: str, split_axes: Sequence[int] = ()) -> Tensor:
     """Returns an input: a term that represents any value."""
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     tensors.terms.origin = None
     x = tensors.uniform(tensors.terms.input(name, axes, sort), shape, sort)
-    for dim in apart:
+    for dim in split_axes:
         x = tensors.split(x, dim)
     return x
 

@@ -51,9 +51,9 @@ class Rounding(Algebra):
         """Returns a function of cells, element by element; for floats it is a separate term.
 
         Args:
-            name: of the operation, without its dialect.
+            name: name of the operation, without its dialect.
             cells: the operands.
-            sort: of the result.
+            sort: sort of the result.
             detail: content of the operation's attributes.
         """
         sorts = [self.terms.node(cell).sort for cell in cells]
@@ -109,7 +109,7 @@ class Rounding(Algebra):
 
         Args:
             value: a number, or all its bits as text.
-            sort: of the element.
+            sort: sort of the element.
 
         Raises:
             RefusalError: a NaN, because Python's number does not keep its bits.
@@ -146,11 +146,11 @@ class Rounding(Algebra):
         """Returns one result of an operation on whole arrays: all axes of its operands end, the result's axes begin.
 
         Args:
-            name: of the operation, with its dialect.
+            name: name of the operation, with its dialect.
             key: all other content of the operation, with the shapes of its operands.
             cells: the operands, with the labels of their dimensions.
             labels: of all dimensions by role; None if the operand is uniform, or of length one.
-            shape: of the result.
+            shape: shape of the result.
             sort: of its elements.
         """
         fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]

@@ -43,7 +43,7 @@ class Tensor:
     Args:
         cells: numbers of cells; as long as ``shape`` along a split dimension, else of length one: then the dimension is
             an axis of each cell, with the dimension's number as its label, or the cell is uniform along it.
-        shape: of the value.
+        shape: shape of the value.
         sort: of its elements.
         floats: relation of a program's floats to these numbers.
     """
@@ -67,7 +67,7 @@ class Tensors:
     """Operates on tensors cell by cell.
 
     Args:
-        algebra: of the cells.
+        algebra: algebra of the cells.
 
     Attributes:
         results: results of steps, by their content and operands.
@@ -159,9 +159,9 @@ class Tensors:
         """Returns the results of a function on the cells of tensors of one shape, place by place.
 
         Args:
-            function: of one cell from each tensor.
-            tensors: of one shape.
-            sort: of the result.
+            function: function of one cell from each tensor.
+            tensors: tensors of one shape.
+            sort: sort of the result.
             key: identifies the function, so that its results are cached.
         """
         shape = tensors[0].shape

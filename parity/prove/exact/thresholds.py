@@ -34,9 +34,9 @@ def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: li
     printed.
 
     Args:
-        algebra: of the tensors.
+        algebra: algebra of the tensors.
         step: the operation.
-        operands, results: of the operation.
+        operands, results: operands and results of the operation.
 
     Raises:
         RefusalError: such operands are constants: then rounding decides, and no assumption on the inputs helps.

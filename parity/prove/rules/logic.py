@@ -19,7 +19,7 @@ class Call:
     """An elementwise operation that is about to be numbered.
 
     Args:
-        name: of the operation, without its dialect.
+        name: name of the operation, without its dialect.
         note: its attributes as text; for ``compare`` the direction and the kind of order.
         operands: views, all of as many elements as the result.
         elements: types of the operands' elements.

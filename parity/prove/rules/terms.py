@@ -46,7 +46,7 @@ class Term:
     """An operation that the rules built, with its operands as views.
 
     Args:
-        name: of the operation.
+        name: name of the operation.
         note: its attributes as text.
         operands: views, each of as many elements as the operation has; for ``concatenate`` the parts.
         elements: types of the operands' elements.

@@ -26,7 +26,7 @@ class WeightView:
         name: for messages.
         side: the side with the parts, 0 for the reference.
         parts: positions in ``@main`` on that side; None for a part that the program does not read.
-        shapes: of the parts.
+        shapes: shapes of the parts.
         whole: the position on the other side; None if that side does not read it.
         steps: movements that make the whole from the parts.
     """

@@ -34,7 +34,7 @@ def grids(cases: Iterable[Record]) -> dict[str, dict[str, Any]]:
     A mesh that cannot be parsed, or lacks an axis, has no picture.
 
     Args:
-        cases: of a report.
+        cases: cases of a report.
     """
     found: dict[str, dict[str, Any]] = {}
     for case in cases:

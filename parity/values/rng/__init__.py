@@ -2,7 +2,7 @@
 
 from parity.values.rng.audit import Audited, audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.values.rng.demand import Demand
-from parity.values.rng.draws import Draw, Recorder, Turn
+from parity.values.rng.draws import Draw, LoopIndex, Recorder
 from parity.values.rng.initial import ANOTHER_CONSTANT, ANOTHER_KEY, compare_initial, named_by_leaf
 from parity.values.rng.recipes import LeafProvenance, Recipes
 
@@ -13,9 +13,9 @@ __all__ = [
     "Demand",
     "Draw",
     "LeafProvenance",
+    "LoopIndex",
     "Recipes",
     "Recorder",
-    "Turn",
     "audit",
     "compare_draws",
     "compare_initial",

@@ -18,7 +18,7 @@ class Audited:
     """The draws of a program.
 
     Args:
-        name: of the build.
+        name: name of the build.
         draws: in the order of execution.
         unseen: sites of draws whose keys were not followed.
     """
@@ -51,7 +51,7 @@ def audit(
     """Returns every draw that a result depends on, step by step.
 
     Args:
-        name: of the build.
+        name: name of the build.
         jaxpr: the closed traced program of flat arguments.
         value: position of an argument and step -> its value. Called only if a key depends on the argument; after the
             first step only for arguments that no output replaces.
@@ -129,8 +129,10 @@ def _kind(first: Draw, second: Draw) -> Hashable:
 
 def _parted(first: Draw, second: Draw) -> int | None:
     """Returns the depth of the outermost loop in whose iterations two draws of one equation differ, if any."""
-    apart = (left.index != right.index for left, right in zip(first.turns, second.turns, strict=True))
-    return next((depth for depth, differs in enumerate(apart) if differs), None)
+    differing = (
+        left.index != right.index for left, right in zip(first.loop_indices, second.loop_indices, strict=True)
+    )
+    return next((depth for depth, differs in enumerate(differing) if differs), None)
 
 
 def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
@@ -146,14 +148,14 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     if depth is None:
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
-    left, right = first.turns[depth], second.turns[depth]
+    left, right = first.loop_indices[depth], second.loop_indices[depth]
     cause = f"the same key in turns {left.index} and {right.index} of the loop at {_innermost(left.loop)}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
 
 
 def _with_turns(draw: Draw) -> str:
-    turns = "".join(f", turn {turn.index} of the loop at {_innermost(turn.loop)}" for turn in draw.turns)
-    return draw.site + turns
+    loops = ((each.index, _innermost(each.loop)) for each in draw.loop_indices)
+    return draw.site + "".join(f", turn {index} of the loop at {loop}" for index, loop in loops)
 
 
 def _innermost(site: str) -> str:
@@ -223,5 +225,5 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
 
 def _of(draws: Sequence[Draw]) -> str:
     first = draws[0]
-    turns = "".join(f", turn {turn.index}" for turn in first.turns)
-    return f"{len(draws)} draws, the first {list(first.shape)} from {_hex(first.key)} in step {first.step}{turns}"
+    around = "".join(f", turn {each.index}" for each in first.loop_indices)
+    return f"{len(draws)} draws, the first {list(first.shape)} from {_hex(first.key)} in step {first.step}{around}"

@@ -13,13 +13,13 @@ from parity.ir.jaxprs import bind, bodies, opened
 from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
 
-__all__ = ["Draw", "Recorder", "Turn"]
+__all__ = ["Draw", "LoopIndex", "Recorder"]
 
 FRAMES = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
+class LoopIndex:
     """One iteration of a loop.
 
     Args:
@@ -40,7 +40,7 @@ class Draw:
         shape, bits: shape of the result, width of an entry in bits.
         site: source lines, innermost first.
         equation: position in the program, equal for all iterations of a loop.
-        turns: the loops around it, outermost first.
+        loop_indices: the loops around it, outermost first.
         lane: index of the key if an operation draws from several keys at once, as under ``vmap``.
         step: number of the step, from 1.
         again: True if it is in the backward pass, which may repeat a draw of the forward pass.
@@ -51,7 +51,7 @@ class Draw:
     bits: int
     site: str
     equation: tuple[int, ...]
-    turns: tuple[Turn, ...] = ()
+    loop_indices: tuple[LoopIndex, ...] = ()
     lane: int = 0
     step: int = 1
     again: bool = False
@@ -116,7 +116,7 @@ class Recorder(Interpreter):
         params = equation.params
         words = np.asarray(keys)
         words = words.reshape(-1, words.shape[-1])
-        turns = tuple(Turn(_site(loop), index) for loop, index in here.iterations)
+        loop_indices = tuple(LoopIndex(_site(loop), index) for loop, index in here.iterations)
         self.draws += [
             Draw(
                 key=tuple(map(int, key)),
@@ -124,7 +124,7 @@ class Recorder(Interpreter):
                 bits=params.get("bit_width", 32),
                 site=_site(equation, here.calls),
                 equation=here.place,
-                turns=turns,
+                loop_indices=loop_indices,
                 lane=lane,
                 step=self._step,
                 again=here.backward,

@@ -167,7 +167,7 @@ class Recipes:
     def _scan(self, equation: Any, body: Any, inputs: list[LeafProvenance]) -> list[LeafProvenance]:
         """Follows the values that each iteration makes alone; carries are not followed."""
         constants, carries = scan_split(equation)
-        turns = ("turns", equation.params["length"], equation.params["reverse"])
+        loop_indices = ("turns", equation.params["length"], equation.params["reverse"])
         variables = opened(body).invars
         given = list(inputs[:constants])
         common = frozenset().union(*(recipe.draws for recipe in given))
@@ -178,7 +178,9 @@ class Recipes:
             if (
                 place >= constants + carries
             ):  # identifies the loop: a loop around this one may scan the same rows
-                row, loose = (("row", self._depth, *turns, whole) for whole in (recipe.exact, recipe.loose))
+                row, loose = (
+                    ("row", self._depth, *loop_indices, whole) for whole in (recipe.exact, recipe.loose)
+                )
             if _is_key(variables[place].aval):
                 loose = self._derived(recipe, self._like_no_other())
             within = keyed if place < constants + carries else recipe.keyed
@@ -194,23 +196,23 @@ class Recipes:
             left.loose != self._key or self._layer(right) == self._key
             for left, right in zip(given[constants : constants + carries], results, strict=False)
         )
-        return ends + [self._stack(recipe, turns, keeps, common) for recipe in results[carries:]]
+        return ends + [self._stack(recipe, loop_indices, keeps, common) for recipe in results[carries:]]
 
     def _stack(
-        self, layer: LeafProvenance, turns: Hashable, keeps: bool, common: frozenset[int]
+        self, layer: LeafProvenance, loop_indices: Hashable, keeps: bool, common: frozenset[int]
     ) -> LeafProvenance:
         """Returns the stack that a loop makes, iteration by iteration.
 
         Args:
             layer: provenance of the value that one iteration makes.
-            turns: length and direction of the loop.
+            loop_indices: length and direction of the loop.
             keeps: True if the keys that the loop carries stay derived from the program's.
             common: draws outside of the loop; layers that all use one of them depend on each other.
         """
-        apart = keeps and not layer.draws & common
-        loose = ("stack", turns, layer.loose) if apart else self._like_no_other()
-        stack = self._made(("stack", turns, layer.exact), loose, layer.draws, keyed=layer.keyed)
-        if apart:
+        differing = keeps and not layer.draws & common
+        loose = ("stack", loop_indices, layer.loose) if differing else self._like_no_other()
+        stack = self._made(("stack", loop_indices, layer.exact), loose, layer.draws, keyed=layer.keyed)
+        if differing:
             self._layers[stack.loose] = layer.loose
         return stack
 

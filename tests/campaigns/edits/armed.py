@@ -35,7 +35,7 @@ def lines_of_cases(
     """Returns the lines that cases run; the result is cached by the digest of the sources.
 
     Args:
-        root: of the project.
+        root: root of the project.
         sources: digest of the project.
         cases: selectors; empty for all cases of ``pairs``.
         pairs: ``module:ATTRIBUTE``; empty for those of the project.
@@ -51,8 +51,8 @@ def lines_of_cases(
     if found is None:
         words = [word for pair in pairs for word in ("--pair", pair)]
         asked = ["campaigns.edits.armed", str(root), *cases, *words]
-        with tempfile.TemporaryDirectory(prefix="parity-armed-") as apart:
-            folder = Path(apart) if pairs else root  # only the named pairs count outside the project
+        with tempfile.TemporaryDirectory(prefix="parity-armed-") as differing:
+            folder = Path(differing) if pairs else root  # only the named pairs count outside the project
             command = Command(words=asked, folder=folder, path=[*path, root, TESTS], limit=LIMIT, warm=True)
             code, printed = processes.run(command)
         if code:

@@ -64,7 +64,7 @@ def benign_mutants(
 
     Args:
         fields: files that may be rewritten.
-        root: of the project.
+        root: root of the project.
         sources: digest of the project.
         count: how many are wanted; fewer if there are no more places.
         seed: chooses among them.

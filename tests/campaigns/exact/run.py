@@ -70,7 +70,7 @@ class Campaign:
 
         Args:
             count: how many are made.
-            seed: of the choice.
+            seed: seed of the choice.
             part: slice of them that is tried.
         """
         made = mutants(self.evidence.candidate.lowered, random.Random(seed), 4 * count)

@@ -45,7 +45,7 @@ SIZES = frozenset(
     }
 )
 """Numeric fields whose value selects no code path, and fields that follow another field."""
-OTHERWISE = 5.0
+DEFAULT = 5.0
 """Default cost in seconds of a case that resembles none in the report."""
 RUN = 8.0
 """Cost factor of a case that runs although it is proved."""
@@ -103,7 +103,7 @@ def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, flo
             known.setdefault(kind, []).append(seconds[case.id])
     costs = {}
     for case in cases:
-        like = next((known[kind] for kind in _kinds(case) if kind in known), [OTHERWISE])
+        like = next((known[kind] for kind in _kinds(case) if kind in known), [DEFAULT])
         guess = sorted(like)[3 * len(like) // 4] * (RUN if case.accept.paranoid else 1.0)
         costs[case.id] = seconds.get(case.id) or guess
     return costs

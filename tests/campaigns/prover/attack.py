@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from campaigns.prover.execute import WILD, same_numbers, wild_inputs
+from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
 from campaigns.prover.variants import EDITS, Variant, exchange_operands, make_variant
 from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove.proof import prove
@@ -58,11 +58,11 @@ def _forward(x_BD: jax.Array, y_BD: jax.Array, w_DD: jax.Array, rows_B: jax.Arra
     scale_1D = jnp.linspace(0.5, 1.5, D)[None]
     small_BD = y_BD / (1.0 + jnp.abs(y_BD))
 
-    def body(carry: tuple[Any, ...], turn: jax.Array) -> tuple[Any, None]:
+    def body(carry: tuple[Any, ...], iteration: jax.Array) -> tuple[Any, None]:
         x_BD, last_BD, total_BD, count = carry
         new_BD = jax.checkpoint(_layer)(x_BD, w_DD, scale_1D)
         total_BD = total_BD * small_BD + new_BD * last_BD
-        return (new_BD, x_BD, total_BD, count * 3 + turn), None
+        return (new_BD, x_BD, total_BD, count * 3 + iteration), None
 
     start = (x_BD, small_BD, x_BD * small_BD, jnp.int32(1))
     (x_BD, last_BD, total_BD, count), _ = jax.lax.scan(body, start, jnp.arange(3))
@@ -112,12 +112,12 @@ class _Runs:
     Args:
         module: the program.
         level: see `LEVELS`.
-        seed: of the data.
+        seed: seed of the data.
     """
 
     def __init__(self, module: Any, level: int, seed: int):
         self._level = level
-        self._inputs = {kind: wild_inputs(module, kind, seed) for kind in WILD}
+        self._inputs = {kind: wild_inputs(module, kind, seed) for kind in EXTREMES}
         self._results = self._run(module, range(len(self._inputs["tame"])))
 
     def _run(self, module: Any, order: Sequence[int]) -> dict[str, list[np.ndarray]]:

@@ -7,9 +7,9 @@ import numpy as np
 from campaigns.prover.edits import copy_module, walk
 from parity.ir.jax_internals import ir, is_main
 
-__all__ = ["WILD", "random_inputs", "same_bits", "same_numbers", "single_device", "wild_inputs"]
+__all__ = ["EXTREMES", "random_inputs", "same_bits", "same_numbers", "single_device", "wild_inputs"]
 
-WILD = ("tame", "decades", "special")
+EXTREMES = ("tame", "decades", "special")
 """Kinds of data: near one; over all magnitudes, denormals included; with NaNs, infinities and signed zeros."""
 
 _SPECIAL = (
@@ -71,7 +71,7 @@ def wild_inputs(module: Any, kind: str, seed: int) -> list[np.ndarray]:
 
     Args:
         module: the module.
-        kind: one of `WILD`.
+        kind: one of `EXTREMES`.
         seed: decides the numbers.
     """
     rng = np.random.default_rng(seed)

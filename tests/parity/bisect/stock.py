@@ -50,8 +50,8 @@ class LinenNet(linen.Module):
 
     def remembers(self, h):
         """Returns at each position a sum over those before it."""
-        apart = np.arange(T)[:, None] - np.arange(T)
-        weights = np.where(apart >= 0, DECAY ** np.maximum(apart, 0), 0).astype("float32")
+        differing = np.arange(T)[:, None] - np.arange(T)
+        weights = np.where(differing >= 0, DECAY ** np.maximum(differing, 0), 0).astype("float32")
         return jnp.einsum("ts,bsf->btf", weights, h)
 
 

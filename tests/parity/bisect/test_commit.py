@@ -13,7 +13,7 @@ import pytest
 
 from parity.bisect.check import Check, answer_of
 from parity.bisect.commit import CommitSearch, search_commits
-from parity.bisect.signature import Answer, Signature
+from parity.bisect.signature import Signature, Status
 
 REPO = Path(__file__).parents[3]
 COMMITS, CULPRIT, RED, BROKEN = 64, 41, (20, 44), (32, 36, 50)
@@ -160,14 +160,14 @@ def test_a_report_is_held_to_the_signature():
         }
         return {"cases": [{"id": "a", "channels": records}]}
 
-    for channels, answer in (
-        ({"values": ("failed", "loss[3]")}, Answer.FAILS),
-        ({"values": ("failed", "weight")}, Answer.OTHER),
-        ({"values": ("error", "loss")}, Answer.OTHER),
-        ({"values": ("bitwise", ""), "state": ("failed", "loss")}, Answer.PASSES),
-        ({"state": ("failed", "loss")}, Answer.OTHER),
+    for channels, status in (
+        ({"values": ("failed", "loss[3]")}, Status.FAILS),
+        ({"values": ("failed", "weight")}, Status.OTHER),
+        ({"values": ("error", "loss")}, Status.OTHER),
+        ({"values": ("bitwise", ""), "state": ("failed", "loss")}, Status.PASSES),
+        ({"state": ("failed", "loss")}, Status.OTHER),
     ):
-        assert answer_of(json.loads(json.dumps(report(**channels))), "a", signature).answer is answer, (
+        assert answer_of(json.loads(json.dumps(report(**channels))), "a", signature).status is status, (
             channels
         )
     assert str(answer_of({"cases": []}, "a", signature)) == "other (its report has no case a)"
@@ -203,6 +203,6 @@ def test_the_real_check_finds_the_commit_that_changed_a_twin(command, tmp_path):
     words = ("--search", "commit", "--good", f"main~{len(CHANGES)}")
     ended = command("bisect", "mlp/forward@single", *words, cwd=folder)
     culprit = git(folder, "log", "--format=%H", "--grep", "change 3").strip()
-    told = f"values failed at outputs: the first commit that fails is {culprit[:12]}"
-    assert ended.code == 1 and told in ended.out, ended.out + ended.err
+    covered = f"values failed at outputs: the first commit that fails is {culprit[:12]}"
+    assert ended.code == 1 and covered in ended.out, ended.out + ended.err
     assert traces(folder) == before

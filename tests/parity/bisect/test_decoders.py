@@ -7,7 +7,7 @@ import pytest
 
 from parity.bisect.axis import Judge
 from parity.bisect.report import bisect_case
-from parity.bisect.signature import Answer
+from parity.bisect.signature import Status
 from parity.bisect.size import Sizes, sized
 
 MUTANTS = Path(__file__).parents[2] / "mutants"
@@ -54,10 +54,12 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
     (config,) = report.findings
     assert config.facts["needed"] == needed, config.sentence
     assert report.signature is not None
-    anew = Judge(report.signature)
+    again = Judge(report.signature)
     others = [part for part in case.explore.ablations if part not in needed]
-    assert anew.ask(off(case, others)) is Answer.FAILS  # the rest is enough
-    assert all(anew.ask(off(case, [*others, part])) is Answer.PASSES for part in needed)  # and all is needed
+    assert again.evaluate_case(off(case, others)) is Status.FAILS  # the rest is enough
+    assert all(
+        again.evaluate_case(off(case, [*others, part])) is Status.PASSES for part in needed
+    )  # and all is needed
 
 
 @pytest.mark.long
@@ -69,4 +71,4 @@ def test_a_decoder_that_needs_no_setting_shrinks_and_fails_in_the_same_way(plant
     facts = size.facts
     assert facts["ratio"] >= 4 and facts["sizes"]["batch"] == facts["sizes"]["sequence"] == 2, size.sentence
     small = sized(case, Sizes(fields=tuple(facts["fields"].items()), cuts=((0, 2), (1, 2)), single=True))
-    assert report.signature is not None and Judge(report.signature).ask(small) is Answer.FAILS
+    assert report.signature is not None and Judge(report.signature).evaluate_case(small) is Status.FAILS

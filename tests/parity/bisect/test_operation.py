@@ -12,7 +12,7 @@ import parity
 from parity.bisect.axis import Question, signature_of
 from parity.bisect.config import AXIS as CONFIG
 from parity.bisect.report import bisect_case
-from parity.bisect.signature import Answer, Signature
+from parity.bisect.signature import Signature, Status
 from parity.compare.session import Session
 from parity.run.run import run_case
 
@@ -175,5 +175,5 @@ def test_the_settings_that_a_failure_needs_are_one_minimal():
     question = Question(case=bad, signature=expected, bench=bench, given=given, remade=remade)
     finding = CONFIG.look(question)
     assert finding.facts["needed"] == [{"b": "2"}, {"d": "4"}]
-    assert [row[1] for row in finding.rows] == [Answer.PASSES, Answer.PASSES]
+    assert [row[1] for row in finding.rows] == [Status.PASSES, Status.PASSES]
     assert "fails only while b=2 and d=4" in finding.sentence

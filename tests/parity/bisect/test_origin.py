@@ -46,11 +46,11 @@ def test_a_loop_that_ends_elsewhere_is_blamed_on_its_condition(other):
 
 
 def test_the_trip_count_of_a_loop_is_blamed_on_the_code_that_counts():
-    def counted(x, turns):
-        return jax.lax.fori_loop(0, turns, lambda at, x: jnp.sin(x) * 0.5 + at, x)
+    def counted(x, loop_indices):
+        return jax.lax.fori_loop(0, loop_indices, lambda at, x: jnp.sin(x) * 0.5 + at, x)
 
-    def one_less(x, turns):
-        return jax.lax.fori_loop(0, turns - 1, lambda at, x: jnp.sin(x) * 0.5 + at, x)
+    def one_less(x, loop_indices):
+        return jax.lax.fori_loop(0, loop_indices - 1, lambda at, x: jnp.sin(x) * 0.5 + at, x)
 
     finding, blamed = first(counted, one_less, X, np.int32(5))
     assert blamed[1] is not None and blamed[1].endswith("one_less"), finding.sentence
@@ -84,12 +84,12 @@ def test_layers_in_another_order_are_blamed_on_the_loop():
 class Total:
     def summed(self, x, layers):
         start = self.start(layers[0]), 0.0
-        return jax.lax.scan(self.turn, start, layers)[0]
+        return jax.lax.scan(self.iteration, start, layers)[0]
 
     def start(self, like):
         return jnp.zeros_like(like)
 
-    def turn(self, total, layer):
+    def iteration(self, total, layer):
         grown = jnp.sin(layer)
         return (total[0] + grown, total[1] + jnp.sum(grown)), None
 
@@ -97,12 +97,12 @@ class Total:
 class TotalFromOne(Total):
     def summed(self, x, layers):
         start = self.start(layers[0]), 1.0
-        return jax.lax.scan(self.turn, start, layers)[0]
+        return jax.lax.scan(self.iteration, start, layers)[0]
 
     def start(self, like):
         return jnp.ones_like(like)
 
-    def turn(self, total, layer):
+    def iteration(self, total, layer):
         """Adds a layer as `Total.turn` does, at different lines."""
         grown = jnp.sin(layer)
         return (total[0] + grown, total[1] + jnp.sum(grown)), None

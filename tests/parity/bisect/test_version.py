@@ -74,13 +74,13 @@ def search(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be_tested(search, tmp_path):
-    told = []
-    found = search_versions(search(), told.append)
+    covered = []
+    found = search_versions(search(), covered.append)
     assert (found.outcome, found.culprits, found.mended) == ("culprit", (f"1.{CULPRIT}",), False)
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
     assert found.evaluated <= 6
-    answers = {entry["name"]: entry["answer"] for entry in found.log}
-    assert {answers[f"1.{number}"] for number in (*BROKEN, *UNMET) if f"1.{number}" in answers} == {"other"}
+    statuses = {entry["name"]: entry["answer"] for entry in found.log}
+    assert {statuses[f"1.{number}"] for number in (*BROKEN, *UNMET) if f"1.{number}" in statuses} == {"other"}
     reasons = " ".join(entry.get("why", "") for entry in found.log)
     assert "ImportError: not for this Python" in reasons or "wobblelib-there-is-none" in reasons
     assert not (tmp_path / "kept").exists()

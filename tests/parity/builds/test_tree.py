@@ -212,10 +212,10 @@ def test_restore_lists_everything_missing_and_left_over():
 
 
 @pytest.mark.parametrize(
-    ("paths", "says"), [((), r"missing leaves \['a'\]"), (("a", "b"), r"leaves \['b'\]")]
+    ("paths", "message"), [((), r"missing leaves \['a'\]"), (("a", "b"), r"leaves \['b'\]")]
 )
-def test_either_kind_of_leftover_is_an_error(paths, says):
-    with pytest.raises(ValueError, match=says):
+def test_either_kind_of_leftover_is_an_error(paths, message):
+    with pytest.raises(ValueError, match=message):
         Codec({"a": np.zeros(1)}).restore({path: np.ones(1) for path in paths})
 
 

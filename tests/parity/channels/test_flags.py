@@ -187,16 +187,16 @@ ABLATIONS = ({"dropout": "1"}, {"rate": "2.0"}, {"remat": "none"})
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ablations", "says"),
+    ("ablations", "message"),
     [
         (ABLATIONS, "passes with remat=none on both sides"),
         (({"rate": "2.0"},), "fails under the plainest configuration too"),
         ((), "the case has no settings to change"),
     ],
 )
-def test_the_setting_that_a_difference_in_structure_needs_is_searched_by_bisect(ablations, says):
+def test_the_setting_that_a_difference_in_structure_needs_is_searched_by_bisect(ablations, message):
     broken = case((), {"remat": "full"}, candidate=MEANS_NONE).with_explore(ablations=ablations)
     result = run_case(broken, Session(), ("loops",))
     report = bisect_case(broken, ("config",), result=result)
     assert report.signature and report.signature.channel == "loops"
-    assert says in report.findings[0].sentence
+    assert message in report.findings[0].sentence

@@ -44,18 +44,18 @@ def nested(key):
 def of_carried_numbers(key, start=1.0):
     """Each row is a different multiple: a single iteration does not determine its scale."""
 
-    def turn(scale, one):
+    def iteration(scale, one):
         return scale * 2, scale * drawn(one)
 
-    return jax.lax.scan(turn, jnp.asarray(start), jax.random.split(key, 3))[1]
+    return jax.lax.scan(iteration, jnp.asarray(start), jax.random.split(key, 3))[1]
 
 
 def of_keys_carried(key):
-    def turn(key, _):
+    def iteration(key, _):
         key, one = jax.random.split(key)
         return key, drawn(one)
 
-    return jax.lax.scan(turn, key, None, 3)[1]
+    return jax.lax.scan(iteration, key, None, 3)[1]
 
 
 def of_a_fixed_key(key):
@@ -65,10 +65,10 @@ def of_a_fixed_key(key):
 def of_fixed_keys_carried(key, layers=3):
     """Only the first iteration draws from a key derived from the program's."""
 
-    def turn(key, _):
+    def iteration(key, _):
         return jax.random.key(7), drawn(key)
 
-    return jax.lax.scan(turn, key, None, layers)[1]
+    return jax.lax.scan(iteration, key, None, layers)[1]
 
 
 def of_stacked_keys(key):
@@ -102,7 +102,7 @@ def with_numbers_of_the_key(key):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same", "alike"),
+    ("one", "other", "same", "matching"),
     [
         (drawn, nested, True, True),
         (drawn, lambda key: drawn(jax.random.fold_in(key, 1)), False, True),
@@ -146,9 +146,9 @@ def with_numbers_of_the_key(key):
         (with_numbers_of_the_key, with_numbers_of_the_key, True, False),
     ],
 )
-def test_only_equal_values_have_one_number(one, other, same, alike):
-    assert both(one, other) == (same, alike)
-    assert both(other, one) == (same, alike)
+def test_only_equal_values_have_one_number(one, other, same, matching):
+    assert both(one, other) == (same, matching)
+    assert both(other, one) == (same, matching)
 
 
 def test_leaves_of_one_distribution_have_one_together():

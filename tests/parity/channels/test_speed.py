@@ -33,14 +33,14 @@ class Same(nnx.Module):
         return jnp.tanh(self.dense(x))
 
 
-class Spelled(Same):
+class Rewritten(Same):
     """Computes equal numbers by different operations, which the prover does not pair."""
 
     def __call__(self, x):
         return jnp.tanh(jnp.einsum("io,bi->bo", self.dense.kernel[...].T.T, x) + self.dense.bias[...][None])
 
 
-class Slow(Spelled):
+class Slow(Rewritten):
     """Adds work with a zero result: unrolled, so that compiling takes longer as well."""
 
     def __call__(self, x):
@@ -84,7 +84,7 @@ def test_a_candidate_that_takes_longer_is_named_with_both_times():
 
 
 def test_unbudgeted_and_proved_cases_are_not_timed():
-    assert (look(Spelled).verdict, look(Spelled).detail) == (
+    assert (look(Rewritten).verdict, look(Rewritten).detail) == (
         Verdict.SKIPPED,
         "no budget says how much slower it may be",
     )
@@ -102,7 +102,7 @@ def test_each_round_compiles_again_regardless_of_jax_caches(monkeypatch):
         return start(self, lowered)
 
     monkeypatch.setattr(backend, "start", started)
-    look(Spelled, compile=1e6)
+    look(Rewritten, compile=1e6)
     assert len(set(map(id, compiled))) == len(compiled) == 2 * (ROUNDS + 1)
     assert jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -186,8 +186,8 @@ def test_a_case_run_for_its_proof_only_does_not_pass_without_one():
 def test_equal_numbers_of_different_programs_are_counted_separately():
     assert not numbers_only(outcome(forward))
     assert numbers_only(outcome(forward, clamped))
-    alike = outcome(forward, doubled)
-    assert "compile to one program" in alike.channels["values"].detail and not numbers_only(alike)
+    matching = outcome(forward, doubled)
+    assert "compile to one program" in matching.channels["values"].detail and not numbers_only(matching)
 
 
 # --- flavours ---

@@ -111,10 +111,10 @@ def reshaped(params, x):
 )
 def test_a_difference_by_rounding_passes(candidate, words, program):
     result = outcome(candidate, program)
-    apart = [
+    differing = [
         result.channels[name].verdict for name in ("values", "state")
     ]  # `dots` rightly finds a different root
-    assert Verdict.FAILED not in apart, result.sentence()
+    assert Verdict.FAILED not in differing, result.sentence()
     assert words in result.channels["values"].detail
 
 

@@ -83,7 +83,7 @@ def test_a_difference_exits_1_and_is_shown_next_to_the_expected_value(command, p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("llama2-scan", "--html", "x.html"), "--html: got "),
         (("llama2-scan/train_step@single", "--html", "x.html"), "expected one case on a mesh"),
@@ -95,10 +95,10 @@ def test_a_difference_exits_1_and_is_shown_next_to_the_expected_value(command, p
         (("llama2-scan/forward", "--json", "no/such/folder.json"), "folder no"),
     ],
 )
-def test_wrong_usage_is_one_message(arguments, says, command):
+def test_wrong_usage_is_one_message(arguments, message, command):
     ended = command("inspect", *arguments, cwd=REPO)
     assert (ended.code, ended.out) == (2, "")
-    assert says in ended.err and ended.err.count("\n") == 1
+    assert message in ended.err and ended.err.count("\n") == 1
 
 
 @pytest.mark.long

@@ -57,24 +57,32 @@ QUICK = (
 
 @pytest.mark.slow
 def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
-    ask = ("train", "--family", "qwen3-8b", *QUICK)
-    whole = command(*ask, "--flavour", "linen", "--steps", "3", "--save", "kept", "--save-every", "2")
+    train_words = ("train", "--family", "qwen3-8b", *QUICK)
+    whole = command(*train_words, "--flavour", "linen", "--steps", "3", "--save", "kept", "--save-every", "2")
     assert (whole.code, whole.err) == (0, "")
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["step_00000002", "step_00000003"]
     resumed = command(
-        *ask, "--flavour", "nnx", "--steps", "1", "--resume", "kept/step_00000002", "--plot", "curve.png"
+        *train_words,
+        "--flavour",
+        "nnx",
+        "--steps",
+        "1",
+        "--resume",
+        "kept/step_00000002",
+        "--plot",
+        "curve.png",
     )
     assert (resumed.code, resumed.err) == (0, "")
     line = next(line for line in whole.out.splitlines() if line.startswith("   3 "))
     assert line in resumed.out.splitlines() and "loss curve in curve.png" in resumed.out
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-    taken = command(*ask, "--steps", "3", "--save", "kept")
+    taken = command(*train_words, "--steps", "3", "--save", "kept")
     assert (taken.code, taken.out.count("step")) == (2, 1)
     assert "--save kept: already has step 3, expected a folder without" in taken.err
-    other = command(*ask, "--steps", "1", "--resume", "kept", "--seed", "7")
+    other = command(*train_words, "--steps", "1", "--resume", "kept", "--seed", "7")
     assert other.code == 2 and "got a run with seed 0, expected seed 7" in other.err
     (tmp_path / "kept" / "step_00000003" / "manifest.json").write_text("{")
-    damaged = command(*ask, "--steps", "1", "--resume", "kept")
+    damaged = command(*train_words, "--steps", "1", "--resume", "kept")
     assert damaged.code == 2 and "damaged" in damaged.err and "restore an older checkpoint" in damaged.err
 
 

@@ -102,13 +102,13 @@ def test_a_program_that_differs_does_not_hide_the_findings_of_others():
     assert failed.channels["values"].verdict is Verdict.FAILED
 
 
-def apart(x, one, two):
+def differing(x, one, two):
     """Different operations from `forward`, so that use determines nothing, and the same numbers."""
     return (jnp.tanh((x * 1.0) @ one) * 1.0) @ two
 
 
 def test_a_guess_is_shown_and_probed_if_nothing_is_proved():
-    right = build("candidate", ("one_weight", "two_weight"), {"forward": apart})
+    right = build("candidate", ("one_weight", "two_weight"), {"forward": differing})
     tree = outcome(build("reference", ("one", "two"), {"forward": forward}), right).channels["tree"]
     assert tree.verdict is Verdict.EQUAL
     assert tree.detail.startswith("2 guessed, such as params/one with params/one_weight, probed")
@@ -116,7 +116,7 @@ def test_a_guess_is_shown_and_probed_if_nothing_is_proved():
 
 def test_a_wrong_guess_is_named_by_its_leaves():
     """Nearest names pair one with a matrix that the candidate uses as two."""
-    wrong = build("candidate", ("two_weight", "one_weight"), {"forward": apart})
+    wrong = build("candidate", ("two_weight", "one_weight"), {"forward": differing})
     tree = outcome(build("reference", ("one", "two"), {"forward": forward}), wrong).channels["tree"]
     assert tree.verdict is Verdict.FAILED
     assert "params/one_weight: reference params/one, candidate paired by shape and nearest name" in (
@@ -125,7 +125,7 @@ def test_a_wrong_guess_is_named_by_its_leaves():
 
 
 def test_a_guess_that_nothing_can_confirm_blocks():
-    candidate = build("candidate", ("one_weight", "two_weight"), {"forward": apart})
+    candidate = build("candidate", ("one_weight", "two_weight"), {"forward": differing})
     reference = build("reference", ("one", "two"), {"forward": forward})
     case = Case(
         id="toy/forward@single",

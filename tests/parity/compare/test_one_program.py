@@ -157,11 +157,11 @@ def test_inputs_with_another_placement_make_another_case_of_the_same_text():
     def negated(params, inputs):
         return unturned(jnp.abs(inputs["x"])) * 1.0
 
-    def made(name, apply, lies):
-        return build(name, lambda params, inputs: apply(params, inputs) + jnp.sum(params["w"]), lies)
+    def made(name, apply, placements):
+        return build(name, lambda params, inputs: apply(params, inputs) + jnp.sum(params["w"]), placements)
 
-    for lies, one in ((spec("data", "tensor"), True), (spec("tensor", "data"), False)):
-        sides = made("left", entrywise, spec("data", "tensor")), made("right", negated, lies)
+    for placements, one in ((spec("data", "tensor"), True), (spec("tensor", "data"), False)):
+        sides = made("left", entrywise, spec("data", "tensor")), made("right", negated, placements)
         result = run_case(case(*sides, mesh=mesh), Session())
         assert ("compile to one" in result.channels["values"].detail) == one, result.channels["values"]
 

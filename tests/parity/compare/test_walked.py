@@ -244,7 +244,7 @@ def test_ignoring_shardings_lists_differences_and_claims_no_bits():
     sides = build("left", layers, written), build("right", layers, written, on_two)
     found = prove_modulo_sharding(Evidence.of(case(*sides, **MESHES), Session()))
     assert found.verdict == "same up to sharding"
-    places = {row.place: (row.reference, row.candidate) for row in found.otherwise}
+    places = {row.place: (row.reference, row.candidate) for row in found.differing}
     assert places["argument params/layer_0"] == ("@mesh, [{}, {}]", '@mesh, [{"fsdp"}, {}]')
     assert found.proof is not None and "up to sharding annotations" in found.proof.sentence()
     strict = Evidence.of(case(*sides, **MESHES), Session()).proof
@@ -256,7 +256,7 @@ def test_modulo_sharding_one_device_against_a_mesh():
     meshes = {"mesh": MeshSpec.parse("single"), "candidate_mesh": MeshSpec.parse("fsdp2-auto")}
     found = prove_modulo_sharding(Evidence.of(case(*sides, **meshes), Session()))
     assert found.verdict == "same up to sharding"
-    assert {row.place: row.reference for row in found.otherwise}["mesh"] == NOTHING
+    assert {row.place: row.reference for row in found.differing}["mesh"] == NOTHING
 
 
 def test_ignoring_shardings_leaves_out_nothing_else():
@@ -269,7 +269,7 @@ def test_ignoring_shardings_leaves_out_nothing_else():
 def test_modulo_sharding_of_a_scan_against_layers():
     sides = build("left", layers, written), build("right", stacked, scanned)
     found = prove_modulo_sharding(Evidence.of(case(*sides, STACKED), Session()))
-    assert found.verdict == "same values up to sharding" and found.otherwise == ()
+    assert found.verdict == "same values up to sharding" and found.differing == ()
 
 
 @pytest.mark.slow

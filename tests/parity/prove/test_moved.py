@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from campaigns.prover.execute import WILD, same_numbers, wild_inputs
+from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
 
 from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove import UnpairedPositions, WeightView, WeightViews, prove
@@ -121,9 +121,9 @@ def test_proved_programs_give_the_same_bits(name):
         stablehlo_module(each)
         for each in (lowered(layout.left, layout.shapes), lowered(layout.right, (layout.whole,)))
     ]
-    fed = [wild_inputs(modules[0], kind, 0) for kind in WILD]
+    fed = [wild_inputs(modules[0], kind, 0) for kind in EXTREMES]
     moved = [[x, np.ascontiguousarray(layout.join(parts))] for x, *parts in fed]
     for level in LEVELS:
         runs = [run_module(module, data, level) for module, data in zip(modules, (fed, moved), strict=True)]
-        for kind, reference, candidate in zip(WILD, *runs, strict=True):
+        for kind, reference, candidate in zip(EXTREMES, *runs, strict=True):
             assert same_numbers(reference, candidate), (kind, level)

@@ -62,8 +62,8 @@ def test_the_measure_notices_other_bits():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs_that_are_proved_give_the_same_bits(seed):
-    proof, names, apart = examine(seed)
-    assert not apart, (names, proof.rules)
+    proof, names, differing = examine(seed)
+    assert not differing, (names, proof.rules)
 
 
 def test_proved_random_programs_with_near_misses_give_the_same_bits():
@@ -84,18 +84,18 @@ def test_a_batch_notices_other_bits(monkeypatch):
 @pytest.mark.parametrize("derive", [lambda run: run, gradient], ids=["forward", "gradient"])
 def test_sides_that_compile_to_one_program_give_the_same_bits(derive):
     """It tests forms and near misses: two programs with one digest by chance would be detected."""
-    cpu, alike, apart = find("cpu"), 0, 0
+    cpu, matching, differing = find("cpu"), 0, 0
     for step in STEPS[::3]:
         sides = [lower(derive(run)) for run in (step.one, step.other, step.miss) if run]
         digests = [compiled_digest(cpu.start(side)()) for side in sides]
         assert None not in digests
         for left, right in itertools.combinations(range(len(sides)), 2):
             if digests[left] != digests[right]:
-                apart += 1
+                differing += 1
             else:
-                alike += 1
+                matching += 1
                 assert differ(sides[left], sides[right]) == [], step.name
-    assert alike > 10 and apart > 10
+    assert matching > 10 and differing > 10
 
 
 @pytest.mark.parametrize("kind", ["forward", "gradient"])

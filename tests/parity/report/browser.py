@@ -57,8 +57,10 @@ def accessible(page, checks, where):
 
 
 def cut_off(page, checks, where):
-    wide, room = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-    checks.that(wide <= room, f"{where}: {wide} pixels wide, expected {room}")
+    wide, space = page.evaluate(
+        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    )
+    checks.that(wide <= space, f"{where}: {wide} pixels wide, expected {space}")
 
 
 def look(browser, file, checks, shots):
@@ -75,10 +77,10 @@ def look(browser, file, checks, shots):
             page.evaluate(
                 "document.querySelectorAll('#one-body > details').forEach((one) => { one.open = true; })"
             )
-            wide, room = page.evaluate(
+            wide, space = page.evaluate(
                 "(one => [one.scrollWidth, one.clientWidth])(document.getElementById('one'))"
             )
-            checks.that(wide <= room, f"{where}: case {wide} pixels wide, expected {room}")
+            checks.that(wide <= space, f"{where}: case {wide} pixels wide, expected {space}")
             accessible(page, checks, f"{where}, a case")
             if shots:
                 page.screenshot(path=shots / f"case-{width}-{theme}.png")
@@ -135,8 +137,8 @@ def drawn(browser, file, checks):
     checks.that(shards == [8, 16, 1, 4], f"shards: got {shards}, expected [8, 16, 1, 4]")
     unknown = case.locator(".track.none").count()
     checks.that(unknown == 1, f"bars: got {unknown} unknown ones, expected 1 that is drawn as unknown")
-    apart = case.locator(".sides li.apart").count()
-    checks.that(apart == 2, f"loops: got {apart} that differ, expected 2")
+    differing = case.locator(".sides li.apart").count()
+    checks.that(differing == 2, f"loops: got {differing} that differ, expected 2")
     checks.that(case.locator("b, i, script").count() == 0, "a text of the record became markup")
     page.close()
 

@@ -389,16 +389,16 @@ def test_passed_cases_come_back_with_findings_and_notes(kept):
     memory, result = kept
     moment = Finding(where="w.mu", reference="1", candidate="2", labels=("a", "b"))
     finding = Finding(where="w", reference="1", candidate="2", distance="3 ulp", follows=(moment,))
-    told = dataclasses.replace(
+    covered = dataclasses.replace(
         result.channels["values"],
         findings=(finding,),
         notes=(moment,),
         tables={"leaves": [{"leaf": "w", "ulp": 3}]},
     )
-    result = dataclasses.replace(result, channels={"values": told})
+    result = dataclasses.replace(result, channels={"values": covered})
     store(memory, result)
     recalled = memory.recall(result.case)
-    assert recalled is not None and recalled.channels == {"values": told}
+    assert recalled is not None and recalled.channels == {"values": covered}
 
 
 def test_unwatched_results_are_not_kept(kept):

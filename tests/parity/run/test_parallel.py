@@ -80,8 +80,8 @@ def test_a_case_that_kills_its_process_is_an_error_and_the_others_run(shell, pro
         for pair in ("a", "crash", "z")
         for program in PROGRAMS
     }
-    says = "nnx crash, trace: WorkerError: died with signal 11 (SIGSEGV)"
-    assert says in ended.out and "6 passed, 3 error" in ended.out
+    message = "nnx crash, trace: WorkerError: died with signal 11 (SIGSEGV)"
+    assert message in ended.out and "6 passed, 3 error" in ended.out
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (("--processes", "3"), "--processes 3: expected a divisor of the 8 simulated devices"),
         (("--processes", "0"), "Invalid value for '--processes'"),
@@ -113,9 +113,9 @@ def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
         (("--processes", "2", "--backend", "gpu"), "gpu"),
     ],
 )
-def test_options_that_exclude_each_other_are_wrong_usage(command, words, says):
+def test_options_that_exclude_each_other_are_wrong_usage(command, words, message):
     ended = command("run", "llama2-scan/forward@fsdp4.tensor2-auto", *words)
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1) and says in ended.err
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1) and message in ended.err
 
 
 SINGLE = next(case for case in PAIR.cases({}) if case.id == "llama2-scan/train_step@single")
@@ -132,15 +132,15 @@ def test_the_processes_have_as_many_devices_as_the_meshes_need(mesh, candidate_m
 
 
 @pytest.mark.parametrize(
-    ("mesh", "candidate_mesh", "says"),
+    ("mesh", "candidate_mesh", "message"),
     [("data3", None, "3 devices, expected a multiple of 2"), ("data2", "data4", "meshes of 2 and 4 devices")],
 )
-def test_a_mesh_within_some_of_the_processes_is_skipped_with_the_reason(mesh, candidate_mesh, says):
+def test_a_mesh_within_some_of_the_processes_is_skipped_with_the_reason(mesh, candidate_mesh, message):
     other = candidate_mesh and MeshSpec.parse(candidate_mesh)
     case = dataclasses.replace(SINGLE, mesh=MeshSpec.parse(mesh), candidate_mesh=other)
     (result,) = run_in_processes([case], Request(processes=2))
     assert result.verdict == Verdict.SKIPPED
-    assert {f"--processes 2: {says}" in channel.detail for channel in result.channels.values()} == {True}
+    assert {f"--processes 2: {message}" in channel.detail for channel in result.channels.values()} == {True}
 
 
 # --- merging several results into one ---

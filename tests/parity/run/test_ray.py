@@ -144,7 +144,7 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_ray(shell, project, l
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "covered"),
     [
         ("run --ray", "run --ray=local"),
         ("run --ray llama2-* --json r.json", "run --ray=local llama2-* --json r.json"),
@@ -155,12 +155,12 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_ray(shell, project, l
         ("run llama2-*", "run llama2-*"),
     ],
 )
-def test_an_address_may_follow_and_a_selector_is_none(words, told):
-    assert " ".join(_with_addresses(words.split())) == told
+def test_an_address_may_follow_and_a_selector_is_none(words, covered):
+    assert " ".join(_with_addresses(words.split())) == covered
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ("--processes 2 --ray", "--ray: got --processes, expected one process a case"),
         ("--ray 127.0.0.1:1", "--ray 127.0.0.1:1: nothing answers"),
@@ -170,9 +170,9 @@ def test_an_address_may_follow_and_a_selector_is_none(words, told):
         ("--ray auto --cached", "--cached: what the machines of auto read is not seen here"),
     ],
 )
-def test_conflicting_options_are_reported_in_one_line(command, project, words, says):
+def test_conflicting_options_are_reported_in_one_line(command, project, words, message):
     ended = command("run", *words.split(), cwd=project)
-    assert ended.code == 2 and says in ended.err and len(ended.err.splitlines()) == 1
+    assert ended.code == 2 and message in ended.err and len(ended.err.splitlines()) == 1
 
 
 def test_without_ray_the_way_to_it_is_named(monkeypatch):
@@ -183,13 +183,13 @@ def test_without_ray_the_way_to_it_is_named(monkeypatch):
 
 def test_a_worker_reports_its_phases_and_the_lacks_of_its_machine(monkeypatch, tmp_path):
     module = types.ModuleType("works_here")
-    module.work = lambda number, tell: (tell("adding"), Path.cwd(), number + 1)[1:]
+    module.work = lambda number, notify: (notify("adding"), Path.cwd(), number + 1)[1:]
     monkeypatch.setitem(sys.modules, "works_here", module)
     monkeypatch.chdir(tmp_path)
     site = here()
     monkeypatch.chdir("/")
-    told = list(attend(site, "cpu", "works_here:work", (3,)))
-    assert told == [("phase", ""), ("phase", "adding"), ("done", (tmp_path, 4))]
+    covered = list(attend(site, "cpu", "works_here:work", (3,)))
+    assert covered == [("phase", ""), ("phase", "adding"), ("done", (tmp_path, 4))]
 
     other = dataclasses.replace(site, versions={**site.versions, "jax": "0.1"})
     assert (

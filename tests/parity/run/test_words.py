@@ -217,8 +217,8 @@ def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
     for result in results:
         assert "3 renamed, such as d_0 as layer_0" in result.channels["tree"].detail
     print_table(Console(width=80), Run(environment={}, planned=2, results=results))
-    told = [line for line in capsys.readouterr().out.splitlines() if "layer_0" in line]
-    assert told == ["own: d_0 is layer_0, d_1 is layer_1, d_2 is layer_2; `parity map` shows all"]
+    covered = [line for line in capsys.readouterr().out.splitlines() if "layer_0" in line]
+    assert covered == ["own: d_0 is layer_0, d_1 is layer_1, d_2 is layer_2; `parity map` shows all"]
 
 
 @pytest.mark.slow

@@ -39,8 +39,8 @@ OF_COUNTS = {
 @pytest.mark.parametrize("name", OF_COUNTS)
 def test_a_counter_compared_with_a_constant_is_found(name):
     function, number = OF_COUNTS[name]
-    met = harvested(function, COUNT).met
-    assert any(each.argument == 0 and each.number == pytest.approx(number) for each in met), met
+    seen = harvested(function, COUNT).seen
+    assert any(each.argument == 0 and each.number == pytest.approx(number) for each in seen), seen
 
 
 OF_FLOATS = {
@@ -60,23 +60,23 @@ OF_FLOATS = {
 @pytest.mark.parametrize("name", OF_FLOATS)
 def test_entries_of_an_array_compared_with_a_constant_are_found(name):
     function, numbers = OF_FLOATS[name]
-    met = {each for each in harvested(function, ARRAY).met if each.use is Use.COMPARED}
-    assert sorted(each.number for each in met if each.argument == 0) == pytest.approx(
+    seen = {each for each in harvested(function, ARRAY).seen if each.use is Use.COMPARED}
+    assert sorted(each.number for each in seen if each.argument == 0) == pytest.approx(
         sorted(numbers), rel=1e-5
     )
 
 
 def test_a_value_of_several_entries_is_no_function_of_one():
-    met = harvested(lambda x: jnp.sum(x) > 5, ARRAY).met
-    assert {(each.use, each.argument, each.number) for each in met if each.use is Use.COMPARED} == {
+    seen = harvested(lambda x: jnp.sum(x) > 5, ARRAY).seen
+    assert {(each.use, each.argument, each.number) for each in seen if each.use is Use.COMPARED} == {
         (Use.COMPARED, None, 5.0)
     }
 
 
 def test_a_constant_that_may_be_another_number_is_none():
     """Else the variance of no numbers, NaN, hides the added epsilon."""
-    met = harvested(lambda x: jnp.sqrt(jnp.var(x) + 1e-5), ARRAY).met
-    assert any(each.use is Use.ADDED and each.constant == pytest.approx(1e-5) for each in met)
+    seen = harvested(lambda x: jnp.sqrt(jnp.var(x) + 1e-5), ARRAY).seen
+    assert any(each.use is Use.ADDED and each.constant == pytest.approx(1e-5) for each in seen)
 
 
 def test_checks_for_numbers_that_are_not_finite_are_counted_by_kind():

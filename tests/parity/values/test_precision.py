@@ -104,7 +104,7 @@ def first_operation(**changes):
     """Returns the sentence of the axis ``op``."""
     case, session = toy("forward", **changes), Session()
     result = run_case(case, session)
-    question = Question(case=case, bench=session, signature=signature_of(result), tell=lambda text: None)
+    question = Question(case=case, bench=session, signature=signature_of(result), notify=lambda text: None)
     return AXIS.look(question).sentence
 
 
@@ -167,10 +167,10 @@ def test_a_cast_rounds_to_the_other_neighbour_except_where_it_is_exact():
 
 
 def controlled(x):
-    def turn(carry, row):
+    def iteration(carry, row):
         return jax.lax.cond(row[0] > 0, lambda c: c + row, lambda c: c - row, carry), carry.sum()
 
-    last, sums = jax.lax.scan(jax.checkpoint(turn), jnp.zeros_like(x[0]), x)
+    last, sums = jax.lax.scan(jax.checkpoint(iteration), jnp.zeros_like(x[0]), x)
     last = jax.lax.while_loop(lambda c: c.sum() < 50, lambda c: c + 1, last)
     return {"last": last, "sums": sums, "added": x.at[0].add(last), "grown": jnp.exp(x)}
 

@@ -61,12 +61,12 @@ def test_choices_become_inputs_in_separate_buffers():
 def test_nearly_equal_routers_distinguish_experts_by_the_last_place_only():
     kernel = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     found = nearly_alike({"decoder/router/kernel": kernel, "other": kernel})
-    alike = found["decoder/router/kernel"]
+    matching = found["decoder/router/kernel"]
     for first in (0, 3):
         for other in (1, 2):
-            difference = np.abs(alike[:, first + other] - kernel[:, first])
+            difference = np.abs(matching[:, first + other] - kernel[:, first])
             assert (difference > 0).all() and (difference <= 2 * np.spacing(np.abs(kernel[:, first]))).all()
-    np.testing.assert_array_equal(alike[:, 6:], kernel[:, 6:])
+    np.testing.assert_array_equal(matching[:, 6:], kernel[:, 6:])
     assert found["other"] is kernel
 
 

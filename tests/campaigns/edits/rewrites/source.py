@@ -48,7 +48,7 @@ class Source:
     """A file of a project.
 
     Args:
-        text: of the file.
+        text: text of the file.
         file: below the project's root; its stem is the name by which others import it.
         elsewhere: the texts of the project's other files; names that they use are not renamed.
         pure: dotted prefixes of the project's functions that have no effect and draw nothing, such as ``mine.ops.``.

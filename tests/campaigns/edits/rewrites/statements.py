@@ -187,12 +187,12 @@ def _split(source: Source) -> Sites:
                 continue
             names = [source.of(target) for target, _ in pairs]
             later = [names_read(value) for _, value in pairs]
-            apart = all(
+            differing = all(
                 name not in later[place]
                 for index, name in enumerate(names)
                 for place in range(index + 1, len(pairs))
             )
-            if apart and not any(_captured(source, node, name) for name in names):
+            if differing and not any(_captured(source, node, name) for name in names):
                 lines = [
                     f"{name} = {source.atom(value)}" for name, (_, value) in zip(names, pairs, strict=True)
                 ]

@@ -218,8 +218,8 @@ def test_arguments_of_the_compiled_program_must_match_the_specs():
     assert sentences(side, side) == [] and Side.compiled not in side.memo
     assert sentences(side, side, proved=False) == []
     assert side.compiled.input_shardings[0][0]["params/w"].spec == P(None, "fsdp", "tensor")
-    told = {"specs": {"params/w": P(None, "tensor", "fsdp")}, "compiled": side.compiled}
-    other = type("Other", (Side,), told)(side.build, side.program, side.mesh, side.backend, side.clock)
+    covered = {"specs": {"params/w": P(None, "tensor", "fsdp")}, "compiled": side.compiled}
+    other = type("Other", (Side,), covered)(side.build, side.program, side.mesh, side.backend, side.clock)
     found = sentences(other, other, proved=False)
     assert f"toy params/w: expected {P(None, 'tensor', 'fsdp')} by the rules" in found[0]
     assert f"the compiled program takes it as {P(None, 'fsdp', 'tensor')}" in found[0]

@@ -134,10 +134,13 @@ def test_devices_that_are_not_there_are_one_message(capfd):
         raise RuntimeError("Unable to initialize backend 'tpu': NOT_FOUND (set JAX_PLATFORMS='' to choose)")
 
     backend = Accelerators(name="tpu", devices=none, remedy="run on a TPU machine")
-    says = "backend tpu: JAX finds no such device (Unable to initialize backend 'tpu': NOT_FOUND); run on a TPU machine"
-    for ask in (lambda: backend.fit(MeshSpec()), lambda: backend.mesh(MeshSpec.parse("data2"))):
-        with pytest.raises(ValueError, match=re.escape(says)):
-            ask()
+    message = (
+        "backend tpu: JAX finds no such device (Unable to initialize backend 'tpu': NOT_FOUND); "
+        "run on a TPU machine"
+    )
+    for call in (lambda: backend.fit(MeshSpec()), lambda: backend.mesh(MeshSpec.parse("data2"))):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call()
     assert capfd.readouterr().err == ""
 
 

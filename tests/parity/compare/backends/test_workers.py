@@ -137,8 +137,8 @@ def test_a_death_is_reported_with_signal_and_last_output_and_the_next_call_works
     one = pool(1)
     with pytest.raises(WorkerError) as died:
         one.submit(tasks("die")).result()
-    says = "died with signal 11 (SIGSEGV): said on stdout | F0000 out of registers"
-    assert str(died.value).startswith(says)
+    message = "died with signal 11 (SIGSEGV): said on stdout | F0000 out of registers"
+    assert str(died.value).startswith(message)
     with pytest.raises(WorkerError, match="died with exit code 7"):
         one.submit(tasks("leave")).result()
     assert one.submit(tasks("add"), 1, 1).result() == 2

@@ -20,7 +20,7 @@ from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 from parity.prove.exact.rounded import BITS, NUMBERS
 
 LAYERS, ROWS, WIDTH = 3, 4, 6
-ALIKE = 1e-5
+SHARED = 1e-5
 
 # Each pair: the effect of a layer on x with its weights w and b, and the same with one mistake.
 STEPS = {
@@ -170,7 +170,7 @@ def _differ(lowered, shapes, seed):
     if len(left) > 1:
         left = [left[0], left[1], np.stack(left[2 : 2 + LAYERS]), np.stack(left[2 + LAYERS :])]
     return any(
-        np.linalg.norm(np.subtract(a, b)) > ALIKE * (1 + np.linalg.norm(a))
+        np.linalg.norm(np.subtract(a, b)) > SHARED * (1 + np.linalg.norm(a))
         for a, b in zip(left, right, strict=True)
     )
 

@@ -30,9 +30,9 @@ def scheduled(state, x_MBD, t_MBD, bug=""):
         stage = jax.lax.axis_index("stage")
         ring = [(0, 1), (1, 0)] if bug != "no ring" else [(0, 1)]
 
-        def body(carry, turn):
+        def body(carry, iteration):
             act_BD, out_MBD = carry
-            done = turn - stage
+            done = iteration - stage
             number = done % M
             repeat = jnp.clip((done + (bug == "repeat")) // M, 0, R - 1)
             x_BD = jax.lax.dynamic_index_in_dim(
@@ -45,8 +45,8 @@ def scheduled(state, x_MBD, t_MBD, bug=""):
             return (jax.lax.ppermute(y_BD, "stage", ring), jnp.where(done_here, update, out_MBD)), None
 
         empty = jax.lax.pcast(jnp.zeros_like(x_MBD), ("stage",), to="varying")
-        turns = jnp.arange(M * R + S - 1 - (bug == "early") + (bug == "bubble"))
-        (_, out_MBD), _ = jax.lax.scan(body, (empty[0], empty), turns)
+        loop_indices = jnp.arange(M * R + S - 1 - (bug == "early") + (bug == "bubble"))
+        (_, out_MBD), _ = jax.lax.scan(body, (empty[0], empty), loop_indices)
         return jax.lax.psum(jnp.where(stage == S - 1, out_MBD, 0.0), "stage")
 
     spec = PartitionSpec(None, "stage")
@@ -92,7 +92,7 @@ def programs(bug=""):
     return (
         Named(program=plain, arguments=[*names, "x", "t"], results=[*names, "loss"]),
         Named(program=staged, arguments=["w", "x", "t"], results=["w", "loss"]),
-        Relation(arguments=[leaf, *both], results=[leaf, loss], apart={"x": (0, 1), "t": (0, 1)}),
+        Relation(arguments=[leaf, *both], results=[leaf, loss], split_axes={"x": (0, 1), "t": (0, 1)}),
     )
 
 
@@ -135,7 +135,7 @@ def test_a_difference_names_its_leaf_and_step():
     assert "turn" in found.difference and "device" in found.difference
 
 
-def claim(left, right, *shapes, dtype=jnp.float32, apart=()):
+def claim(left, right, *shapes, dtype=jnp.float32, split_axes=()):
     """Returns whether two functions of the same arguments are equal."""
     names = [f"x{i}" for i in range(len(shapes))]
     given = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
@@ -147,7 +147,7 @@ def claim(left, right, *shapes, dtype=jnp.float32, apart=()):
     relation = Relation(
         arguments=links,
         results=[Link(reference=("y",), candidate=("y",))],
-        apart={name: tuple(apart) for name in names},
+        split_axes={name: tuple(split_axes) for name in names},
     )
     return equal(sides[0], sides[1], relation)
 
@@ -304,11 +304,11 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("apart", [(), (0,)], ids=str)
+@pytest.mark.parametrize("split_axes", [(), (0,)], ids=str)
 @pytest.mark.parametrize("name", EQUAL)
-def test_normal_forms_are_equal(name, apart):
+def test_normal_forms_are_equal(name, split_axes):
     left, right, *shapes = EQUAL[name]
-    found = claim(left, right, *shapes, apart=apart)
+    found = claim(left, right, *shapes, split_axes=split_axes)
     assert found.proved, found
 
 
@@ -317,15 +317,15 @@ def test_tiles_with_a_running_maximum_equal_the_whole_if_rows_are_separate():
         lambda x, y: running_logsumexp((x, y, x - y)),
         lambda x, y: jax.nn.logsumexp(jnp.concatenate([x, y, x - y], 0), 0),
         *((4, 4), (4, 4)),
-        apart=(0,),
+        split_axes=(0,),
     )
     assert found.proved and found.assumptions == (), found
 
 
-@pytest.mark.parametrize("apart", [(), (0, 1)], ids=str)
+@pytest.mark.parametrize("split_axes", [(), (0, 1)], ids=str)
 @pytest.mark.parametrize("name", OTHER)
-def test_other_functions_are_not_equal(name, apart):
-    found = claim(*OTHER[name], (4, 4), (4, 4), apart=apart)
+def test_other_functions_are_not_equal(name, split_axes):
+    found = claim(*OTHER[name], (4, 4), (4, 4), split_axes=split_axes)
     assert not found.proved
     assert found.difference
 
@@ -364,7 +364,7 @@ def test_a_loop_that_depends_on_the_inputs_is_refused():
 
 
 def test_an_unknown_operation_on_rows_is_refused_not_guessed():
-    found = claim(lambda x: jnp.sort(x, 0), lambda x: jnp.sort(x, 0), (3, 4), apart=(0,))
+    found = claim(lambda x: jnp.sort(x, 0), lambda x: jnp.sort(x, 0), (3, 4), split_axes=(0,))
     assert not found.proved and "sort" in found.refusal
 
 

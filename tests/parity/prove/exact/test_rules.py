@@ -25,7 +25,7 @@ def lowered(name):
         return program, [np.asarray(x) for x in jax.tree.leaves(program.compile()(*arrays))]
 
 
-def walked(name, apart):
+def walked(name, split_axes):
     """Returns the values of the terms of an operation."""
     arrays, (program, truth) = OPERATIONS[name][1], lowered(name)
     names = [f"x{i}" for i in range(len(arrays))]
@@ -35,7 +35,7 @@ def walked(name, apart):
         side = _Side(Named(program=program, arguments=names, results=results), algebra)
         given = {
             name: atom(side.interpreter.tensors, name, *side.types[name], dims)
-            for name, dims in zip(names, apart, strict=True)
+            for name, dims in zip(names, split_axes, strict=True)
         }
         made = side.walk(given)
     evaluator = Evaluator(algebra.terms, dict(zip(names, arrays, strict=True)))
@@ -195,7 +195,7 @@ OPERATIONS = {
 @pytest.mark.parametrize("rows", [True, False], ids=["apart", "whole"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_terms_evaluate_like_jax(name, rows):
-    apart = [(0,) if rows and x.shape[0] == B else () for x in OPERATIONS[name][1]]
-    for x, y in zip(walked(name, apart), lowered(name)[1], strict=True):
+    split_axes = [(0,) if rows and x.shape[0] == B else () for x in OPERATIONS[name][1]]
+    for x, y in zip(walked(name, split_axes), lowered(name)[1], strict=True):
         assert x.shape == y.shape
         np.testing.assert_allclose(x.astype(float), y.astype(float), rtol=1e-9, atol=1e-11)

@@ -29,8 +29,8 @@ def calling(factor):
     return lambda x, y: inner(inner(x)) + y
 
 
-def looping(turns, sign):
-    return lambda x, y: jax.lax.fori_loop(0, turns, lambda i, c: jnp.tanh(c @ x) + sign * y, y)
+def looping(loop_indices, sign):
+    return lambda x, y: jax.lax.fori_loop(0, loop_indices, lambda i, c: jnp.tanh(c @ x) + sign * y, y)
 
 
 def looked_up(*table):
@@ -51,7 +51,7 @@ def branching(swapped):
     return run
 
 
-ALIKE = {
+SHARED = {
     "twice": calling(2),
     "three times": calling(3),
     "two turns": looping(2, 1),
@@ -77,18 +77,18 @@ def named(function, arguments=("x", "y")):
     )
 
 
-def relation(arguments=("x", "y"), apart=()):
+def relation(arguments=("x", "y"), split_axes=()):
     links = [Link(reference=(name,), candidate=(name,)) for name in arguments]
     result = Link(reference=("out",), candidate=("out",))
-    return Relation(arguments=links, results=[result], apart={name: apart for name in arguments})
+    return Relation(arguments=links, results=[result], split_axes={name: split_axes for name in arguments})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("apart", [(), (0,)], ids=str)
-def test_claims_with_a_shared_cache_agree_with_separate_ones(apart):
+@pytest.mark.parametrize("split_axes", [(), (0,)], ids=str)
+def test_claims_with_a_shared_cache_agree_with_separate_ones(split_axes):
     cache = ProofCache()
-    for left, right in itertools.product(ALIKE, repeat=2):
-        found = equal(named(ALIKE[left]), named(ALIKE[right]), relation(apart=apart), cache)
+    for left, right in itertools.product(SHARED, repeat=2):
+        found = equal(named(SHARED[left]), named(SHARED[right]), relation(split_axes=split_axes), cache)
         assert found.proved == (left == right), (left, right, found)
 
 
@@ -101,9 +101,9 @@ def test_an_assumption_is_listed_again_by_the_next_claim():
 
 def test_twins_with_other_names_are_walked_once_and_named_in_findings():
     cache = ProofCache()
-    first = equal(named(ALIKE["rows"]), named(ALIKE["columns"]), relation(), cache)
+    first = equal(named(SHARED["rows"]), named(SHARED["columns"]), relation(), cache)
     names = ("left", "right")
-    again = equal(named(ALIKE["rows"], names), named(ALIKE["columns"], names), relation(names), cache)
+    again = equal(named(SHARED["rows"], names), named(SHARED["columns"], names), relation(names), cache)
     assert first.steps and not again.steps
     assert "x" in first.difference and "left" in again.difference
 
@@ -142,7 +142,7 @@ def test_long_unused_entries_are_removed():
 
 @pytest.mark.slow
 def test_a_place_outlives_the_program_that_was_there_first():
-    cache, kept = ProofCache(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
+    cache, kept = ProofCache(), (named(SHARED["rows"]), named(SHARED["columns"]))
 
     def parsed(side):
         module = stablehlo_module(side.program)
@@ -150,8 +150,8 @@ def test_a_place_outlives_the_program_that_was_there_first():
         return dataclasses.replace(side, program=parse_module(text, module))
 
     first = equal(*map(parsed, kept), relation(), cache)
-    for turns in range(9):  # more programs than are kept
-        pair = named(looping(turns, 1)), named(looping(turns, 1))
+    for loop_indices in range(9):  # more programs than are kept
+        pair = named(looping(loop_indices, 1)), named(looping(loop_indices, 1))
         assert equal(*pair, relation(), cache).proved
     gc.collect()
     again = equal(*kept, relation(), cache)

@@ -28,9 +28,9 @@ def sides(left, right):
     return named(left), named(right)
 
 
-def relation(ranges, apart=()):
+def relation(ranges, split_axes=()):
     both = [Link(reference=(name,), candidate=(name,)) for name in "xy"]
-    return Relation(arguments=both[:1], results=both[1:], ranges=ranges, apart={"x": apart})
+    return Relation(arguments=both[:1], results=both[1:], ranges=ranges, split_axes={"x": split_axes})
 
 
 def tiled(x, number=1, place=2, tiles=4):
@@ -38,9 +38,9 @@ def tiled(x, number=1, place=2, tiles=4):
     return jnp.where(x % tiles == number, x // tiles, -1) == place
 
 
-@pytest.mark.parametrize("apart", [(), (0,), (0, 1)], ids=str)
-def test_an_entry_of_a_tile_is_an_entry(apart):
-    found = equal(*sides(tiled, lambda x: x == 9), relation({"x": WITHIN}, apart))
+@pytest.mark.parametrize("split_axes", [(), (0,), (0, 1)], ids=str)
+def test_an_entry_of_a_tile_is_an_entry(split_axes):
+    found = equal(*sides(tiled, lambda x: x == 9), relation({"x": WITHIN}, split_axes))
     assert found.proved
     assert found.assumptions == ("x is in [-6, 12)",)
 
@@ -84,9 +84,9 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("apart", [(), (0,)], ids=str)
+@pytest.mark.parametrize("split_axes", [(), (0,)], ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_tables_equal_jax(name, apart):
+def test_tables_equal_jax(name, split_axes):
     x = np.random.default_rng(3).integers(*WITHIN, X.shape).astype(np.int32)
     function = FUNCTIONS[name]
     truth = [np.asarray(y) for y in function(jnp.asarray(x))]
@@ -95,7 +95,7 @@ def test_tables_equal_jax(name, apart):
     algebra = Algebra(Terms())
     both = [_Side(program, algebra), _Side(program, algebra)]
     tensors = Tensors(algebra)
-    given = _inputs(both, relation({"x": WITHIN}, apart), tensors)[0]
+    given = _inputs(both, relation({"x": WITHIN}, split_axes), tensors)[0]
     made = both[0].walk(given).values()
     assert any(operator.contains(str(node.params), "table") for node in algebra.terms.nodes)
     for y, expected in zip(made, truth, strict=True):

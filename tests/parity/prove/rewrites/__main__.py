@@ -54,10 +54,13 @@ def _settle(options: argparse.Namespace) -> int:
             continue
         left, right, proof = rewrite.prove()
         word = settled(left, right, proof, find("cpu"))
-        apart = differ(left, right) if rewrite.runs else []
-        failures += bool(apart) and word in ("proved", "one program")
-        counts[rewrite.subject]["other bits" if apart else word or "open"] += 1
-        print(f"{word or 'open':11} {rewrite.name}{f' OTHER BITS on {apart}' if apart else ''}", flush=True)
+        differing = differ(left, right) if rewrite.runs else []
+        failures += bool(differing) and word in ("proved", "one program")
+        counts[rewrite.subject]["other bits" if differing else word or "open"] += 1
+        print(
+            f"{word or 'open':11} {rewrite.name}{f' OTHER BITS on {differing}' if differing else ''}",
+            flush=True,
+        )
     counts["all"] = sum(counts.values(), collections.Counter())
     for subject, each in counts.items():
         equal = each.total() - each["other bits"]
@@ -85,20 +88,19 @@ def _list(options: argparse.Namespace) -> int:
         if backend and not proof.proved:
             digests = [compiled_digest(backend.start(side)()) for side in (left, right)]
             one = f" ONE PROGRAM on {backend.name}" if digests[0] == digests[1] is not None else ""
-        apart = differ(left, right) if options.run and rewrite.runs else []
+        differing = differ(left, right) if options.run and rewrite.runs else []
         rungs[proof.rung] += 1
         listed = proof.rung == "unproved" and not options.strangers
         reason = REASONS.get(rewrite.name, "NO REASON") if listed else ""
         ones += bool(one)
-        failures += reason == "NO REASON" or bool((proof.proved or one) and apart)
-        told = ", ".join(f"{name} {times}" for name, times in proof.rules.items())
-        bits = f" OTHER BITS on {', '.join(apart)}" if apart else ""
-        print(
-            f"{proof.rung:9} {rewrite.name}{f' ({told})' if told else ''}{f': {reason}' if reason else ''}{bits}{one}"
-        )
-    told = f"; {ones} others compile to one program on {backend.name}" if backend else ""
+        failures += reason == "NO REASON" or bool((proof.proved or one) and differing)
+        steps = ", ".join(f"{name} {times}" for name, times in proof.rules.items())
+        rules = f" ({steps})" if steps else ""
+        bits = f" OTHER BITS on {', '.join(differing)}" if differing else ""
+        print(f"{proof.rung:9} {rewrite.name}{rules}{f': {reason}' if reason else ''}{bits}{one}")
+    compiled = f"; {ones} others compile to one program on {backend.name}" if backend else ""
     print(
-        f"{sum(rungs.values())} rewrites: {', '.join(f'{count} {rung}' for rung, count in rungs.items())}{told}"
+        f"{sum(rungs.values())} rewrites: {', '.join(f'{count} {rung}' for rung, count in rungs.items())}{compiled}"
     )
     return 1 if failures else 0
 
@@ -130,12 +132,12 @@ def _fuzz(options: argparse.Namespace) -> int:
 
     rungs, failures, start, seed = collections.Counter(), 0, time.monotonic(), options.seed
     while time.monotonic() - start < options.fuzz:
-        proof, names, apart = examine(seed)
+        proof, names, differing = examine(seed)
         rungs[f"{proof.rung}{' by rules' if proof.rules else ''}"] += 1
-        if apart:
+        if differing:
             failures += 1
             print(
-                f"seed {seed}: OTHER BITS on {', '.join(apart)}; rules {', '.join(proof.rules)}; steps {names}"
+                f"seed {seed}: OTHER BITS on {', '.join(differing)}; rules {', '.join(proof.rules)}; steps {names}"
             )
         seed += 1
     print(

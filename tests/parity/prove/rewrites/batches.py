@@ -6,7 +6,7 @@ import random
 import jax
 import jax.numpy as jnp
 import numpy as np
-from campaigns.prover.execute import WILD, same_numbers, wild_inputs
+from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
 from measure import LEVELS, STEPS, lower  # pyright: ignore[reportMissingImports]
 
 from parity.ir.jax_internals import run_module, stablehlo_module
@@ -104,12 +104,12 @@ def _lowered(plans):
 def _wrong(plans, seed):
     """Yields the seed, steps, data and level at which two forms give different bits."""
     modules = [stablehlo_module(each) for each in _lowered(plans)]
-    fed = [wild_inputs(modules[0], kind, seed) for kind in WILD]
+    fed = [wild_inputs(modules[0], kind, seed) for kind in EXTREMES]
     for inputs in fed:
         inputs[4] = inputs[4] % 16
     for level in LEVELS:
         runs = [run_module(module, fed, level) for module in modules]
-        for kind, left, right in zip(WILD, *runs, strict=True):
+        for kind, left, right in zip(EXTREMES, *runs, strict=True):
             for plan, a, b in zip(plans, left, right, strict=True):
                 if not same_numbers([np.asarray(a)], [np.asarray(b)]):
                     names = ", ".join(step.name for step in plan[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from campaigns.prover.execute import WILD, same_numbers, wild_inputs
+from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
 from contract import DOTS, STRUCTURE, SUMS  # pyright: ignore[reportMissingImports]
 from floats import FLOATS  # pyright: ignore[reportMissingImports]
 from logic import CASTS, INDICES, LOGIC  # pyright: ignore[reportMissingImports]
@@ -68,14 +68,14 @@ def differ(left, right, seed=0):
     """Returns the data and levels on which two programs give different numbers."""
     modules = [stablehlo_module(each) for each in (left, right)]
     found = []
-    fed = [wild_inputs(modules[0], kind, seed) for kind in WILD]
+    fed = [wild_inputs(modules[0], kind, seed) for kind in EXTREMES]
     for inputs in fed:
         inputs[4] = inputs[4] % 16
     for level in LEVELS:
         runs = [run_module(module, fed, level) for module in modules]
         found += [
             f"{kind} data at level {level}"
-            for kind, a, b in zip(WILD, *runs, strict=True)
+            for kind, a, b in zip(EXTREMES, *runs, strict=True)
             if not same_numbers(a, b)
         ]
     return found
