@@ -46,7 +46,7 @@ def linen_spec(
     """Returns the spec that Flax Linen's resolver gives a leaf.
 
     Args:
-        axes: axes of the leaf, a name, a tuple of mesh axes or None per dimension; those that no rule names are mesh axes.
+        axes: a name, a tuple of mesh axes or None per dimension of the leaf; names without a rule are mesh axes.
         rules: ordered ``(logical name, mesh axis or axes or None)``; those with axes that the mesh lacks are ignored.
         mesh: its axis names.
     """

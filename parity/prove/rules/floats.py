@@ -208,7 +208,7 @@ def _less_constant(table: Terms, call: Call) -> Call | None:
     name="doubled",
     on=("add",),
     rewrites="x + x -> x * 2",
-    condition="integers; floats if x is no product, as for operand-order",
+    condition="integers; floats if x is an argument, a constant or a sum, so that no compiler joins a product with it",
     argument="Doubling is exact, or overflows to infinity in both forms.",
     attacked_by="doubled by a sum or a product",
 )
@@ -224,24 +224,6 @@ def _doubled(table: Terms, call: Call) -> Call | None:
         return None
     operands = (left, two.moved([[(left.count, 0)]]))
     return dataclasses.replace(call, name="multiply", operands=operands, commutes=True)
-
-
-@RewriteRule(
-    name="operand-order",
-    on=("add", "multiply", "maximum", "minimum"),
-    rewrites="x * y -> y * x; maxima and minima likewise; x + y -> y + x",
-    condition="reals; of sums one operand is no product: an argument, a constant, a sum",
-    argument="IEEE 754 is commutative but for which of two NaNs. A compiler that makes one operation of a product "
-    "and a sum has no choice if only one operand is a product.",
-    attacked_by="operands in either order",
-    keeps_narrow=True,
-)
-def _order(table: Terms, call: Call) -> Call | None:
-    if call.commutes or is_whole_number(call.element) or not is_number(call.element):
-        return None
-    if call.name == "add" and not any(_is_no_product(table, view) for view in call.operands):
-        return None
-    return dataclasses.replace(call, commutes=True)
 
 
 def _is_no_product(table: Terms, view: View) -> bool:

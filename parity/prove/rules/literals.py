@@ -33,7 +33,7 @@ def _constant(table: Terms, op: Application) -> View | None:
         known: Any = value.get_splat_value() if is_number(out.element) else None
         if kind is not None:
             made = table.constant(np.array([known.value]).astype(kind), out.element)
-        elif known is not None and not math.isnan(known.value):
+        elif known is not None and isinstance(known.value, float) and not math.isnan(known.value):
             made = table.make_real(known.value, out.element)
         else:
             text = str(value).partition(" : ")[0]

@@ -168,7 +168,7 @@ def test_a_dead_gradient_that_is_declared_passes_and_so_does_a_metric_without_pa
 
 
 def doubled(state, inputs):
-    params = {**state["params"], "w": state["params"]["w"] * 1.0}
+    params = {**state["params"], "w": jax.lax.pow(state["params"]["w"], jnp.float32(1.0))}
     return forward({"params": params}, inputs)
 
 

@@ -104,7 +104,7 @@ def test_a_program_that_differs_does_not_hide_the_findings_of_others():
 
 def differing(x, one, two):
     """Different operations from `forward`, so that use determines nothing, and the same numbers."""
-    return (jnp.tanh((x * 1.0) @ one) * 1.0) @ two
+    return jax.lax.pow(jnp.tanh(jax.lax.pow(x, jnp.float32(1.0)) @ one), jnp.float32(1.0)) @ two
 
 
 def test_a_guess_is_shown_and_probed_if_nothing_is_proved():

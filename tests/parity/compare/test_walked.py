@@ -227,7 +227,7 @@ def _turned(apply, params, x):
 
 def test_a_program_with_the_same_loops_is_not_walked():
     def other(params, x):
-        return written(params, x * 1.0)
+        return written(params, jax.lax.pow(x, jnp.float32(1.0)))
 
     work = Evidence.of(case(build("left", layers, written), build("right", layers, other)), Session())
     assert work.unrolled_proof is None and work.proof is not None and work.proof.rung is Verdict.UNPROVED

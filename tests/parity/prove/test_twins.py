@@ -27,7 +27,7 @@ def _shapes(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
-def _activated(activation, scale=1.0, remat=True, cube=False):
+def _activated(activation, scale=1.5, remat=True, cube=False):
     def layer(x, w):
         return activation(x @ w) * scale
 
@@ -50,7 +50,7 @@ LAYER_LINE = inspect.getsourcelines(_activated)[1] + 2
     ("options", "line", "words"),
     [
         ({"activation": jnp.sin}, LAYER_LINE, "candidate sine at "),
-        ({"activation": jnp.tanh, "scale": 2.0}, LAYER_LINE, "1.000000e+00 against 2.000000e+00"),
+        ({"activation": jnp.tanh, "scale": 2.0}, LAYER_LINE, "1.500000e+00 against 2.000000e+00"),
         ({"activation": jnp.tanh, "cube": True}, LAYER_LINE + 9, "multiply (operand 0: "),
         ({"activation": jnp.tanh, "remat": False}, LAYER_LINE + 8, "only the candidate loop carries"),
     ],

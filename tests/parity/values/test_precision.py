@@ -133,7 +133,10 @@ def test_a_router_in_bfloat16_fails_by_the_types_of_its_dot():
 )
 def test_the_first_operation_is_named_and_not_the_last_cast(change, function, operation):
     found = first_operation(**change)
-    assert found.startswith(operation) and f"in {function}" in found, found
+    unsure = (
+        found.startswith("not sure of the cause") and f"the programs differ first at {operation}" in found
+    )
+    assert (found.startswith(operation) or unsure) and f"in {function}" in found, found
 
 
 def test_arithmetic_in_bfloat16_that_no_channel_of_types_sees_still_fails():

@@ -386,7 +386,7 @@ def test_a_second_run_of_a_case_compiles_nothing(monkeypatch, tmp_path):
 def test_a_compiler_that_dies_is_an_error_of_its_side_and_other_channels_still_run(monkeypatch, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, sys\n\n"
-        "def die(request, tell):\n"
+        "def die(request, notify):\n"
         "    print('F0000 register allocator: out of luck', file=sys.stderr, flush=True)\n"
         "    os.abort()\n"
     )

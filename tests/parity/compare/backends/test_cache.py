@@ -165,7 +165,7 @@ PRETEND = """
 import os
 from parity.compare.backends.compiler import Compilation
 
-def pretend(request, tell):
+def pretend(request, notify):
     with open(os.environ["PARITY_TEST_LOG"], "a") as log:
         log.write(request.backend + "\\n")
     return Compilation(text="HloModule m", memory={"temp": 3}, cost={"flops": 2.0}, inputs=(b"\\x00\\xff",), outputs=(),

@@ -23,19 +23,19 @@ from parity.compare.backends.workers import (
 TASKS = """
 import os, signal, sys, time
 
-def add(a, b, tell):
+def add(a, b, notify):
     return a + b
 
-def pid(tell):
+def pid(notify):
     return os.getpid()
 
-def variable(name, tell):
+def variable(name, notify):
     return os.environ.get(name)
 
-def path(tell):
+def path(notify):
     return sys.path
 
-def meet(folder, name, other, tell):
+def meet(folder, name, other, notify):
     open(os.path.join(folder, name), "w").close()
     end = time.monotonic() + 20
     while not os.path.exists(os.path.join(folder, other)):
@@ -44,26 +44,26 @@ def meet(folder, name, other, tell):
         time.sleep(0.01)
     return "together"
 
-def refuse(tell):
+def refuse(notify):
     raise KeyError("no such luck")
 
-def unsendable(tell):
+def unsendable(notify):
     return lambda: None
 
-def hang(tell):
-    tell("nnx toy, compile")
+def hang(notify):
+    notify("nnx toy, compile")
     time.sleep(60)
 
-def die(tell):
-    tell("nnx toy, compile")
+def die(notify):
+    notify("nnx toy, compile")
     print("said on stdout", flush=True)
     print("F0000 out of registers", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
 
-def leave(tell):
+def leave(notify):
     os._exit(7)
 
-def fill(bytes, seconds, tell):
+def fill(bytes, seconds, notify):
     block = os.urandom(1 << 20) * (bytes >> 20)
     time.sleep(seconds)
     return len(block) > 0

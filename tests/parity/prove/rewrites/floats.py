@@ -90,12 +90,6 @@ FLOATS = (
         miss=lambda x, y, v, t, k: jnp.where((x > y) | (x < v), x, y),
     ),
     Step(
-        name="operands in either order",
-        one=lambda x, y, v, t, k: x + jnp.tanh(x * y) * v,
-        other=lambda x, y, v, t, k: v * jnp.tanh(y * x) + x,
-        miss=lambda x, y, v, t, k: v * jnp.tanh(y * y) + x,
-    ),
-    Step(
         name="branch by a constant",
         one=lambda x, y, v, t, k: lax.switch(7, [lambda a: a - y, lambda a: a * v], x) * y,
         other=lambda x, y, v, t, k: (x * v) * y,
