@@ -6,7 +6,6 @@ import operator
 
 import numpy as np
 
-from parity.prove.numbering import Table
 from parity.prove.rules.logic import Call, inside
 from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Terms
@@ -32,8 +31,6 @@ _NEUTRAL = {
 }
 _RIGHT_ONLY = ("subtract", "divide")
 _SIGNS = {"add": "subtract", "subtract": "add"}
-_GIVEN = ("#argument ", "#hoisted ", "#moved ", "#part ", "#real ")
-"""Words of values that no operation computes. A loop of one turn vanishes, so a carry may be a product."""
 
 
 @RewriteRule(
@@ -202,37 +199,3 @@ def _less_constant(table: Terms, call: Call) -> Call | None:
         return None
     operands = (left, made.moved([[(left.count, 0)]]))
     return dataclasses.replace(call, name="add", operands=operands, commutes=True)
-
-
-@RewriteRule(
-    name="doubled",
-    on=("add",),
-    rewrites="x + x -> x * 2",
-    condition="integers; floats if x is an argument, a constant or a sum, so that no compiler joins a product with it",
-    argument="Doubling is exact, or overflows to infinity in both forms.",
-    attacked_by="doubled by a sum or a product",
-)
-def _doubled(table: Terms, call: Call) -> Call | None:
-    left, right = call.operands
-    if left != right or call.element == "i1" or not is_number(call.element):
-        return None
-    if is_whole_number(call.element):
-        two = table.whole_number(2, call.element)
-    else:
-        two = table.make_real(2.0, call.element) if _is_no_product(table, left) else None
-    if two is None:
-        return None
-    operands = (left, two.moved([[(left.count, 0)]]))
-    return dataclasses.replace(call, name="multiply", operands=operands, commutes=True)
-
-
-def _is_no_product(table: Terms, view: View) -> bool:
-    """True if no compiler can take a value for a product that is computed next to its reader."""
-    term = table.terms.get(view.source)
-    if term is not None:
-        return term.name in ("add", "subtract") and all(table.known(each) is None for each in term.operands)
-    return _word(table, view.source).startswith(_GIVEN)
-
-
-def _word(table: Table, number: int) -> str:
-    return table.nodes[number][0]

@@ -62,7 +62,7 @@ class NnxUnproved(NnxGated):
     """Gives equal bits by a different program, so that the probe decides."""
 
     def __call__(self, x):
-        return super().__call__(x) * 1.0
+        return jax.lax.pow(super().__call__(x), jnp.float32(1.0))
 
 
 class LinenUnused(LinenGated):

@@ -98,7 +98,7 @@ def test_a_train_state_is_paired_with_an_nnx_optimizer():
     found = result(own(Trained, nnx_step))
     assert str(found.verdict) == "passed", found.sentence()
     assert [note.where for note in found.channels["tree"].notes] == ["optimizer/step"]
-    assert str(found.channels["state"].verdict) == "bitwise"  # unproved only because of Flax's LayerNorm
+    assert str(found.channels["state"].verdict) == "proved"
     assert found.case.reference().programs["train_step"].steps == 3
 
 

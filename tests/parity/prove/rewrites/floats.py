@@ -72,12 +72,6 @@ FLOATS = (
         miss=lambda x, y, v, t, k: x * (k - 4)[..., None].astype(jnp.float32),
     ),
     Step(
-        name="doubled by a sum or a product",
-        one=lambda x, y, v, t, k: (x + x) * y + (k + k)[..., None].astype(jnp.float32),
-        other=lambda x, y, v, t, k: (2 * x) * y + (2 * k)[..., None].astype(jnp.float32),
-        miss=lambda x, y, v, t, k: (3 * x) * y + (2 * k)[..., None].astype(jnp.float32),
-    ),
-    Step(
         name="row put in place or joined",
         one=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 2, 0)) * y,
         other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) * y,

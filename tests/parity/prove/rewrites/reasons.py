@@ -32,7 +32,7 @@ REASONS: dict[str, str] = {
     "maximum of the lowest, gradient": "a maximum has a gradient of its own: one of NaN",
     "clip by bounds in either order, gradient": "the gradient compares with the bounds in another order",
     "branch by a constant, gradient": "the branches return residuals and zeros, which are added",
-    "doubled by a sum or a product, gradient": "g + g of a product g: a processor may round it once",
+    "minus as plus the negated, gradient": "the gradients of both uses are added in another order",
     "row put in place or joined, gradient": _ADDED_ZEROS,
     "parts repeated, gradient": "a sum of two parts against a reduction",
     "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores: exact only",
