@@ -28,6 +28,7 @@ WIDE = np.dtype(np.float32)
 NARROW = (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
 SPREAD = 2_654_435_769
 """An odd number whose multiples have high bits that depend on all bits of a number."""
+CAST = "convert_element_type"
 ARITHMETIC = frozenset(
     {
         "add",
@@ -64,21 +65,23 @@ def rounds(jaxpr: Any) -> bool:
 
 
 def changed_types(reference: Any, candidate: Any) -> list[str]:
-    """Returns the arithmetic that two programs do in different types, as text.
+    """Returns the arithmetic that two programs do in different types, and casts that only one does, as text.
 
     Operations correspond if they have one name and one shape. Their types differ if one side uses a type that the
-    other does not use, or if both do the operation equally often, but not equally often in each type.
+    other does not use, or if both do the operation equally often, but not equally often in each type. Casts that round
+    to a narrow type must be equally many: rounding an operand once more is another precision.
 
     Args:
         reference, candidate: jaxprs, closed or not.
     """
     found = []
     left, right = _types(reference), _types(candidate)
-    for key in sorted(left.keys() & right.keys()):
+    for key in sorted(left.keys() | right.keys(), key=lambda key: (key[0] == CAST, key)):
         one, other = left[key], right[key]
-        if one.keys() != other.keys() or (one.total() == other.total() and one != other):
+        typed = bool(one and other) and (one.keys() != other.keys() or one.total() == other.total())
+        if one != other and (typed or key[0] == CAST):
             texts = [
-                ", ".join(f"{count} in {name}" for name, count in sorted(each.items()))
+                ", ".join(f"{count} in {name}" for name, count in sorted(each.items())) or "none"
                 for each in (one, other)
             ]
             found.append(f"{key[0]} {list(key[1])}: {texts[0]} -> {texts[1]}")
@@ -91,10 +94,17 @@ def _types(jaxpr: Any) -> Mapping[tuple[str, tuple[int, ...]], collections.Count
     )
     for equation in equations(jaxpr):
         name = equation.primitive.name
-        for out in [each.aval for each in equation.outvars] if name in ARITHMETIC else ():
+        counted = name in ARITHMETIC or (name == CAST and _is_lossy(equation))
+        for out in [each.aval for each in equation.outvars] if counted else ():
             if out.shape and jnp.issubdtype(out.dtype, np.floating):
                 found[name, out.shape][str(out.dtype)] += 1
     return found
+
+
+def _is_lossy(equation: Any) -> bool:
+    """True if a cast rounds floats to a narrow type."""
+    before, after = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
+    return after in NARROW and jnp.issubdtype(before, np.floating) and before != after
 
 
 def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
@@ -107,7 +117,7 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
         inputs: its operands.
     """
     outputs = _bind(equation, inputs)
-    if equation.primitive.name != "convert_element_type" or not is_narrow(outputs[0]):
+    if equation.primitive.name != CAST or not is_narrow(outputs[0]):
         return outputs
     (wide,), (near,) = inputs, outputs
     if (

@@ -340,14 +340,16 @@ class NnxNarrow(NnxSum):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("error", "rung"), [(0.0, "floor"), (100 * 2.0**-9, "failed")])
-def test_rounding_to_bfloat16_is_noise_and_more_than_it_is_not(error, rung):
-    """Nudging float32 inputs hardly changes values rounded to bfloat16, so casts are rounded to either neighbour."""
+@pytest.mark.parametrize(("error", "rung"), [(0.0, "arbitrated"), (100 * 2.0**-9, "failed")])
+def test_beyond_the_floor_the_float64_run_decides(error, rung):
+    """Nudging float32 inputs hardly changes values rounded to bfloat16, so the floor is too low to decide."""
     found = results(
         LinenNarrow, lambda rngs: NnxNarrow(rngs, error), not_applicable={"memory": "another program"}
     )
     assert rungs(found, "values")["forward"] == rung, findings_text(found["forward@single"])
     assert str(found["forward@single"].verdict) == ("passed" if error == 0 else "failed")
+    strict = results(LinenNarrow, lambda rngs: NnxNarrow(rngs, error), require=parity.Verdict.FLOOR)
+    assert rungs(strict, "values")["forward"] == "failed"
 
 
 # --- registering ---
