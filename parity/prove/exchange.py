@@ -190,8 +190,14 @@ class _Exchange:
 def _one_sided(side: int, op: Op) -> Frontier:
     """Returns a condition that only one side has."""
     unlike = Unlike(trait=Trait.CONDITION, operation=op.form.name, reference="", candidate="", decides=True)
-    where = {("reference", "candidate")[side]: side_of(op, 0)}
-    return Frontier(where=op.form.name, differences=("only one side has it",), unlike=unlike, **where)
+    place = side_of(op, 0)
+    return Frontier(
+        where=op.form.name,
+        differences=("only one side has it",),
+        unlike=unlike,
+        reference=None if side else place,
+        candidate=place if side else None,
+    )
 
 
 def _swap(search: Search, entry: Frontier) -> _Swap | None:
