@@ -1,4 +1,4 @@
-"""Simplifications of floats that round nothing: constants, neutral elements, signs, bounds, order of operands."""
+"""Simplifications of floats that round nothing: constants, neutral elements, signs and bounds."""
 
 import dataclasses
 import math
