@@ -6,6 +6,7 @@ Such a part is placed between ``<!-- generated: NAME -->`` and ``<!-- end -->``;
 import inspect
 import re
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -38,25 +39,26 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _rules(chosen: Iterable[RewriteRule]) -> str:
-    heads = ("rule", "rewrites, if", "why no bit changes", "attacked by")
-    rows = [
-        (f"`{rule.name}`", f"{rule.rewrites}{_if(rule)}", rule.argument, rule.attacked_by)
-        for rule in sorted(chosen, key=lambda rule: rule.name)
-    ]
-    return table(heads, rows)
+    return "".join(_entry(rule) for rule in sorted(chosen, key=lambda rule: rule.name))
 
 
-def _if(rule: RewriteRule) -> str:
-    return "" if rule.condition == "any" else f"; if: {rule.condition}"
+def _entry(rule: RewriteRule) -> str:
+    """Returns a rule as one item of a list, in lines of 120 columns."""
+    texts = (rule.rewrites, rule.condition, rule.argument, rule.attacked_by)
+    rewrites, condition, argument, attack = (text.replace("*", r"\*") for text in texts)
+    condition = "" if condition == "any" else f" **If** {condition}."
+    text = f"- `{rule.name}`: {rewrites}.{condition} **Why:** {argument} **Attack:** {attack}."
+    lines = textwrap.fill(text, 118, subsequent_indent="  ", break_long_words=False)
+    return lines.replace("\n  - ", "\n  \\- ").replace("\n  + ", "\n  \\+ ") + "\n"
 
 
 def exact_rules() -> str:
-    """Returns the table of the rules of ``proved``."""
+    """Returns the list of the rules of ``proved``."""
     return _rules(rule for rule in RULES.values() if not rule.loose)
 
 
 def loose_rules() -> str:
-    """Returns the table of the rules of ``reordered`` alone."""
+    """Returns the list of the rules of ``reordered`` alone."""
     return _rules(rule for rule in RULES.values() if rule.loose)
 
 
