@@ -165,6 +165,8 @@ def cases(overrides):
     ):
         if f"{row}-{layout}" in REFUSED or mesh.startswith("stage") != (family == "pipeline"):
             continue
+        if program == "forward" and row in DIFFERENCES:  # they concern train steps
+            continue
         settings = f"{FAMILIES[family]} {LAYOUTS[layout]} {more}".split()
         settings += ["=".join(one) for one in overrides.items()]
         spec = parity.MeshSpec.parse(mesh)

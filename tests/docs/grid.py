@@ -7,16 +7,14 @@ later record replaces that of an earlier one.
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from parity.verdicts import BLOCKING
 
-sys.path.insert(0, str(Path(__file__).parent))
-from generate import table
-
 PART = re.compile(r"(<!-- measured: grid -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-HEADS = ("case", "forward", "train step")
+HEADS = ("forward", "train step")
 
 
 def verdict(case: Mapping) -> str:
@@ -28,7 +26,7 @@ def verdict(case: Mapping) -> str:
 
 
 def grid(cases: Iterable[Mapping]) -> str:
-    """Returns the Markdown table of cases: variants with equal verdicts share a row.
+    """Returns the cases as a Markdown list: variants with equal verdicts share an item.
 
     Args:
         cases: cases of records, as ``parity run --json`` writes them.
@@ -40,11 +38,23 @@ def grid(cases: Iterable[Mapping]) -> str:
         place = mesh if case["backend"] == "cpu" else f"{mesh} on {case['backend']}"
         row = rows.setdefault(variant, {"forward": [], "train_step": []})
         row[program].append(f"{verdict(case)} (`{place}`)")
-    cells = {name: [", ".join(found) or "-" for found in row.values()] for name, row in rows.items()}
     matching: dict[tuple[str, ...], list[str]] = {}
-    for name, row in cells.items():
-        matching.setdefault(tuple(row), []).append(f"`{name}`")
-    return table(HEADS, [(", ".join(names), *row) for row, names in matching.items()])
+    for name, row in rows.items():
+        matching.setdefault(tuple(", ".join(found) for found in row.values()), []).append(name)
+    return "".join(_item(names, *row) for row, names in matching.items())
+
+
+def _item(names: Sequence[str], forward: str, train_step: str) -> str:
+    """Returns equal rows as one item of a list, in lines of 120 columns; ``a`` is ``a-scan`` and ``a-unroll``."""
+    short = dict.fromkeys(
+        name.removesuffix("-scan").removesuffix("-unroll")
+        if {f"{name.rsplit('-', 1)[0]}-{layout}" for layout in ("scan", "unroll")} <= set(names)
+        else name
+        for name in names
+    )
+    verdicts = [f"{head} {found}" for head, found in zip(HEADS, (forward, train_step), strict=True) if found]
+    text = f"- {'; '.join(verdicts)}: {', '.join(f'`{name}`' for name in short)}"
+    return textwrap.fill(text, 118, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 
 def main(page: str, *records: str) -> int:

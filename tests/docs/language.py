@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import generate
+import grid
 import pages
 
 CEILINGS = Path(__file__).with_name("ceilings.txt")
@@ -68,7 +69,7 @@ def _whole() -> set[Path]:
 
 def prose(page: Path) -> str:
     """Returns a page without what a command writes."""
-    return "" if page in _whole() else generate.PART.sub("", page.read_text())
+    return "" if page in _whole() else grid.PART.sub("", generate.PART.sub("", page.read_text()))
 
 
 def words(page: Path) -> int:
