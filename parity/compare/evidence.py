@@ -14,10 +14,10 @@ from parity.builds.weights.modules import Order
 from parity.cases.case import Case, made
 from parity.compare.clock import SideError
 from parity.compare.memo import Memo, Once
-from parity.compare.moving import pair_programs
 from parity.compare.pairing import (
     Pairing,
     pair_positions,
+    pair_programs,
     state_fingerprints,
     state_order,
     unmatched_frontier,

@@ -62,7 +62,7 @@ def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
         )
     pairing = without_counters(pair_positions(*sides, evidence.weights), sides, evidence.weights)
     if pairing.unmatched:
-        words = tuple(one.sentence() for one in pairing.unmatched)
+        words = tuple(f"{one.name}: {one.verb}" for one in pairing.unmatched)
         return ModuloSharding(proof=None, unmatched=words, differing=differing)
     programs = (
         read_program(side.lowered, ignore_shardings=True, without=dropped)
