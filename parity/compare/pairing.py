@@ -41,7 +41,6 @@ __all__ = [
     "state_fingerprints",
     "state_order",
     "unmatched_frontier",
-    "without_counters",
 ]
 
 SIDES = ("reference", "candidate")
@@ -54,6 +53,8 @@ SILENT = (
 Name = tuple[str, str]
 """Kind of an argument or group of a result, and path."""
 Positions = list[tuple[int, int]]
+Alone = tuple[tuple[int, ...], tuple[int, ...]]
+"""Positions that only the reference has, and only the candidate."""
 Step = tuple[str, tuple[int, ...]]
 
 
@@ -99,10 +100,6 @@ class Pairing:
 def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:
     """Pairs arguments and results of two programs under any map, without counters that no result needs.
 
-    Args:
-        reference, candidate: the two sides.
-        weights: their map.
-
     Returns:
         The pairs; None if the map moves numbers and loop counts differ, or a transform is not one of
         `parity.builds.weights.transforms`.
@@ -114,16 +111,11 @@ def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairi
         if moves is None or loop_counts_differ(reference.operations, candidate.operations):
             return None
         pairing = dataclasses.replace(pairing, alone=dataclasses.replace(pairing.alone, moves=moves))
-    return without_counters(pairing, sides, weights)
+    return _without_counters(pairing, sides, weights)
 
 
 def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
-    """Pairs the arguments and results of two sides, except the leaves whose numbers the map moves.
-
-    Args:
-        reference, candidate: the two sides.
-        weights: their map.
-    """
+    """Pairs the arguments and results of two sides, except the leaves whose numbers the map moves."""
     plain = [entry for entry in weights.entries if _is_plain(entry)]
     moving = [entry for entry in weights.entries if not _is_plain(entry)]
     names = ({}, {entry.candidate[0]: entry.reference[0] for entry in plain})
@@ -133,7 +125,7 @@ def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pair
     )
     unmatched: list[Unmatched] = []
 
-    def pair(named: Sequence[Mapping[int, Name]], read: bool) -> tuple[Positions, list[tuple[int, ...]]]:
+    def pair(named: Sequence[Mapping[int, Name]], read: bool) -> tuple[Positions, Alone]:
         """Returns the pairs by name, and each side's positions of leaves that the map leaves alone."""
         alone, rest = [], []
         for by_position, single, gone, new in zip(named, weights.alone, moved, names, strict=True):
@@ -152,25 +144,21 @@ def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pair
                 Unmatched(name=" ".join(name), side=side, position=rest[side][name], read=read)
                 for name in sorted(rest[side].keys() - rest[other].keys())
             )
-        return [(at, rest[1][name]) for name, at in rest[0].items() if name in rest[1]], alone
+        pairs = [(at, rest[1][name]) for name, at in rest[0].items() if name in rest[1]]
+        return pairs, (alone[0], alone[1])
 
     arguments, alone_read = pair((reference.read_arguments, candidate.read_arguments), read=True)
     results, alone_returned = pair(
         (dict(enumerate(reference.results)), dict(enumerate(candidate.results))), read=False
     )
-    alone = UnpairedPositions(arguments=tuple(alone_read), results=tuple(alone_returned))
+    alone = UnpairedPositions(arguments=alone_read, results=alone_returned)
     return Pairing(arguments=arguments, results=results, unmatched=tuple(unmatched), alone=alone)
 
 
-def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
+def _without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
     """Returns the pairs without counters of two integer types that both sides only increment, by the same number.
 
     `parity.prove.counters` shows why they stay equal; the rest of the programs is still compared.
-
-    Args:
-        pairing: of all positions.
-        sides: the two sides.
-        weights: their map.
     """
     found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for entry in weights.entries:
@@ -201,9 +189,7 @@ def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: Weight
     )
 
 
-def _with_pairs(
-    alone: tuple[tuple[int, ...], tuple[int, ...]], pairs: Sequence[tuple[int, ...]]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _with_pairs(alone: Alone, pairs: Sequence[tuple[int, ...]]) -> Alone:
     left, right = ((*held, *(pair[side] for pair in pairs)) for side, held in enumerate(alone))
     return left, right
 
@@ -232,12 +218,7 @@ def state_order(side: Side) -> dict[str, tuple[int, ...]]:
 
 
 def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:
-    """Returns the arguments and results of one side as differences, each with the operation that uses it first.
-
-    Args:
-        pairing: with `Pairing.unmatched`.
-        sides: the two sides.
-    """
+    """Returns the arguments and results of one side as differences, each with the operation that uses it first."""
     groups: dict[tuple[str, FrontierSide | None], list[Unmatched]] = {}
     readers = [users(side.operations) for side in sides]
     for one in pairing.unmatched:
