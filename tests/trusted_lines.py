@@ -15,7 +15,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-STARTS = ("parity.prove.proof", "parity.compare.pairing", "parity.compare.moving")
+STARTS = ("parity.prove.proof", "parity.compare.pairing")
 OUTSIDE = ("parity.compare.backends", "parity.cases", "parity.compare.", "parity.builds", "parity.ir.hlo")
 NAMING = (
     "parity.ir.location",

@@ -40,8 +40,8 @@ def loops(evidence: Evidence) -> ChannelResult:
     equal_memory = evidence.proof_covers_compiled or _needs_no_more(*evidence.compiling())
     library = FLAX if equal_memory else ""
     slack = max(slack, 2 * sum(array.size for array in arrays))
-    carried = {words for array in arrays for words in (array.compiled, *array.compiled_inner)}
-    traced = {words for array in arrays for words in (array.traced, *array.inner)}
+    carried = {words for array in arrays for words in array.compiled}
+    traced = {words for array in arrays for words in array.traced}
     result = compare_loops(left, right, slack, carried=carried, library=library)
     counts = [tree.optimised.count if tree.optimised else 0 for tree in (left, right)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})

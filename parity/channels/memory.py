@@ -31,7 +31,7 @@ def memory(evidence: Evidence) -> ChannelResult:
     if result.verdict is Verdict.FAILED and evidence.same_program:
         result, again = _packed(evidence, result, left, right, own)
         measures |= again
-    less, more = ([array.compiled for array in side] for side in evidence.unpaired)
+    less, more = ([array.compiled[0] for array in side] for side in evidence.unpaired)
     before, after = (read_donation(side.optimised) for side in sides)
     donation = compare_donation(before, after, (less, more), by_shape=evidence.weights.is_identity)
     failed = Verdict.FAILED in (result.verdict, donation.verdict)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap, normalise, strip_container
+from parity.compare.inspection import loop_rows
 from parity.compare.layout import Placed, placed
-from parity.compare.rows import loop_rows
 from parity.compare.side import Side
 from parity.ir.hlo.collectives import Collective
 from parity.ir.hlo.memory import Memory

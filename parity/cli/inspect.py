@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from parity.cases.case import Case
     from parity.compare.evidence import Evidence
+    from parity.compare.inspection import Summary
     from parity.compare.session import Session
-    from parity.compare.summary import Summary
 
 __all__ = ["inspect", "summarise_cases"]
 
@@ -102,7 +102,7 @@ def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Conso
         console: the console for the progress.
     """
     from parity.compare.evidence import Evidence
-    from parity.compare.summary import summarise_case
+    from parity.compare.inspection import summarise_case
 
     summaries = []
     with contextlib.suppress(KeyboardInterrupt):

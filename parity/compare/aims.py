@@ -23,6 +23,8 @@ SCALES = (1e-16, 1e4)
 """Range of the magnitudes that leaves are scaled to."""
 Place = tuple[bool, str]
 """True if it is an input, and its path; for a leaf of the state, the reference's path."""
+Key = tuple[Use, float, Place | None, float]
+"""Use, constant, place and number; the place is None for computed numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,12 +50,33 @@ class Aims:
 
 def harvest(evidence: Evidence) -> Aims:
     """Returns the constants that the lowered programs of both sides use with arguments and computed numbers."""
-    names = {path: entry.reference for entry in evidence.weights.entries for path in entry.candidate}
-    sides = (
-        _Side.of(evidence.reference, {path: (path,) for path in evidence.builds[0].leaves}),
-        _Side.of(evidence.candidate, names),
+    names = (
+        {path: (path,) for path in evidence.builds[0].leaves},
+        {path: entry.reference for entry in evidence.weights.entries for path in entry.candidate},
     )
-    found = [side.placed for side in sides]
+    constants = [side.read(_constants) for side in evidence.sides]
+    places = [
+        {
+            position: [(True, path)] if kind == INPUT else [(False, name) for name in names_of.get(path, ())]
+            for position, (kind, path) in side.read_arguments.items()
+        }
+        for side, names_of in zip(evidence.sides, names, strict=True)
+    ]
+    wraps = {
+        name: divisor
+        for side, own, names_of in zip(evidence.sides, constants, names, strict=True)
+        for position, divisor in own.wraps.items()
+        for name in names_of.get(side.results[position][1], ())
+        if side.results[position][0] == Group.STATE
+    }
+    found: list[dict[Key, ConstantUse]] = [
+        {
+            (seen.use, seen.constant, place, seen.number): seen
+            for seen in own.seen
+            for place in (places_of.get(seen.argument, ()) if seen.argument is not None else (None,))
+        }
+        for own, places_of in zip(constants, places, strict=True)
+    ]
     alone = set(found[0]) ^ set(found[1])
     seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
     numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
@@ -61,9 +84,9 @@ def harvest(evidence: Evidence) -> Aims:
         if place is not None:
             numbers[place][number] = None
     return Aims(
-        read=frozenset(place for side in sides for places in side.places.values() for place in places),
+        read=frozenset(place for own in places for each in own.values() for place in each),
         numbers={place: tuple(each) for place, each in numbers.items()},
-        wraps={**sides[0].wraps, **sides[1].wraps},
+        wraps=wraps,
         scales=_scales(each for (_, _, place, _), each in seen if place is None),
         elsewhere=tuple(
             f"{each.constant:.6g} {each.use} at {inlined_source(each.op)}"
@@ -72,47 +95,12 @@ def harvest(evidence: Evidence) -> Aims:
             and each.use in (Use.COMPARED, Use.CLAMPED)
             and _is_elsewhere(evidence, key[2], each)
         ),
-        guards=(sides[0].constants.guards, sides[1].constants.guards),
+        guards=(constants[0].guards, constants[1].guards),
     )
 
 
 def _constants(side: Side) -> Constants:
     return met_constants(side.operations)
-
-
-Key = tuple[Use, float, Place | None, float]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Side:
-    constants: Constants
-    places: Mapping[int, Sequence[Place]]
-    wraps: Mapping[str, int]
-
-    @classmethod
-    def of(cls, side: Side, names: Mapping[str, Sequence[str]]) -> "_Side":
-        """Reads a side; ``names`` are the reference's paths of its state leaves."""
-        constants = side.read(_constants)
-        places = {
-            position: [(True, path)] if kind == INPUT else [(False, name) for name in names.get(path, ())]
-            for position, (kind, path) in side.read_arguments.items()
-        }
-        wraps = {
-            name: divisor
-            for position, divisor in constants.wraps.items()
-            for name in names.get(side.results[position][1], ())
-            if side.results[position][0] == Group.STATE
-        }
-        return cls(constants=constants, places=places, wraps=wraps)
-
-    @property
-    def placed(self) -> dict[Key, ConstantUse]:
-        """The constants by use, constant, place and number; the place is None for computed numbers."""
-        return {
-            (seen.use, seen.constant, place, seen.number): seen
-            for seen in self.constants.seen
-            for place in (self.places.get(seen.argument, ()) if seen.argument is not None else (None,))
-        }
 
 
 def _is_elsewhere(evidence: Evidence, place: Place | None, seen: ConstantUse) -> bool:

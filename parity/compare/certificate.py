@@ -75,10 +75,10 @@ def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
     for entry in evidence.weights.entries:
         if set(entry.reference) <= set(prints):
             rivals[_kind(evidence, entry, prints)].append(entry)
-    confirmed, left = {}, MOST_EXCHANGES
+    confirmed, left = [], MOST_EXCHANGES
     for entry in asked:
         if not set(entry.reference) <= set(prints):
-            confirmed[entry.reference] = "one-to-one; not read by the program"
+            confirmed.append(Certified(entry=entry, confirmed_by="one-to-one; not read by the program"))
             continue
         words = PROOF
         for rival in rivals[_kind(evidence, entry, prints)]:
@@ -88,8 +88,8 @@ def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
             if left < 0 or _holds_exchanged(evidence, entry, rival):
                 words = f"one-to-one; used in the same way as {rival.reference[0]}"
                 break
-        confirmed[entry.reference] = words
-    return [Certified(entry=entry, confirmed_by=confirmed[entry.reference]) for entry in asked]
+        confirmed.append(Certified(entry=entry, confirmed_by=words))
+    return confirmed
 
 
 def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[Hashable, ...]:
@@ -139,17 +139,14 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
         )
         for run, start in zip(runs, base, strict=True)
     ]
-    size = float(np.linalg.norm(changes[0]))
+    size, apart = (float(np.linalg.norm(change)) for change in (changes[0], changes[1] - changes[0]))
     if size == 0:
-        return Certified(
-            entry=entry, confirmed_by="nothing: the outputs do not depend on it", contradicted=True
-        )
-    distance = float(np.linalg.norm(changes[1] - changes[0])) / size
-    if distance > TOLERANCE:
-        return Certified(
-            entry=entry, confirmed_by=f"nothing: outputs move {distance:.2g} apart", contradicted=True
-        )
-    return Certified(entry=entry, confirmed_by="probe")
+        words = "nothing: the outputs do not depend on it"
+    elif apart / size > TOLERANCE:
+        words = f"nothing: outputs move {apart / size:.2g} apart"
+    else:
+        return Certified(entry=entry, confirmed_by="probe")
+    return Certified(entry=entry, confirmed_by=words, contradicted=True)
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -157,12 +154,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:
-    """Returns a map as data.
-
-    Args:
-        evidence: the case.
-        certified: all entries of its map.
-    """
+    """Returns a map as data."""
     environment = describe_environment()
     return ExportedMap(
         case=evidence.case.id,

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from parity.builds.build import Build
+from parity.builds.build import Build, Group
+from parity.builds.tree import Role
 from parity.builds.weights.inference import Uses, infer
-from parity.builds.weights.map import MapError, WeightMap
-from parity.builds.weights.modules import Order
+from parity.builds.weights.map import HOLDERS, MapError, WeightMap, normalise
+from parity.builds.weights.modules import Order, moment_of
 from parity.cases.case import Case, made
 from parity.compare.clock import SideError
 from parity.compare.memo import Memo, Once
-from parity.compare.moving import pair_programs
 from parity.compare.pairing import (
     Pairing,
     pair_positions,
+    pair_programs,
     state_fingerprints,
     state_order,
     unmatched_frontier,
@@ -25,9 +26,9 @@ from parity.compare.pairing import (
 from parity.compare.session import Session
 from parity.compare.side import Side, built
 from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaired
-from parity.compare.unused import unpaired_unused, with_unused
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
+from parity.values.rng import Demand
 from parity.verdicts import Finding, Requirement, Verdict
 
 if TYPE_CHECKING:
@@ -75,11 +76,7 @@ class Evidence:
         return dataclasses.replace(self, given=weights)
 
     def read(self, reader: Callable[["Evidence"], T]) -> T:
-        """Returns a reading of this evidence, such as its runs; made once, and its failure is kept.
-
-        Args:
-            reader: its result depends only on the evidence.
-        """
+        """Returns a reading of this evidence, such as its runs; made once, and its failure is kept."""
         return self.memo.of_owner(reader, self)
 
     # --- sides ---
@@ -226,8 +223,9 @@ class Evidence:
         """The claim of a proof in exact arithmetic, where no other proof succeeds, as words; empty if it fails too."""
         if not self.on_one_mesh or (self.proof is not None and self.proof.proved):
             return ""
+        claim = "equal for all inputs if numbers were exact"
         if self.proof is not None and self.proof.reordered:  # which implies it
-            return "equal for all inputs if numbers were exact"
+            return claim
         if self.case.accept.prove_exact:
             found = self.exact_proof
         else:
@@ -236,7 +234,7 @@ class Evidence:
             with self.session.clock.phase("both sides", "prove"):
                 found = tried(*self.sides, self.weights, self.case)
         assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
-        return f"equal for all inputs if numbers were exact{assumed}" if found.proved else ""
+        return claim + assumed if found.proved else ""
 
     @property
     def accepted_exact_proof(self) -> "Equality | None":
@@ -337,8 +335,12 @@ def _infer(evidence: Evidence) -> WeightMap | MapError:
         evidence.session.side(build, called, mesh)
         for build, mesh in zip(evidence.builds, called.meshes, strict=True)
     )
-    unused = unpaired_unused((left, right))
-    return with_unused(_infer_among(evidence, unused), unused) if any(unused) else whole
+    unused = _unpaired_unused((left, right))
+    found = _infer_among(evidence, unused) if any(unused) else whole
+    if isinstance(found, MapError):
+        return found
+    ours, theirs = (tuple(sorted({*paths, *more})) for paths, more in zip(found.alone, unused, strict=True))
+    return dataclasses.replace(found, alone=(ours, theirs))
 
 
 def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> WeightMap | MapError:
@@ -354,6 +356,40 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
         return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders)
     except MapError as error:
         return error
+
+
+def _unused(side: Side) -> set[str]:
+    """Returns the leaves on which no result of a forward program depends, with the moments of parameters."""
+    jaxpr, leaves = side.traced.jaxpr, side.build.leaves
+    taken = set(map(id, jaxpr.jaxpr.invars))
+    wanted = [
+        at
+        for at, ((group, _), result) in enumerate(zip(side.results, jaxpr.jaxpr.outvars, strict=True))
+        if group != Group.STATE or id(result) not in taken
+    ]
+    needed = Demand(jaxpr, wanted, all_draws=False).inputs
+    unread = {path for at, path in enumerate(side.state_paths) if at not in needed}
+    own = {path for path in unread if leaves[path].role in (Role.PARAMS, Role.STATE)}
+    owners = {normalise(path) for path in own if leaves[path].role is Role.PARAMS}
+    moments = {
+        path
+        for path, leaf in leaves.items()
+        if leaf.role is Role.OPTIMIZER and moment_of(normalise(path), owners, HOLDERS)
+    }
+    return own | moments
+
+
+def _unpaired_unused(sides: tuple[Side, Side]) -> tuple[set[str], set[str]]:
+    """Returns the leaves of each side that its method does not use and whose name the other side lacks.
+
+    Linen makes only the leaves that a method uses, NNX makes all.
+    """
+    names = [set(map(normalise, side.build.leaves)) for side in sides]
+    left, right = (
+        {path for path in (side.read(_unused) if side.build.method else ()) if normalise(path) not in names}
+        for side, names in zip(sides, names[::-1], strict=True)
+    )
+    return left, right
 
 
 def _uses(evidence: Evidence) -> Uses:

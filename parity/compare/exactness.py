@@ -96,13 +96,7 @@ def _leaves(weights: WeightMap, group: str) -> list[tuple[Link, str]]:
 
 
 def tried(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Equality:
-    """Tries to prove both sides of a case equal in exact arithmetic, where no stricter proof succeeds.
-
-    Args:
-        reference, candidate: both are lowered, neither is compiled.
-        weights: pairs the leaves.
-        case: its splits and ranges.
-    """
+    """Tries to prove both sides of a case equal in exact arithmetic, where no stricter proof succeeds."""
     cache = ProofCache(most_steps=MOST_TRIED)
     return _claimed(named(reference), named(candidate), relation(reference, weights, case), cache)
 
@@ -118,11 +112,6 @@ def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Pr
     """Proves that both sides of a case do the same operations on the same elements, each with its own rounding.
 
     The proof is ``reordered`` at best: compilers round differently at the end of a loop, and in another memory layout.
-
-    Args:
-        reference, candidate: both are lowered, neither is compiled.
-        weights: pairs the leaves.
-        case: its splits and ranges.
     """
     sides = named(reference), named(candidate)
     links = dataclasses.replace(relation(reference, weights, case), split_axes={})

@@ -1,29 +1,156 @@
-"""The structure of both sides of a case in paired rows: loops, collectives, memory, cost, dots."""
+"""The structure of both sides: rows of loops, collectives, dots and memory, paired, and in one line each."""
 
 import collections
+import contextlib
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
-from parity.compare.rows import Row, collective_rows, dot_rows, dtype_rows, loop_rows, memory_rows
 from parity.compare.side import Side
-from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.ir.hlo.cycles import read_cycles
-from parity.ir.hlo.memory import read_memory
+from parity.ir.hlo.hlo import HloModule
+from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.model import LoopTree
 from parity.ir.hlo.optimised import optimised_loops
-from parity.ir.stablehlo.dtypes import read_dtypes
+from parity.ir.hlo.visits import visits
+from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
 from parity.ir.stablehlo.lowered import lowered_loops
 
-__all__ = ["Section", "inspect_sides"]
+__all__ = [
+    "Row",
+    "Section",
+    "SideSummary",
+    "Summary",
+    "collective_rows",
+    "dot_rows",
+    "dtype_rows",
+    "inspect_sides",
+    "loop_rows",
+    "memory_rows",
+    "summarise_case",
+]
+
+Row = dict[str, str | int | None]
+"""One line of a table by column; None is an unknown number."""
+Pair = tuple[Row | None, Row | None]
 
 BEFORE, AFTER = "before optimisation", "after optimisation"
 COST = ("flops", "bytes_accessed")
+COLLECTIVE = ("kind", "dtype", "bytes", "group", "times", "where", "direction")
 OPERATION = ("operation", "types", "direction")
+PRODUCTS = ("dot", "convolution")
 
-Pair = tuple[Row | None, Row | None]
+
+def loop_rows(tree: LoopTree) -> list[Row]:
+    """Returns one row per loop, outer before inner.
+
+    Returns:
+        Columns stage, path, depth, trips, runs (of the loop as a whole), carries, carry_bytes, stacked_bytes,
+        passthrough_bytes, label, direction, function, source, name.
+    """
+    return [
+        {
+            "stage": tree.stage,
+            "path": place.path,
+            "depth": place.depth,
+            "trips": place.loop.trips,
+            "runs": place.times,
+            "carries": place.loop.carries,
+            "carry_bytes": place.loop.carry_bytes,
+            "stacked_bytes": sum(leaf.bytes for leaf in place.loop.stacked),
+            "passthrough_bytes": sum(leaf.bytes for leaf in place.loop.passthrough),
+            "label": place.loop.provenance.label,
+            "direction": place.loop.provenance.tags[0],
+            "function": place.loop.provenance.function,
+            "source": f"{place.loop.provenance.file}:{place.loop.provenance.line}",
+            "name": place.loop.provenance.stack,
+        }
+        for place in tree.walk()
+    ]
+
+
+def collective_rows(collectives: Sequence[Collective]) -> list[Row]:
+    """Returns one row per kind of collective, the most bytes first.
+
+    Returns:
+        Columns kind, dtype, bytes, group, times, where (loop or outside), direction, count, total_bytes.
+    """
+    counts = collections.Counter(
+        (
+            one.kind,
+            one.dtype,
+            one.bytes,
+            one.group,
+            one.times,
+            "loop" if one.depth else "outside",
+            one.provenance.tags[0],
+            one.total_bytes,
+        )
+        for one in collectives
+    )
+    rows: list[Row] = [
+        {
+            **dict(zip(COLLECTIVE, key, strict=True)),
+            "count": count,
+            "total_bytes": None if each is None else each * count,
+        }
+        for (*key, each), count in counts.items()
+    ]
+    return sorted(rows, key=lambda row: -int(row["total_bytes"] or 0))
+
+
+def dtype_rows(operations: Sequence[TypedOp]) -> list[Row]:
+    """Returns one row per kind, types and direction of a lowered program's dots, sums and roots.
+
+    Returns:
+        Columns operation, types, direction, count.
+    """
+    return _counted(OPERATION, sorted((one.kind, one.types, one.provenance.tags[0]) for one in operations))
+
+
+def dot_rows(module: HloModule) -> list[Row]:
+    """Returns one row per kind, types and direction of an optimised program's dots.
+
+    Returns:
+        Columns operation, types, direction, count.
+    """
+    found = []
+    for visit in visits(module):
+        one = visit.instruction
+        if one.opcode in PRODUCTS:
+            taken = " x ".join(visit.computation.by_name[name].shape.element for name in one.operands)
+            direction = module.provenance(one, visit.caller).tags[0]
+            found.append((one.opcode, f"{taken} -> {one.shape.element}", direction))
+    return _counted(OPERATION, sorted(found))
+
+
+def memory_rows(memory: Memory) -> list[Row]:
+    """Returns one row per quantity.
+
+    Returns:
+        Columns quantity, value, unit, reason (why the value is None).
+    """
+    return [
+        {
+            "quantity": quantity,
+            "value": memory.values.get(quantity),
+            "unit": unit,
+            "reason": memory.reasons.get(quantity, ""),
+        }
+        for quantity, unit in QUANTITIES.items()
+    ]
+
+
+def _counted(columns: Sequence[str], keys: Iterable[tuple]) -> list[Row]:
+    """Returns a row with the count of each key, in order of first occurrence."""
+    return [
+        {**dict(zip(columns, key, strict=True)), "count": count}
+        for key, count in collections.Counter(keys).items()
+    ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +174,6 @@ class Section:
 
 def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
     """Compiles both sides, proved or not, and reads them.
-
-    Args:
-        evidence: the case.
 
     Raises:
         SideError: a side does not compile or cannot be read.
@@ -103,8 +227,8 @@ def _loop_section(stage: str, trees: Sequence[LoopTree], numbers: tuple[str, ...
 
 
 def _loop(row: Row) -> str:
-    words = " ".join(filter(None, (str(row["direction"]), str(row["label"] or ""))))
-    return f"{'  ' * int(row['depth'] or 0)}{row['path']} {words}"
+    words = filter(None, (str(row["direction"]), str(row["label"] or "")))
+    return f"{'  ' * int(row['depth'] or 0)}{row['path']} {' '.join(words)}"
 
 
 def _place(source: str) -> str:
@@ -156,3 +280,83 @@ def _dots(sides: tuple[Side, Side]) -> Iterator[Section]:
     ):
         pairs = _by_key(rows, OPERATION)
         yield Section(title=title, labels=OPERATION, numbers=("count",), rows=pairs, note=words)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SideSummary:
+    """One side of a case.
+
+    Args:
+        build: its name.
+        flavour: ``linen`` or ``nnx``.
+        numbers: by name, bytes per device; None if the backend does not report it.
+        error: why there are no numbers; empty if there are.
+    """
+
+    build: str
+    flavour: str
+    numbers: dict[str, float | None]
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Both sides of a case.
+
+    Args:
+        id: id of the case.
+        backend: the backend it was compiled for.
+        mesh: the mesh it was compiled for.
+        sides: reference and candidate.
+    """
+
+    id: str
+    backend: str
+    mesh: str
+    sides: tuple[SideSummary, SideSummary]
+
+    def ratio(self, name: str) -> float | None:
+        """Returns candidate over reference; None if one of them is unknown, or the reference is zero."""
+        left, right = (side.numbers.get(name) for side in self.sides)
+        return right / left if left and right is not None else None
+
+
+def summarise_case(evidence: Evidence) -> Summary:
+    """Compiles both sides, proved or not, and reads them; a side that does not compile has an error."""
+    case = evidence.case
+    for side in evidence.sides:
+        with contextlib.suppress(SideError):  # reported when the side is read
+            side.begin()
+    return Summary(
+        id=case.id,
+        backend=case.placement.backend,
+        mesh=str(case.meshes[1]),
+        sides=(_summary(evidence.reference), _summary(evidence.candidate)),
+    )
+
+
+def _summary(side: Side) -> SideSummary:
+    numbers, why = {}, ""
+    try:
+        numbers = _numbers(side)
+    except SideError as error:
+        why = f"{error.phase}: {(str(error.cause).splitlines() or [''])[0]}"
+    return SideSummary(build=side.build.name, flavour=str(side.build.flavour), numbers=numbers, error=why)
+
+
+def _numbers(side: Side) -> dict[str, float | None]:
+    """Returns the numbers of a side's line; moved bytes count with their trips."""
+    collectives, memory = read_collectives(side.optimised), read_memory(side.compiled).values
+    moved = [None if one.times is None else one.bytes * one.times for one in collectives]
+    compilation = getattr(side.compiled, "compilation", None)
+    return {
+        "loops_lowered": lowered_loops(side.functions).count,
+        "loops_optimised": optimised_loops(side.optimised).count,
+        "collectives": len(collectives),
+        "moved_bytes": None if None in moved else sum(size for size in moved if size is not None),
+        "argument_bytes": memory["argument"],
+        "temp_bytes": memory["temp"],
+        "peak_bytes": memory["peak"],
+        "cycles": read_cycles(side.optimised).total,
+        "compile_seconds": compilation.seconds if compilation else None,
+    }

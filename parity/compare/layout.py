@@ -2,19 +2,13 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from parity.builds.tree import Role
+from parity.builds.tree import Role, as_data
 from parity.compare.side import Side
 
 __all__ = ["Placed", "bytes_by_role", "entries", "placed", "whole_share"]
-
-KEY_BYTES = 8
-"""Bytes of one threefry key."""
 
 
 def entries(spec: jax.sharding.PartitionSpec, rank: int) -> tuple[tuple[str, ...], ...]:
@@ -51,14 +45,9 @@ class Placed:
 
 
 def placed(side: Side, path: str) -> Placed:
-    """Returns the placement of a leaf of a side.
-
-    Args:
-        side: on a mesh.
-        path: path of a state leaf.
-    """
+    """Returns the placement of a leaf of a side."""
     leaf, mesh = side.build.leaves[path], side.backend.mesh(side.mesh)
-    spec, sizes = side.specs[path], dict(side.mesh.axes)
+    spec, sizes, data = side.specs[path], dict(side.mesh.axes), as_data(side.build.abstract[path])
     shards = math.prod(sizes[axis] for part in entries(spec, len(leaf.shape)) for axis in part)
     return Placed(
         path=path,
@@ -67,13 +56,9 @@ def placed(side: Side, path: str) -> Placed:
         role=leaf.role,
         logical_axes=leaf.logical_axes,
         spec=spec,
-        bytes_per_device=_width(side.build.abstract[path]) * leaf.size // shards,
+        bytes_per_device=data.size * data.dtype.itemsize // shards,
         why=side.build.explain(leaf, mesh),
     )
-
-
-def _width(leaf: Any) -> int:
-    return KEY_BYTES if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.dtype(leaf.dtype).itemsize
 
 
 def bytes_by_role(side: Side) -> dict[str, int]:

@@ -2,12 +2,11 @@
 
 import types
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 __all__ = ["Memo", "Once"]
 
 T = TypeVar("T")
-Owner = TypeVar("Owner", bound="HasMemo")
 
 
 class _Outcome(NamedTuple):
@@ -25,12 +24,7 @@ class Memo:
         self._outcomes: dict[tuple[Hashable, ...], _Outcome] = {}
 
     def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Returns ``function(*arguments)`` or raises its exception; calls it only the first time.
-
-        Args:
-            function: its result depends only on its arguments.
-            *arguments: hashable.
-        """
+        """Returns ``function(*arguments)`` or raises its exception; calls it only the first time."""
         return self._outcome((function, *arguments), function, arguments, keep_failure=True)
 
     def of_owner(self, function: Callable[[Any], T], owner: Any) -> T:
@@ -49,7 +43,7 @@ class Memo:
         """
         return self._outcome((function, *by), function, arguments, keep_failure=False)
 
-    def __contains__(self, one: "Once[Any, Any]") -> bool:
+    def __contains__(self, one: "Once[Any]") -> bool:
         """Returns True if a property of the owner was read before, as in ``Side.compiled in side.memo``."""
         return (one.function,) in self._outcomes
 
@@ -69,26 +63,17 @@ class Memo:
         return result
 
 
-class HasMemo(Protocol):
-    """An object with properties that are computed `Once`."""
+class Once(Generic[T]):
+    """A property that is computed once, when first read, and kept in its owner's ``memo``; a failure is kept too."""
 
-    @property
-    def memo(self) -> Memo:
-        """The outcomes of its properties."""
-        ...
-
-
-class Once(Generic[Owner, T]):
-    """A property that is computed once, when it is first read; a failure is kept too."""
-
-    def __init__(self, function: Callable[[Owner], T]):
+    def __init__(self, function: Callable[[Any], T]):
         self.function, self.__doc__ = function, function.__doc__
 
     @overload
-    def __get__(self, instance: None, owner: type) -> "Once[Owner, T]": ...
+    def __get__(self, instance: None, owner: type) -> "Once[T]": ...
 
     @overload
-    def __get__(self, instance: Owner, owner: type) -> T: ...
+    def __get__(self, instance: object, owner: type) -> T: ...
 
-    def __get__(self, instance: Owner | None, owner: type) -> "Once[Owner, T] | T":
+    def __get__(self, instance: Any, owner: type) -> "Once[T] | T":
         return self if instance is None else instance.memo.of_owner(self.function, instance)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import walk
-from parity.compare.pairing import pair_positions, without_counters
 from parity.compare.side import STATE, Side
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, annotations, prove
@@ -48,21 +47,15 @@ class ModuloSharding:
 
 
 def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
-    """Compares both sides of a case without their sharding annotations, and lists those that differ.
-
-    Args:
-        evidence: the case; both sides are lowered, neither is compiled.
-    """
-    sides = evidence.sides
+    """Compares both sides of a case without their sharding annotations, and lists those that differ."""
+    sides, weights = evidence.sides, evidence.weights
     differing = _otherwise(sides)
-    if not evidence.weights.is_identity:
-        return ModuloSharding(
-            proof=walk(evidence.reference, evidence.candidate, evidence.weights, evidence.case),
-            differing=differing,
-        )
-    pairing = without_counters(pair_positions(*sides, evidence.weights), sides, evidence.weights)
+    if not weights.is_identity:
+        return ModuloSharding(proof=walk(*sides, weights, evidence.case), differing=differing)
+    pairing = evidence.pairing
+    assert pairing is not None
     if pairing.unmatched:
-        words = tuple(one.sentence() for one in pairing.unmatched)
+        words = tuple(f"{one.name}: {one.verb}" for one in pairing.unmatched)
         return ModuloSharding(proof=None, unmatched=words, differing=differing)
     programs = (
         read_program(side.lowered, ignore_shardings=True, without=dropped)

@@ -8,7 +8,6 @@ import numpy as np
 
 from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
-from parity.compare.pairing import pair_positions
 from parity.compare.side import Side
 from parity.ir.jax_internals import hoisted_constants, kept_arguments
 
@@ -44,7 +43,8 @@ def compile_to_one(evidence: Evidence) -> bool:
 
 
 def _same_places(evidence: Evidence) -> bool:
-    pairing = pair_positions(evidence.reference, evidence.candidate, evidence.weights)
+    pairing = evidence.pairing
+    assert pairing is not None
     pairs = [*pairing.arguments, *pairing.results]
     none_alone = not any((*pairing.unmatched, *pairing.alone.arguments, *pairing.alone.results))
     return none_alone and all(left == right for left, right in pairs)

@@ -1,4 +1,4 @@
-"""Pairs the arguments and results of two lowered programs."""
+"""Pairs the arguments and results of two lowered programs, under a weight map that may move numbers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,25 @@ from parity.builds.build import Group
 from parity.builds.tree import is_counter
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.order import first_uses
+from parity.builds.weights.transforms import (
+    Concat,
+    Identity,
+    Permute,
+    Reshape,
+    Split,
+    Stack,
+    StackGrid,
+    Unstack,
+)
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
-from parity.prove import UnpairedPositions, argument_fingerprints
+from parity.prove import (
+    UnpairedPositions,
+    WeightView,
+    WeightViews,
+    argument_fingerprints,
+    loop_counts_differ,
+)
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
 from parity.prove.proof import NO_UNPAIRED
@@ -20,12 +36,11 @@ __all__ = [
     "Pairing",
     "Unmatched",
     "pair_positions",
-    "result_positions",
+    "pair_programs",
     "state_arguments",
     "state_fingerprints",
     "state_order",
     "unmatched_frontier",
-    "without_counters",
 ]
 
 SIDES = ("reference", "candidate")
@@ -35,7 +50,12 @@ SILENT = (
     "from other keys"
 )
 
+Name = tuple[str, str]
+"""Kind of an argument or group of a result, and path."""
 Positions = list[tuple[int, int]]
+Alone = tuple[tuple[int, ...], tuple[int, ...]]
+"""Positions that only the reference has, and only the candidate."""
+Step = tuple[str, tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,10 +73,6 @@ class Unmatched:
     side: int
     position: int
     read: bool
-
-    def sentence(self) -> str:
-        """Returns the name, and the side that has it."""
-        return f"{self.name}: {self.verb}"
 
     @property
     def verb(self) -> str:
@@ -81,135 +97,110 @@ class Pairing:
     alone: UnpairedPositions = NO_UNPAIRED
 
 
-def pair_positions(
-    reference: Side, candidate: Side, weights: WeightMap, moved: Sequence[Entry] = ()
-) -> Pairing:
-    """Pairs the arguments and results of two sides whose map moves no numbers.
+def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:
+    """Pairs arguments and results of two programs under any map, without counters that no result needs.
 
-    Args:
-        reference, candidate: the two sides.
-        weights: a map with `WeightMap.is_identity`.
-        moved: entries whose arguments and results are left out.
+    Returns:
+        The pairs; None if the map moves numbers and loop counts differ, or a transform is not one of
+        `parity.builds.weights.transforms`.
     """
-    names = {entry.candidate[0]: entry.reference[0] for entry in weights.entries if entry not in moved}
-    taken = [{path for entry in moved for path in paths(entry)} for paths in (_ours, _theirs)]
-    read = (_read(reference, {}), _read(candidate, names))
-    given = (result_positions(reference, {}), result_positions(candidate, names))
-    alone_read, read_names = _apart(_but_leaves(read, taken), weights, "state")
-    alone_returned, returned_names = _apart(_but_leaves(given, taken), weights, *BY_LEAF)
-    arguments, read = _match(read_names[0], read_names[1], read=True)
-    results, returned = _match(returned_names[0], returned_names[1], read=False)
-    return Pairing(
-        arguments=arguments,
-        results=results,
-        unmatched=(*read, *returned),
-        alone=UnpairedPositions(arguments=alone_read, results=alone_returned),
+    sides = (reference, candidate)
+    pairing = pair_positions(*sides, weights)
+    if not weights.is_identity:
+        moves = _moves(sides, weights)
+        if moves is None or loop_counts_differ(reference.operations, candidate.operations):
+            return None
+        pairing = dataclasses.replace(pairing, alone=dataclasses.replace(pairing.alone, moves=moves))
+    return _without_counters(pairing, sides, weights)
+
+
+def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
+    """Pairs the arguments and results of two sides, except the leaves whose numbers the map moves."""
+    plain = [entry for entry in weights.entries if _is_plain(entry)]
+    moving = [entry for entry in weights.entries if not _is_plain(entry)]
+    names = ({}, {entry.candidate[0]: entry.reference[0] for entry in plain})
+    moved = (
+        {path for entry in moving for path in entry.reference},
+        {path for entry in moving for path in entry.candidate},
     )
+    unmatched: list[Unmatched] = []
+
+    def pair(named: Sequence[Mapping[int, Name]], read: bool) -> tuple[Positions, Alone]:
+        """Returns the pairs by name, and each side's positions of leaves that the map leaves alone."""
+        alone, rest = [], []
+        for by_position, single, gone, new in zip(named, weights.alone, moved, names, strict=True):
+            leaves = {at: path for at, (of, path) in by_position.items() if of in BY_LEAF}
+            alone.append(tuple(at for at, path in leaves.items() if path in single))
+            left_out = {*single, *gone}
+            rest.append(
+                {
+                    (of, new.get(path, path) if of in BY_LEAF else path): at
+                    for at, (of, path) in by_position.items()
+                    if leaves.get(at) not in left_out
+                }
+            )
+        for side, other in ((0, 1), (1, 0)):
+            unmatched.extend(
+                Unmatched(name=" ".join(name), side=side, position=rest[side][name], read=read)
+                for name in sorted(rest[side].keys() - rest[other].keys())
+            )
+        pairs = [(at, rest[1][name]) for name, at in rest[0].items() if name in rest[1]]
+        return pairs, (alone[0], alone[1])
+
+    arguments, alone_read = pair((reference.read_arguments, candidate.read_arguments), read=True)
+    results, alone_returned = pair(
+        (dict(enumerate(reference.results)), dict(enumerate(candidate.results))), read=False
+    )
+    alone = UnpairedPositions(arguments=alone_read, results=alone_returned)
+    return Pairing(arguments=arguments, results=results, unmatched=tuple(unmatched), alone=alone)
 
 
-def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
+def _without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
     """Returns the pairs without counters of two integer types that both sides only increment, by the same number.
 
     `parity.prove.counters` shows why they stay equal; the rest of the programs is still compared.
-
-    Args:
-        pairing: of all positions.
-        sides: the two sides.
-        weights: their map.
     """
-    arguments, results = pairing.arguments, pairing.results
-    taken: tuple[list[int], list[int]] = ([], [])
-    given: tuple[list[int], list[int]] = ([], [])
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for entry in weights.entries:
         paths = entry.reference[0], entry.candidate[0]
         leaves = [side.build.leaves[path] for side, path in zip(sides, paths, strict=True)]
         if not all(map(is_counter, leaves)) or leaves[0].dtype == leaves[1].dtype:
             continue
-        read = tuple(state_arguments(side).get(path, -1) for side, path in zip(sides, paths, strict=True))
-        written = tuple(
-            result_positions(side, {}).get(f"{Group.STATE} {path}", -1)
-            for side, path in zip(sides, paths, strict=True)
-        )
-        if read not in arguments or written not in results:
+        of_sides = list(zip(sides, paths, strict=True))
+        read = tuple(state_arguments(side).get(path, -1) for side, path in of_sides)
+        written = tuple(_returned(side, Group.STATE).get(path, -1) for side, path in of_sides)
+        if read not in pairing.arguments or written not in pairing.results:
             continue
-        steps = [increment(side.operations, *at) for side, *at in zip(sides, read, written, strict=True)]
+        steps = {increment(side.operations, *at) for side, *at in zip(sides, read, written, strict=True)}
         widths = {leaf.dtype.removeprefix("u") for leaf in leaves}
-        if None in steps or len({*steps}) > 1 or len(widths) > 1:
-            continue
-        arguments = [pair for pair in arguments if pair != read]
-        results = [pair for pair in results if pair != written]
-        for side in (0, 1):
-            taken[side].append(read[side])
-            given[side].append(written[side])
+        if None not in steps and len(steps) == len(widths) == 1:
+            found.append((read, written))
+    read, written = ([each[of] for each in found] for of in (0, 1))
     return dataclasses.replace(
         pairing,
-        arguments=arguments,
-        results=results,
+        arguments=[each for each in pairing.arguments if each not in read],
+        results=[each for each in pairing.results if each not in written],
         alone=dataclasses.replace(
             pairing.alone,
-            arguments=_joined(pairing.alone.arguments, taken),
-            results=_joined(pairing.alone.results, given),
-            counters=len(taken[0]),
+            arguments=_with_pairs(pairing.alone.arguments, read),
+            results=_with_pairs(pairing.alone.results, written),
+            counters=len(found),
         ),
     )
 
 
-def _ours(entry: Entry) -> tuple[str, ...]:
-    return entry.reference
-
-
-def _theirs(entry: Entry) -> tuple[str, ...]:
-    return entry.candidate
-
-
-def _but_leaves(
-    sides: tuple[dict[str, int], dict[str, int]], taken: Sequence[set[str]]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns names such as ``gradients PATH``, except those of some leaves."""
-    left, right = (
-        {
-            name: position
-            for name, position in names.items()
-            if name.partition(" ")[0] not in BY_LEAF or name.partition(" ")[2] not in gone
-        }
-        for names, gone in zip(sides, taken, strict=True)
-    )
+def _with_pairs(alone: Alone, pairs: Sequence[tuple[int, ...]]) -> Alone:
+    left, right = ((*held, *(pair[side] for pair in pairs)) for side, held in enumerate(alone))
     return left, right
 
 
-def _joined(
-    alone: tuple[tuple[int, ...], tuple[int, ...]], more: tuple[list[int], list[int]]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return (*alone[0], *more[0]), (*alone[1], *more[1])
+def state_arguments(side: Side) -> dict[str, int]:
+    """Returns the position in ``@main`` of each state leaf that the program reads."""
+    return {path: position for position, (kind, path) in side.read_arguments.items() if kind == STATE}
 
 
-def _apart(
-    sides: tuple[dict[str, int], dict[str, int]], weights: WeightMap, *holders: str
-) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, int]]]:
-    """Splits off the names of one-sided leaves; returns their positions, and the other names."""
-    alone = [{f"{holder} {path}" for holder in holders for path in paths} for paths in weights.alone]
-    left, right = (
-        tuple(position for name, position in names.items() if name in gone)
-        for names, gone in zip(sides, alone, strict=True)
-    )
-    rest = [
-        {name: position for name, position in names.items() if name not in gone}
-        for names, gone in zip(sides, alone, strict=True)
-    ]
-    return (left, right), rest
-
-
-def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
-    """Returns the position in ``@main`` of each argument that the program reads, paths of the state renamed."""
-    return {
-        f"{kind} {names.get(path, path) if kind == STATE else path}": position
-        for position, (kind, path) in side.read_arguments.items()
-    }
-
-
-def result_positions(side: Side, names: Mapping[str, str]) -> dict[str, int]:
-    """Returns the position of each result by group and path, paths renamed."""
-    return {f"{group} {names.get(path, path)}": at for at, (group, path) in enumerate(side.results)}
+def _returned(side: Side, group: str) -> dict[str, int]:
+    return {path: at for at, (of, path) in enumerate(side.results) if of == group}
 
 
 def state_fingerprints(side: Side) -> dict[str, str]:
@@ -226,18 +217,8 @@ def state_order(side: Side) -> dict[str, tuple[int, ...]]:
     }
 
 
-def state_arguments(side: Side) -> dict[str, int]:
-    """Returns the position in ``@main`` of each state leaf that the program reads."""
-    return {path: position for position, (kind, path) in side.read_arguments.items() if kind == STATE}
-
-
 def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:
-    """Returns the arguments and results of one side as differences, each with the operation that uses it first.
-
-    Args:
-        pairing: with `Pairing.unmatched`.
-        sides: the two sides.
-    """
+    """Returns the arguments and results of one side as differences, each with the operation that uses it first."""
     groups: dict[tuple[str, FrontierSide | None], list[Unmatched]] = {}
     readers = [users(side.operations) for side in sides]
     for one in pairing.unmatched:
@@ -263,13 +244,66 @@ def _used_by(one: Unmatched, side: Side, readers: Mapping[int, Sequence]) -> Fro
     return side_of(next(found, None), 0)
 
 
-def _match(
-    reference: Mapping[str, int], candidate: Mapping[str, int], *, read: bool
-) -> tuple[Positions, list[Unmatched]]:
-    pairs = [(reference[name], candidate[name]) for name in reference if name in candidate]
-    unmatched = [
-        Unmatched(name=name, side=side, position=names[name], read=read)
-        for side, names in enumerate((reference, candidate))
-        for name in sorted(set(names) - set((candidate, reference)[side]))
+def _is_plain(entry: Entry) -> bool:
+    return isinstance(entry.transform, Identity) and len(entry.reference) == 1
+
+
+def _moves(sides: tuple[Side, Side], weights: WeightMap) -> WeightViews | None:
+    """Returns the transforms of the entries that move numbers; None if one is unknown."""
+    moving = [entry for entry in weights.entries if not _is_plain(entry)]
+
+    def views(positions: Sequence[Mapping[str, int]], prefix: str) -> list[WeightView | None]:
+        return [_view(entry, positions, sides, prefix) for entry in moving]
+
+    arguments = views([state_arguments(side) for side in sides], "")
+    groups = [group for group in sorted(sides[0].traced.out_info) if Group(group).by_leaf]
+    results = [
+        view for group in groups for view in views([_returned(side, group) for side in sides], f"{group} ")
     ]
-    return pairs, unmatched
+    if None in arguments or None in results:
+        return None
+    return WeightViews(arguments=_used(arguments), results=_used(results))
+
+
+def _used(found: Sequence[WeightView | None]) -> tuple[WeightView, ...]:
+    return tuple(move for move in found if move is not None and (move.positions(0) or move.positions(1)))
+
+
+def _view(
+    entry: Entry, positions: Sequence[Mapping[str, int]], sides: tuple[Side, Side], prefix: str
+) -> WeightView | None:
+    """Returns the transform of one entry; None if it is not known."""
+    transform = entry.transform
+    side = int(isinstance(transform, Unstack | Split))
+    parts, wholes = (entry.candidate, entry.reference) if side else (entry.reference, entry.candidate)
+    shapes = tuple(sides[side].build.leaves[path].shape for path in parts)
+    steps = _steps(transform, shapes, sides[1 - side].build.leaves[wholes[0]].shape)
+    if steps is None or len(wholes) != 1:
+        return None
+    return WeightView(
+        name=f"{prefix}{wholes[0]}",
+        side=side,
+        parts=tuple(positions[side].get(path) for path in parts),
+        shapes=shapes,
+        whole=positions[1 - side].get(wholes[0]),
+        steps=steps,
+    )
+
+
+def _steps(
+    transform: object, shapes: tuple[tuple[int, ...], ...], whole: tuple[int, ...]
+) -> tuple[Step, ...] | None:
+    """Returns the steps that make the whole from its parts."""
+    shape = shapes[0]
+    if isinstance(transform, Permute):
+        return (("transpose", tuple(axis % len(shape) for axis in transform.order)),)
+    if isinstance(transform, Reshape):
+        return (("reshape", whole),)
+    if isinstance(transform, Stack | Unstack):
+        axis = transform.axis % (len(shape) + 1)
+        return (("reshape", (*shape[:axis], 1, *shape[axis:])), ("join", (axis,)))
+    if isinstance(transform, StackGrid):
+        return (("reshape", (1, *shape)), ("join", (0,)), ("reshape", whole))
+    if isinstance(transform, Concat | Split):
+        return (("join", (transform.axis % len(shape),)),)
+    return None

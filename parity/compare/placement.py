@@ -16,10 +16,6 @@ def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
 
     A case whose mesh, or whose fixed axes, need more devices is kept, with the reason why it cannot run there.
 
-    Args:
-        cases: as the pairs define them.
-        backend: the backend to run on.
-
     Raises:
         ValueError: a mesh does not fit the backend.
     """
@@ -48,9 +44,6 @@ def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
 
 def refuse_unless_some_fit(cases: Sequence[Case]) -> None:
     """Checks that at least one of several cases fits the number of devices.
-
-    Args:
-        cases: from `place`.
 
     Raises:
         ValueError: none does.

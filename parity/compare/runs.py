@@ -37,12 +37,7 @@ Outputs = dict[str, dict[str, np.ndarray]]
 
 
 def pair_outputs(evidence: Evidence, reference: Outputs, candidate: Outputs) -> tuple[Outputs, Outputs]:
-    """Returns the outputs of both sides under the reference's paths, without leaves that have no partner.
-
-    Args:
-        evidence: the case.
-        reference, candidate: the outputs of each side.
-    """
+    """Returns the outputs of both sides under the reference's paths, without leaves that have no partner."""
     left, right = (
         without_unpaired(outputs, paths)
         for outputs, paths in zip((reference, candidate), evidence.weights.alone, strict=True)

@@ -27,11 +27,7 @@ Idle = list[tuple[Group, Finding]]
 
 
 def why_not_sampled(evidence: Evidence) -> str:
-    """Returns why the reference of a proved case does not run on ordinary data; empty if it does.
-
-    Args:
-        evidence: the case.
-    """
+    """Returns why the reference of a proved case does not run on ordinary data; empty if it does."""
     return evidence.reference.read(_why_not) or evidence.read(_sampled)[1]
 
 
@@ -40,10 +36,6 @@ def idle_outputs(evidence: Evidence, group: Group) -> list[Finding]:
 
     A finding must occur on a random state and on the initial one, on two batches. A random state may be outside the
     model's domain, and a layer may start at zero.
-
-    Args:
-        evidence: the case.
-        group: the group of outputs.
     """
     return (
         []

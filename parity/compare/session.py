@@ -1,7 +1,7 @@
 """The sides and the initial states that the cases of a session share."""
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
@@ -29,6 +29,9 @@ KEPT_SIDES = 8
 """Number of traced and compiled sides kept in memory; the least recently used is dropped first."""
 KEPT_CREATORS = 2
 """Number of compiled programs kept in memory that make initial states."""
+
+Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
 
 
 class Session:
@@ -75,23 +78,17 @@ class Session:
 
     def backend_of(self, case: Case) -> Backend:
         """Returns the backend on which a case is placed."""
-        given = self._backend
-        return (
-            given
-            if given is not None and given.name == case.placement.backend
-            else find(case.placement.backend)
-        )
+        given, name = self._backend, case.placement.backend
+        return given if given is not None and given.name == name else find(name)
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``; equal builds, programs and meshes share one."""
+
+        def make() -> Side:
+            return Side(build, build.programs[case.program], mesh, self.backend_of(case), self.clock)
+
         key = (build, case.program, mesh, case.placement.backend)
-        side = self._sides.pop(key, None)
-        if side is None:
-            side = Side(build, build.programs[case.program], mesh, self.backend_of(case), self.clock)
-        self._sides[key] = side
-        while len(self._sides) > KEPT_SIDES:
-            self._sides.pop(next(iter(self._sides)))
-        return side
+        return _recent(self._sides, key, make, KEPT_SIDES)
 
     @Once
     def proof_cache(self) -> "ProofCache":
@@ -113,9 +110,15 @@ class Session:
 
     def fresh(self, build: Build, seed: int) -> dict[str, np.ndarray]:
         """Returns the initial state of ``build`` for a seed, on the host."""
-        create = self._creators.pop(build, None) or self.start(build).creator()
-        self._creators[build] = create
-        while len(self._creators) > KEPT_CREATORS:
-            self._creators.pop(next(iter(self._creators)))
+        create = _recent(self._creators, build, lambda: self.start(build).creator(), KEPT_CREATORS)
         with self.clock.phase(build.name, "execute"):
             return to_host(create(jax.random.key(seed)))
+
+
+def _recent(held: dict[Key, T], key: Key, make: Callable[[], T], most: int) -> T:
+    """Returns the entry of ``key``, made if absent; drops the least recently used beyond ``most``."""
+    found = held.pop(key) if key in held else make()
+    held[key] = found
+    while len(held) > most:
+        held.pop(next(iter(held)))
+    return found

@@ -80,21 +80,22 @@ class Side:
     memo: Memo = dataclasses.field(default_factory=Memo, init=False, repr=False)
 
     def read(self, reader: Callable[["Side"], T]) -> T:
-        """Returns a reading of this side, such as the positions of its arguments; made once.
-
-        Args:
-            reader: a pure function of the side's observations.
-        """
+        """Returns a reading of this side, such as the positions of its arguments; made once."""
         return self.memo.of_owner(reader, self)
 
     @Once
     def specs(self) -> dict[str, jax.sharding.PartitionSpec]:
         """Spec of each state leaf, as this build resolves it, without axes of size one; empty without a mesh."""
-        mesh = self.backend.mesh(self.mesh)
-        return {} if mesh is None else self._essential(self.build.specs(mesh))
+        return self._essential(self.build.specs)
 
-    def _essential(self, specs: Mapping[str, Any]) -> dict[str, Any]:
-        return {path: self.mesh.essential(spec) for path, spec in specs.items()}
+    @Once
+    def input_specs(self) -> dict[str, jax.sharding.PartitionSpec]:
+        """Spec of each input; empty without a mesh."""
+        return self._essential(functools.partial(self.build.input_specs, self.build.abstract_inputs))
+
+    def _essential(self, specs: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
+        mesh = self.backend.mesh(self.mesh)
+        return {path: self.mesh.essential(spec) for path, spec in specs(mesh).items()} if mesh else {}
 
     def _shardings(self, specs: Mapping[str, jax.sharding.PartitionSpec]) -> dict[str, Any]:
         mesh = self.backend.mesh(self.mesh)
@@ -153,14 +154,6 @@ class Side:
     @Once
     def _input_shardings(self) -> dict[str, Any]:
         return self._shardings(self.input_specs)
-
-    @Once
-    def input_specs(self) -> dict[str, jax.sharding.PartitionSpec]:
-        """Spec of each input; empty without a mesh."""
-        mesh = self.backend.mesh(self.mesh)
-        if mesh is None:
-            return {}
-        return self._essential(self.build.input_specs(self.build.abstract_inputs, mesh))
 
     @Once
     def traced(self) -> Trace:
@@ -250,29 +243,19 @@ class Side:
         """A digest of the compiled program without names; None if its text leaves something open."""
         return compiled_digest(self.compiled)
 
-    def _place(
-        self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any
-    ) -> dict[str, Any]:
-        placed = {}
-        for path, array in host.items():
-            sharding = shardings.get(path)
-            if sharding is not None and not sharding.is_fully_addressable:
-                placed[path] = typed(like[path], _spread(array, sharding))
-            else:
-                placed[path] = jax.device_put(typed(like[path], array), sharding, may_alias=False)
-        return placed
-
-    def placed(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def placed(self, state: Flat) -> dict[str, Any]:
         """Returns the arrays of a state, placed as the program expects, keys as typed keys."""
-        return self._in_order(self._place(state, self._state_shardings, self.build.abstract))
+        shardings, like = self._state_shardings, self.build.abstract
+        return self._in_order({path: _placed(state[path], shardings.get(path), like[path]) for path in state})
 
-    def placed_inputs(self, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def placed_inputs(self, batch: Flat) -> dict[str, Any]:
         """Returns the arrays of a batch, placed as the program expects."""
-        return self._place(batch, self._input_shardings, batch)
+        shardings = self._input_shardings
+        return {path: _placed(array, shardings.get(path), array) for path, array in batch.items()}
 
     def run(
         self,
-        state: Mapping[str, np.ndarray],
+        state: Flat,
         seed: int,
         alter: Callable[[Flat], Flat] = lambda batch: batch,
         steps: int | None = None,
@@ -323,18 +306,17 @@ def widened_side(side: Side) -> Side:
     return dataclasses.replace(side, program=dataclasses.replace(side.program, function=wide))
 
 
-def _spread(host: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Returns an array over several processes; each places its own part without communication."""
-    return jax.make_array_from_callback(host.shape, sharding, lambda index: np.array(host[index]))
+def _placed(host: np.ndarray, sharding: jax.sharding.Sharding | None, like: Any) -> jax.Array:
+    """Returns an array on its devices; over several processes, each places its own part without communication."""
+    if sharding is None or sharding.is_fully_addressable:
+        return jax.device_put(typed(like, host), sharding, may_alias=False)
+    return typed(
+        like, jax.make_array_from_callback(host.shape, sharding, lambda index: np.array(host[index]))
+    )
 
 
 def built(side: str, make: Callable[..., Build], *given: Any) -> Build:
     """Returns the build of a side of a case.
-
-    Args:
-        side: ``reference`` or ``candidate``.
-        make: the function that makes it.
-        *given: its arguments.
 
     Raises:
         SideError: the function raised.

@@ -5,16 +5,16 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend import core
 
 from parity.builds.build import SEED, Build
+from parity.builds.tree import as_data
 from parity.compare.backends.workers import GIB, machine_memory
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
 from parity.ir.jax_internals import content
 
-__all__ = ["AS_WRITTEN", "InsufficientMemoryError", "Start", "check_fits_in_memory", "state_bytes"]
+__all__ = ["AS_WRITTEN", "InsufficientMemoryError", "Start", "state_bytes"]
 
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""
@@ -75,7 +75,7 @@ class Start:
             SideError: the state does not fit this machine, or the program does not compile.
         """
         with self.clock.phase(self._name, "compile"):
-            check_fits_in_memory(self.build)
+            _check_fits_in_memory(self.build)
             return self.lowered.compile(compiler_options=AS_WRITTEN)
 
     def creator(self) -> Callable[[jax.Array], dict[str, Any]]:
@@ -91,7 +91,7 @@ class Start:
             return self.compile()
         traced = self.traced
         with self.clock.phase(self._name, "compile"):
-            check_fits_in_memory(self.build)
+            _check_fits_in_memory(self.build)
         evaluate, paths = core.jaxpr_as_fun(traced.jaxpr), sorted(self.build.leaves)
         return lambda key: dict(zip(paths, evaluate(key), strict=True))
 
@@ -102,24 +102,11 @@ class InsufficientMemoryError(ValueError):
 
 def state_bytes(build: Build) -> int:
     """Returns the bytes of a build's state."""
-
-    def size(leaf: jax.ShapeDtypeStruct) -> int:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.eval_shape(jax.random.key_data, leaf)
-        return int(leaf.size) * leaf.dtype.itemsize
-
-    return sum(size(leaf) for leaf in build.abstract.values())
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in map(as_data, build.abstract.values()))
 
 
-def check_fits_in_memory(build: Build) -> None:
-    """Checks that a build's state can be made and compared on this machine.
-
-    Args:
-        build: no state of it exists yet.
-
-    Raises:
-        InsufficientMemoryError: the host, or the device that makes states, has less memory.
-    """
+def _check_fits_in_memory(build: Build) -> None:
+    """Raises `InsufficientMemoryError` if this machine cannot make a build's state and compare it."""
     held, host = state_bytes(build), machine_memory()
     advice = "prove it alone with parity prove, which makes no state, or compare a smaller configuration"
     if COPIES * held > host:

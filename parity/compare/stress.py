@@ -12,6 +12,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales
+from parity.compare.unpaired import split_step
 from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float
@@ -56,11 +57,7 @@ class Stressed:
 
 
 def stress(evidence: Evidence) -> Stressed:
-    """Runs both sides on stress inputs; runs the reference on perturbed inputs only if bits differ.
-
-    Args:
-        evidence: a case on a backend that executes, whose proof was tried and failed.
-    """
+    """Runs both sides on stress inputs; runs the reference on perturbed inputs only if bits differ."""
     aims = harvest(evidence)
     kinds = {
         "kinds of wild data": extreme_trials(evidence, aims),
@@ -97,12 +94,11 @@ def stress(evidence: Evidence) -> Stressed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Run:
-    """The results of both sides in a trial, and of each side from perturbed numbers, by seed."""
+    """The results of both sides in a trial, and a function from side and seed to its results from perturbed numbers."""
 
     reference: Outputs
     candidate: Outputs
-    nudged: Callable[[int], Outputs]
-    nudged_candidate: Callable[[int], Outputs]
+    nudged: Callable[[int, int], Outputs]
 
     @classmethod
     def of(
@@ -111,20 +107,7 @@ class _Run:
         """Runs both sides, in another precision if ``changed`` is given."""
         sides = [_run(evidence, trial, place, changed) for place in (0, 1)]
         reference, candidate = pair_outputs(evidence, *sides)
-        return cls(reference=reference, candidate=candidate, **cls.noise(evidence, trial, changed))
-
-    @staticmethod
-    def noise(
-        evidence: Evidence, trial: Trial, changed: Callable[[Side], Side]
-    ) -> dict[str, Callable[[int], Outputs]]:
-        """Returns the runs from perturbed numbers, by field; none is made yet."""
-
-        @functools.cache
-        def nudged(place: int, seed: int) -> Outputs:
-            outputs = _run(evidence, trial, place, changed, np.random.default_rng(seed))
-            return pair_outputs(evidence, *((outputs, {}) if place == 0 else ({}, outputs)))[place]
-
-        return {"nudged": functools.partial(nudged, 0), "nudged_candidate": functools.partial(nudged, 1)}
+        return cls(reference=reference, candidate=candidate, nudged=_nudged(evidence, trial, changed))
 
     @property
     def routes_apart(self) -> bool:
@@ -133,6 +116,19 @@ class _Run:
         return any(
             left[path].tobytes() != right[path].tobytes() for path in left if path.endswith("/preferred")
         )
+
+
+def _nudged(
+    evidence: Evidence, trial: Trial, changed: Callable[[Side], Side]
+) -> Callable[[int, int], Outputs]:
+    """Returns a function that runs a side from perturbed numbers, each seed once."""
+
+    @functools.cache
+    def nudged(place: int, seed: int) -> Outputs:
+        outputs = _run(evidence, trial, place, changed, np.random.default_rng(seed))
+        return pair_outputs(evidence, *((outputs, {}) if place == 0 else ({}, outputs)))[place]
+
+    return nudged
 
 
 def _run(
@@ -168,7 +164,7 @@ def _beyond_rounding(
     found = list(judge(runs))
     if found and not evidence.read(unmeasured_rounding):
         own = [
-            (trial, dataclasses.replace(run, **_Run.noise(evidence, trial, rounded_side)))
+            (trial, dataclasses.replace(run, nudged=_nudged(evidence, trial, rounded_side)))
             for trial, run in runs
         ]
         wide = [(trial, _Run.of(evidence, trial, widened_side)) for trial, _ in runs]
@@ -185,12 +181,12 @@ def _on(runs: Runs) -> Iterator[Off]:
             left, right = (side.get(group, {}) for side in (run.reference, run.candidate))
             shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
 
-            def noises(group: Group = group, of: Callable = run.nudged) -> list[Mapping[str, np.ndarray]]:
-                return [of(2_000 + draw)[group] for draw in range(DRAWS)]
+            def noises(place: int, group: Group = group, run: _Run = run) -> list[Mapping[str, np.ndarray]]:
+                return [run.nudged(place, 2_000 + draw)[group] for draw in range(DRAWS)]
 
-            found = measured_difference(shared, right, noises)
+            found = measured_difference(shared, right, functools.partial(noises, 0))
             if trial.ties and found:  # drops differences that the candidate's own noise explains
-                own = measured_difference(shared, right, functools.partial(noises, of=run.nudged_candidate))
+                own = measured_difference(shared, right, functools.partial(noises, 1))
                 found = [each for each in found if each[0].path in {off.path for off, _ in own}]
             for off, noise in found:
                 yield group, off, noise, f"on wild data ({trial.name})"
@@ -198,8 +194,7 @@ def _on(runs: Runs) -> Iterator[Off]:
 
 def _counts(path: str, trial: Trial) -> bool:
     """Returns True if an output is comparable; none is after a step on saturated gradients, because of cancellation."""
-    step, _, rest = path.partition("/")
-    return not (trial.saturates and rest and step.startswith("step") and step != "step1")
+    return not trial.saturates or split_step(path)[0] in ("", "step1/")
 
 
 def _finding(off: Deviation, noise: float, where: str) -> Finding:
@@ -237,7 +232,7 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
         counts = [trial.count for trial, _ in starts]
 
         def again(start: int, group: Group = group) -> dict[str, np.ndarray]:
-            return parted(starts[start][1].nudged(3_000), group)
+            return parted(starts[start][1].nudged(0, 3_000), group)
 
         for start, off, noise in off_over_counts(counts, reference, candidate, again):
             yield group, off, noise, f"with {starts[start][0].name}"

@@ -123,41 +123,29 @@ def _sized(array: np.ndarray, size: float) -> np.ndarray:
 
 def aimed(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields trials with entries next to every constant used with floats of the state and the batch, then on it."""
+    flats = {False: evidence.state, True: evidence.reference.build.inputs(SEED)}
+    space = {
+        (inputs, path): _capacity(array)
+        for inputs, flat in flats.items()
+        for path, array in flat.items()
+        if is_float(array) and array.size
+    }
     for ties in (False, True):
         sides = (0.0,) if ties else SIDES
         numbers = {
             place: [number * (1 + side) for side in sides for number in found if number]
             for place, found in aims.numbers.items()
         }
-        for iteration in range(MOST_AIMED):
+        needed = [math.ceil(len(each) / space[place]) for place, each in numbers.items() if place in space]
+        for iteration in range(min(MOST_AIMED, max(needed, default=0))):
             state = _aimed(evidence.state, numbers, False, iteration)
             alter = functools.partial(_aimed, numbers=numbers, inputs=True, iteration=iteration)
-            batch = evidence.reference.build.inputs(SEED)
-            if all(
-                _left(flat, numbers, inputs, iteration) <= 0
-                for flat, inputs in ((evidence.state, False), (batch, True))
-            ):
-                break
             name = f"entries {'on' if ties else 'next to'} constants of the programs"
             yield Trial(name=name, state=state, alter=alter, ties=ties)
 
 
 def _capacity(array: np.ndarray) -> int:
     return max(1, int(array.size * AIMED))
-
-
-def _left(
-    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, iteration: int
-) -> int:
-    """Returns the largest number of constants that a leaf has left after ``iteration`` runs."""
-    return max(
-        (
-            len(numbers.get((inputs, path), ())) - iteration * _capacity(array)
-            for path, array in flat.items()
-            if is_float(array) and array.size
-        ),
-        default=0,
-    )
 
 
 def _aimed(

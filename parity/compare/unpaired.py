@@ -1,6 +1,7 @@
 """One-sided leaves and different integer types: RNG state that only one side has, and counters."""
 
 import dataclasses
+import math
 import zlib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "carry_state",
     "describe_unpaired",
     "rename_to_reference",
+    "split_step",
     "typed",
     "with_counters_of",
     "without_unpaired",
@@ -35,21 +37,17 @@ ROWS, COLUMNS = 8, 128
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnpairedArray:
-    """One array without a partner, as text in the notation of programs.
+    """One array without a partner; its forms inside nested scans, which remove its leading axes, follow the whole.
 
     Args:
-        traced: such as ``key<fry>[3]``.
-        compiled: such as ``u32[3,2]``.
+        traced: its forms in the notation of traced programs, such as ``key<fry>[3]``.
+        compiled: its forms in the notation of compiled programs, such as ``u32[3,2]``.
         size: its bytes on a device, and those of a pointer to it.
-        inner: its forms inside nested scans, which remove its leading axes, in the notation of traced programs.
-        compiled_inner: its forms inside nested scans, in the notation of compiled programs.
     """
 
-    traced: str
-    compiled: str
+    traced: tuple[str, ...]
+    compiled: tuple[str, ...]
     size: int
-    inner: tuple[str, ...] = ()
-    compiled_inner: tuple[str, ...] = ()
 
 
 def describe_unpaired(
@@ -68,18 +66,13 @@ def describe_unpaired(
         data = as_data(leaf)
         kind = {"i": "s", "u": "u", "f": "f"}.get(data.dtype.kind, data.dtype.kind)
         depths = range(max(1, len(leaf.shape)))
-        traced = [f"{leaf.dtype}{list(leaf.shape[depth:])}" for depth in depths]
-        compiled = [
-            f"{kind}{8 * data.dtype.itemsize}[{','.join(map(str, data.shape[depth:]))}]" for depth in depths
-        ]
-        shape = _in_tiles(data.shape) if tiled else data.shape
+        shapes = [",".join(map(str, data.shape[depth:])) for depth in depths]
         found.append(
             UnpairedArray(
-                traced=traced[0],
-                compiled=compiled[0],
-                size=int(np.prod(shape)) * data.dtype.itemsize + POINTER,
-                inner=tuple(traced[1:]),
-                compiled_inner=tuple(compiled[1:]),
+                traced=tuple(f"{leaf.dtype}{list(leaf.shape[depth:])}" for depth in depths),
+                compiled=tuple(f"{kind}{8 * data.dtype.itemsize}[{shape}]" for shape in shapes),
+                size=math.prod(_in_tiles(data.shape) if tiled else data.shape) * data.dtype.itemsize
+                + POINTER,
             )
         )
     return found
@@ -94,10 +87,6 @@ def _in_tiles(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def beginning(path: str, leaf: Any) -> np.ndarray:
     """Returns an initial value for a leaf, on the host: a key derived from its path, or zeros.
-
-    Args:
-        path: path of the leaf; its key is derived from it.
-        leaf: its ``jax.ShapeDtypeStruct``.
 
     Returns:
         The array; a typed key as uint32 data.
@@ -122,6 +111,13 @@ def typed(leaf: Any, array: Any) -> Any:
     return jax.random.wrap_key_data(data, impl=key_implementation(leaf.dtype))
 
 
+def split_step(path: str) -> tuple[str, str]:
+    """Returns a step's prefix, such as ``step1/``, and the leaf's path; the prefix is empty if there is one step."""
+    first, _, rest = path.partition("/")
+    stepped = rest and first.startswith("step") and first[4:].isdigit()
+    return (f"{first}/", rest) if stepped else ("", path)
+
+
 def without_unpaired(
     outputs: Mapping[str, Mapping[str, np.ndarray]], paths: Collection[str]
 ) -> dict[str, dict[str, np.ndarray]]:
@@ -132,13 +128,8 @@ def without_unpaired(
         paths: paths of the leaves.
     """
     gone = set(paths)
-
-    def kept(path: str) -> bool:
-        first, _, rest = path.partition("/")
-        return path not in gone and not (first.startswith("step") and rest in gone)
-
     return {
-        group: {path: array for path, array in leaves.items() if kept(path)}
+        group: {path: array for path, array in leaves.items() if not gone & {path, split_step(path)[1]}}
         for group, leaves in outputs.items()
     }
 
@@ -146,11 +137,7 @@ def without_unpaired(
 def with_counters_of(
     reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns the candidate's state with counters cast to the reference's integer types if these hold the number.
-
-    Args:
-        reference, candidate: states by the same paths.
-    """
+    """Returns the candidate's state with counters cast to the reference's integer types if these hold the number."""
 
     def converted(path: str, array: np.ndarray) -> np.ndarray:
         wanted = reference.get(path)
@@ -170,11 +157,6 @@ def carry_state(
     """Returns the reference's state as the candidate's, in separate buffers.
 
     A leaf is cast to the dtype that the candidate stores: the channel ``tree`` reports a difference.
-
-    Args:
-        weights: the map.
-        abstract: the candidate's leaves.
-        state: the reference's.
     """
 
     def stored(path: str, array: np.ndarray) -> np.ndarray:
@@ -197,9 +179,7 @@ def rename_to_reference(weights: WeightMap, leaves: Mapping[str, np.ndarray]) ->
     targets = {path for entry in weights.entries for path in entry.candidate}
     steps: dict[str, dict[str, np.ndarray]] = {}
     for path, array in leaves.items():
-        first, _, rest = path.partition("/")
-        stepped = first.startswith("step") and first[4:].isdigit() and bool(rest)
-        prefix, name = (f"{first}/", rest) if stepped else ("", path)
+        prefix, name = split_step(path)
         steps.setdefault(prefix, {})[name] = array
     renamed: dict[str, np.ndarray] = {}
     for prefix, group in steps.items():

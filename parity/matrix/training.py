@@ -13,7 +13,7 @@ from models_nnx.shared import store
 from models_nnx.shared.data import packed_batch
 from parity.builds.build import Flavour
 from parity.builds.tree import to_host
-from parity.compare.backends.quiet import quiet
+from parity.compare.backends.backend import quiet
 from parity.matrix.builders import builder
 from parity.matrix.decoders import Variant, input_specs, replica_batches
 from parity.matrix.runs import Training

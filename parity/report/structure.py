@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.compare.inspection import Section
-from parity.compare.rows import Row
+from parity.compare.inspection import Row, Section
 from parity.report.table import STYLES, findings_text
 from parity.run.run import CaseResult
 

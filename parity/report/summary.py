@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from parity.compare.summary import Summary
+from parity.compare.inspection import Summary
 
 __all__ = ["print_summaries", "summaries_markdown", "summaries_record"]
 

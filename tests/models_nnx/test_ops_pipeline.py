@@ -17,7 +17,7 @@ from models_nnx.shared.ops import stages
 from models_nnx.shared.schedule import Schedule
 from models_nnx.shared.sharding import ShardingError, named_sharding
 from parity.builds.meshes import MeshSpec
-from parity.compare.rows import collective_rows
+from parity.compare.inspection import collective_rows
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.optimised import optimised_loops, optimised_module

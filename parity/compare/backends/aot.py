@@ -1,6 +1,5 @@
 """The real TPU compiler ahead of time, for slices that need not exist. It compiles; nothing runs."""
 
-import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -14,9 +13,9 @@ from jax.experimental import topologies
 
 from parity.builds.meshes import MeshSpec
 from parity.builds.topologies import Topology
+from parity.compare.backends.backend import Backend, quiet
 from parity.compare.backends.compiler import Compilation, Compiler, Request, shared
 from parity.compare.backends.environment import version
-from parity.compare.backends.quiet import quiet
 from parity.compare.backends.workers import Limits, Pool, RemoteError, WorkerError
 from parity.ir.hlo.anonymous import anonymous_digest
 from parity.ir.jax_internals import (
@@ -89,9 +88,9 @@ class CompiledAhead:
     def __init__(self, compilation: Compilation, lowered: jax.stages.Lowered, devices: tuple):
         self.compilation, self._lowered, self._devices = compilation, lowered, devices
         self.anonymous = compilation.anonymous
-        self.as_text = compilation.as_text
-        self.memory_analysis = compilation.memory_analysis
-        self.cost_analysis = compilation.cost_analysis
+        self.as_text = lambda: compilation.text
+        self.memory_analysis = lambda: compilation.memory
+        self.cost_analysis = lambda: compilation.cost
 
     @functools.cached_property
     def input_shardings(self) -> Any:
@@ -113,7 +112,7 @@ class CompiledAhead:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AheadOfTime:
+class AheadOfTime(Backend):
     """A backend that compiles for a TPU slice without having it, with the compiler in libtpu.
 
     Args:
@@ -123,14 +122,11 @@ class AheadOfTime:
 
     topology: Topology
     compiler: Compiler | None = dataclasses.field(default=None, compare=False)
-    executes: bool = dataclasses.field(default=False, init=False)
-    inspects: bool = dataclasses.field(default=True, init=False)
-    tiled: bool = dataclasses.field(default=True, init=False)
+    name: str = dataclasses.field(init=False)
+    inspects = tiled = True
 
-    @property
-    def name(self) -> str:
-        """Name in case records."""
-        return f"aot:{self.topology}"
+    def __post_init__(self):
+        object.__setattr__(self, "name", f"aot:{self.topology}")
 
     @property
     def devices(self) -> tuple:
@@ -147,7 +143,7 @@ class AheadOfTime:
 
     @property
     def placement(self) -> jax.sharding.Sharding:
-        """Sharding of the arguments of a program without a mesh."""
+        """See `Backend`."""
         return jax.sharding.SingleDeviceSharding(self.devices[0])
 
     def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
@@ -155,22 +151,17 @@ class AheadOfTime:
         return spec.fitted(len(self.devices), held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
-        """See `parity.compare.backends.backend.Backend`."""
+        """See `Backend`."""
         spec.check(len(self.devices), str(self.topology))
         return spec.on(list(self.devices)) if spec.axes else None
 
-    def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:
-        """See `parity.compare.backends.backend.Backend`."""
-        mesh = self.mesh(spec)
-        return contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh)
-
     def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
-        """See `parity.compare.backends.backend.Backend`."""
+        """See `Backend`."""
         with quiet():
             return traced.lower()
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], CompiledAhead]:
-        """See `parity.compare.backends.backend.Backend`. The compiler runs in a worker process."""
+        """See `Backend`. The compiler runs in a worker process."""
         with quiet():
             module, options, ids = compile_request(lowered)
         request = Request(backend=self.name, module=module, options=options, devices=ids)
@@ -180,12 +171,7 @@ class AheadOfTime:
 
 
 def compile_request_here(request: Request, notify: Callable[[str], None]) -> Compilation:
-    """Compiles a request in this process, which should be a worker.
-
-    Args:
-        request: the program.
-        notify: called with the phase.
-    """
+    """Compiles a request in this process, which should be a worker."""
     notify("compile")
     by_id = {device.id: device for device in _devices(Topology.parse(request.backend.partition(":")[2]))}
     start = time.perf_counter()

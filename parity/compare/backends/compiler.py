@@ -74,18 +74,6 @@ class Compilation:
     seconds: float
     anonymous: str | None
 
-    def as_text(self) -> str:
-        """Returns the optimised HLO, as ``jax.stages.Compiled`` does."""
-        return self.text
-
-    def memory_analysis(self) -> Mapping[str, int]:
-        """Returns the memory, as ``jax.stages.Compiled`` does."""
-        return self.memory
-
-    def cost_analysis(self) -> Mapping[str, float]:
-        """Returns the cost, as ``jax.stages.Compiled`` does."""
-        return self.cost
-
     def plain(self) -> dict[str, Any]:
         """Returns it as data for JSON."""
         shardings = {name: [base64.b85encode(one).decode() for one in getattr(self, name)] for name in SIDES}

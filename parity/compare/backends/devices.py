@@ -1,6 +1,5 @@
 """The backends that run programs: simulated devices of the CPU, and accelerators of this machine."""
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Collection
@@ -9,13 +8,13 @@ from typing import Any
 import jax
 
 from parity.builds.meshes import MeshSpec
-from parity.compare.backends.quiet import quiet
+from parity.compare.backends.backend import Backend, quiet
 
 __all__ = ["Accelerators", "Devices"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Devices:
+class Devices(Backend):
     """A backend that compiles for devices of this process and runs on them.
 
     Args:
@@ -29,29 +28,12 @@ class Devices:
     name: str
     devices: Callable[[], list]
     options: tuple[tuple[str, Any], ...] = ()
-    executes: bool = dataclasses.field(default=True, init=False)
-    inspects: bool = dataclasses.field(default=False, init=False)
     tiled: bool = False
-    topology: None = dataclasses.field(default=None, init=False)
-    placement: None = dataclasses.field(default=None, init=False)
-
-    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
-        """See `Backend`."""
-        self.mesh(spec)
-        return spec
+    executes = True
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
         """See `Backend`."""
         return spec.on(self.devices()) if spec.axes else None
-
-    def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:
-        """See `Backend`."""
-        mesh = self.mesh(spec)
-        return contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh)
-
-    def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
-        """See `Backend`."""
-        return traced.lower()
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
         """See `Backend`. A program that will run is compiled in this process, when the result is requested."""

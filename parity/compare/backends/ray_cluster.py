@@ -149,11 +149,6 @@ def machines() -> list[Mapping[str, float]]:
 def declared(backend: str, devices: int, has: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """Returns the resources that a task declares, at most those of one machine of the cluster.
 
-    Args:
-        backend: where the case runs.
-        devices: of its mesh.
-        has: the machines.
-
     Raises:
         ValueError: no machine has the accelerator.
     """

@@ -1,7 +1,6 @@
 """The backends, by name."""
 
 import difflib
-from collections.abc import Callable
 
 import jax
 
@@ -9,6 +8,7 @@ from parity.builds.topologies import FAMILIES, Topology
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.devices import Accelerators, Devices
+from parity.compare.backends.lowering import Lowering
 
 __all__ = ["BACKENDS", "find", "known_backends"]
 
@@ -31,25 +31,6 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
-def _ahead_of_time(topology: Topology, compiler: Compiler | None) -> Backend:
-    from parity.compare.backends.aot import AheadOfTime
-
-    return AheadOfTime(topology=topology, compiler=compiler)
-
-
-def _lowering(topology: Topology, compiler: Compiler | None) -> Backend:
-    from parity.compare.backends.lowering import Lowering
-
-    return Lowering(topology=topology)
-
-
-SLICES: dict[str, Callable[[Topology, Compiler | None], Backend]] = {
-    "aot": _ahead_of_time,
-    "lower": _lowering,
-}
-"""Backends for a TPU slice that need not exist, by the word before its name."""
-
-
 def known_backends() -> list[str]:
     """Returns the names of the backends for users, including those with a topology."""
     return [*BACKENDS, f"aot:TOPOLOGY ({', '.join(FAMILIES)})"]
@@ -66,8 +47,12 @@ def find(name: str, compiler: Compiler | None = None) -> Backend:
         ValueError: no backend has that name.
     """
     family, _, rest = name.partition(":")
-    if family in SLICES:
-        return SLICES[family](Topology.parse(rest), compiler)
+    if family == "lower":
+        return Lowering(topology=Topology.parse(rest))
+    if family == "aot":
+        from parity.compare.backends.aot import AheadOfTime  # other runs start faster without it
+
+        return AheadOfTime(topology=Topology.parse(rest), compiler=compiler)
     if name not in BACKENDS:
         near = difflib.get_close_matches(family, [*BACKENDS, "aot"], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -36,11 +36,7 @@ def call(function: str, arguments: tuple, notify: Notify) -> tuple[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    """Makes calls and sends their results. Ends with the parent, even during a call.
-
-    Args:
-        descriptor: descriptor of the socket.
-    """
+    """Makes calls and sends their results. Ends with the parent, even during a call."""
     prepare()
     parent, calls = Connection(descriptor), queue.SimpleQueue()
     os.dup2(2, 1)  # output of libraries goes to stderr

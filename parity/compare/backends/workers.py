@@ -45,9 +45,6 @@ class _CrowdedError(Exception):
     """Several workers together need too much memory; this call must wait for the others."""
 
 
-_CROWDED = object()
-
-
 def machine_memory() -> int:
     """Returns the bytes of memory that this process may use: the machine's, or its control group's if less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -224,24 +221,22 @@ class Pool:
     def _fulfil(self, future: concurrent.futures.Future, function: str, arguments: tuple) -> None:
         try:
             with self._turns:
-                result = self._call(function, arguments)
-                while result is _CROWDED:
-                    self._wait_for_the_others()
-                    result = self._call(function, arguments)
-            future.set_result(result)
+                future.set_result(self._call(function, arguments))
         except BaseException as error:
             future.set_exception(error)
 
     def _call(self, function: str, arguments: tuple) -> Any:
-        """Returns the result, or `_CROWDED` if the call had to yield to older ones."""
-        with contextlib.suppress(_CrowdedError), self._borrowed() as worker:
-            worker.begin(function, arguments)
-            while True:
-                ended, result = worker.poll(POLL)
-                if ended:
-                    return result
-                self._hold_to_limits(worker)
-        return _CROWDED
+        """Returns the result; begins again once the others have ended if the call had to yield to older ones."""
+        while True:
+            with contextlib.suppress(_CrowdedError), self._borrowed() as worker:
+                worker.begin(function, arguments)
+                while True:
+                    ended, result = worker.poll(POLL)
+                    if ended:
+                        return result
+                    self._hold_to_limits(worker)
+            with self._state:
+                self._state.wait_for(lambda: not self._busy)
 
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[Worker]:
@@ -263,10 +258,6 @@ class Pool:
                 else:
                     worker.kill()
                 self._state.notify_all()
-
-    def _wait_for_the_others(self) -> None:
-        with self._state:
-            self._state.wait_for(lambda: not self._busy)
 
     def _hold_to_limits(self, worker: Worker) -> None:
         """Raises if the call has passed a limit; if several share the memory, the youngest yields."""

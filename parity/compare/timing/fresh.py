@@ -72,9 +72,6 @@ def serve(found: Found, id: str, backend: str, which: int, notify: Callable[[str
 def in_a_process(found: Found, id: str, backend: str, which: int) -> Callable[[], Mapping[str, float]]:
     """Returns a function that starts a process for `serve` and returns its result.
 
-    Args:
-        found, id, backend, which: as `serve` takes them.
-
     The function raises `RuntimeError` with the reason if the process failed.
     """
 

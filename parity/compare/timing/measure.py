@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from parity.compare.timing.subjects import Subject
 from parity.ir.hlo.memory import read_memory
 
 __all__ = ["BOUNDS", "Measured", "MeasuredCase", "measure_each", "measured"]
+
+T = TypeVar("T")
 
 BOUNDS: Mapping[str, float] = {
     "trace": 1.10,
@@ -108,19 +111,9 @@ class MeasuredCase:
         return self.in_order((self.evidence.state, self.evidence.candidate_state))
 
 
-def _init(timed: MeasuredCase) -> dict[str, Paired]:
-    left, right = map(initialise, timed.sides)
-    return interleave((left, right), timed.rounds)
-
-
-def _source(timed: MeasuredCase) -> dict[str, Paired]:
-    left, right = map(source, timed.sides)
-    return interleave((left, right), MORE * timed.rounds)
-
-
-def _first(timed: MeasuredCase) -> dict[str, Paired]:
-    left, right = map(first_step, timed.sides, timed.states)
-    return interleave((left, right), timed.rounds)
+def _both(make: Callable[..., T], *given: tuple) -> tuple[T, T]:
+    left, right = map(make, *given)
+    return left, right
 
 
 def _steady(timed: MeasuredCase) -> dict[str, Paired]:
@@ -164,9 +157,11 @@ class NotMeasuredError(ValueError):
 
 
 MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] = {
-    ("init",): _init,
-    ("trace", "lower"): _source,
-    ("compile", "first step"): _first,
+    ("init",): lambda timed: interleave(_both(initialise, timed.sides), timed.rounds),
+    ("trace", "lower"): lambda timed: interleave(_both(source, timed.sides), MORE * timed.rounds),
+    ("compile", "first step"): lambda timed: interleave(
+        _both(first_step, timed.sides, timed.states), timed.rounds
+    ),
     ("steady step",): _steady,
     (DISPATCH,): _dispatch,
     ("temp bytes",): _temporary,
@@ -178,11 +173,6 @@ def measured(
     subject: Subject, timed: MeasuredCase, notify: Callable[[str], None] = lambda words: None
 ) -> Measured:
     """Measures a case in every way; records why a quantity cannot be measured.
-
-    Args:
-        subject: the case to measure, and its name.
-        timed: the case.
-        notify: called with each measurement.
 
     Raises:
         SideError: a side does not build, trace, lower, compile or run.
@@ -226,13 +216,6 @@ def measure_each(
     subjects: Sequence[Subject], backend: Backend, rounds: int, found: Found, notify: Callable[[str], None]
 ) -> Iterator[Measured]:
     """Yields the measurements of each case, one after the other.
-
-    Args:
-        subjects: the cases to measure.
-        backend: where to measure.
-        rounds: number of rounds.
-        found: how another process finds the cases.
-        notify: called with each case and each measurement.
 
     Raises:
         ValueError: a case cannot run there.

@@ -39,11 +39,7 @@ class Overhead:
 
 
 def own_share(report: Mapping) -> float:
-    """Returns the share of a run's time that is not JAX's.
-
-    Args:
-        report: the output of ``parity run --json`` for a run in one process.
-    """
+    """Returns the share of a run's time that is not JAX's."""
     spent = sum(case["seconds"][phase] for case in report["cases"] for phase in JAX_ITSELF)
     return 1 - spent / report["seconds"]
 
@@ -56,13 +52,6 @@ def measure_overhead(
     notify: Callable[[str], None] = lambda words: None,
 ) -> Overhead:
     """Runs the cases and the script alternately, each in a separate process.
-
-    Args:
-        harness: the cases and the script.
-        count: number of cases that its selectors select.
-        rounds: number of rounds.
-        environment: environment of the processes.
-        notify: called with the name of each run.
 
     Raises:
         ValueError: a process ended with an error; the message has its last lines.

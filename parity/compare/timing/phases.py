@@ -76,12 +76,7 @@ def source(side: Side) -> Callable[[], Mapping[str, float]]:
 
 
 def first_step(side: Side, state: Mapping[str, np.ndarray]) -> Callable[[], Mapping[str, float]]:
-    """Returns a function that times a compile, and the way from the source to the end of the first step.
-
-    Args:
-        side: traced again each time.
-        state: where the step starts, on the host.
-    """
+    """Returns a function that times a compile, and the way from the source to the end of the first step."""
     batch = side.build.inputs(SEED)
 
     def once() -> Mapping[str, float]:
@@ -134,13 +129,7 @@ def steps(
     states: tuple[Mapping[str, np.ndarray], ...],
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Steps, Steps]:
-    """Returns the steps of both sides, with enough steps a round for the clock.
-
-    Args:
-        sides: reference and candidate.
-        states: where each starts.
-        clock: the clock to use.
-    """
+    """Returns the steps of both sides, with enough steps a round for the clock."""
     left, right = (Steps(side, state, clock) for side, state in zip(sides, states, strict=True))
     for one in (left, right):
         one()

@@ -74,11 +74,6 @@ def interleave(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict
 
 
 def paired(sides: tuple[Callable[[], float], Callable[[], float]], rounds: int = ROUNDS) -> Paired:
-    """Measures one quantity of both sides as `interleave` does.
-
-    Args:
-        sides: each does its work once and returns seconds.
-        rounds: number of rounds.
-    """
+    """Measures one quantity of both sides as `interleave` does."""
     one, other = sides
     return interleave((lambda: {"": one()}, lambda: {"": other()}), rounds)[""]

@@ -57,11 +57,6 @@ class _Bench(Table, frozen=True, kw_only=True):
 def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]) -> list[Subject]:
     """Returns the cases to measure.
 
-    Args:
-        table: ``[tool.parity.bench]``.
-        cases: all cases.
-        selectors: from the command line.
-
     Raises:
         ValueError: the table has the wrong form, or a selector matches nothing.
     """
@@ -77,9 +72,6 @@ def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequenc
 
 def read_harness(table: Mapping[str, Any]) -> Harness | None:
     """Returns the cases that the harness is measured on; None if the table has none.
-
-    Args:
-        table: ``[tool.parity.bench]``.
 
     Raises:
         ValueError: the table has the wrong form.

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from parity.cli.inspect import summarise_cases
 from parity.compare.backends import aot
-from parity.compare.summary import SideSummary, Summary
+from parity.compare.inspection import SideSummary, Summary
 from parity.report import summaries_markdown
 from parity.run.request import Request
 from parity.run.selection import open_cases
@@ -113,7 +113,7 @@ def test_an_interrupt_keeps_finished_results(monkeypatch):
             raise KeyboardInterrupt
         return done.pop()
 
-    monkeypatch.setattr("parity.compare.summary.summarise_case", summarise)
+    monkeypatch.setattr("parity.compare.inspection.summarise_case", summarise)
     cases, session = open_cases(Request(select=("smoke",)))
     found = summarise_cases(session, cases, Console(quiet=True))
     assert [one.id for one in found] == ["toy/grad@single"]

@@ -18,8 +18,8 @@ from parity.cases.case import select
 from parity.cli.machine import diagnose
 from parity.compare.backends import aot
 from parity.compare.backends.aot import AheadOfTime
+from parity.compare.backends.backend import quiet
 from parity.compare.backends.compiler import Compiler, Resources
-from parity.compare.backends.quiet import quiet
 from parity.compare.backends.registry import BACKENDS, find, known_backends
 from parity.compare.backends.workers import Pool
 from parity.compare.placement import place

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from parity.cases.budgets import Budget
 from parity.channels.structure.compare_memory import compare_memory
 from parity.channels.structure.donation import read_donation
-from parity.compare.rows import collective_rows, dtype_rows, loop_rows, memory_rows
+from parity.compare.inspection import collective_rows, dtype_rows, loop_rows, memory_rows
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles
 from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
