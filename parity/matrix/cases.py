@@ -2,25 +2,31 @@
 
 import dataclasses
 import functools
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from models_nnx.shared.config import ConfigError, LayerLayout, ModelConfig
+from models_nnx.shared.config import ConfigError, LayerLayout, ModelConfig, RematConfig, RematPolicy, override
+from models_nnx.shared.presets import preset
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Accept, Case, Explore, Flag, Placement
-from parity.matrix.core import core_ids
 from parity.matrix.decoders import Variant, unavailable
 from parity.matrix.programs import DECODING, PROGRAMS
 from parity.verdicts import Verdict
 
 __all__ = [
+    "CORE",
     "EXACT_OR_RUN",
     "ONE_STRUCTURE",
     "OTHER_CODE",
     "OTHER_DOTS",
     "OTHER_PLACES",
     "OTHER_PROGRAM",
+    "TRAINING",
+    "core_ids",
+    "full_size",
     "layouts",
     "same_flavour",
     "twins",
@@ -96,6 +102,19 @@ def _sizes(config: ModelConfig) -> dict[str, int]:
         for name in SIZES
     }
     return {name: size for name, size in found.items() if isinstance(size, int)}
+
+
+CORE = Path(__file__).with_name("core.json")
+"""Ids of a small subset with every combination of options that occurs in the hand-written cases.
+
+Written by ``python tests/campaigns matrix.core``.
+"""
+
+
+@functools.cache
+def core_ids() -> frozenset[str]:
+    """Returns the ids of the core's cases."""
+    return frozenset(json.loads(CORE.read_text(encoding="utf-8")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,3 +233,27 @@ def layouts(flavour: Flavour, family: str, program: str, config: ModelConfig, **
     sides = (Variant(f"{family}-scan", config), "single"), (Variant(f"{family}-unroll", unrolled), "single")
     name = f"{family}-scan-against-unroll"
     return same_flavour(flavour, name, program, *sides, accept=Accept(not_applicable=OTHER_PLACES), **more)
+
+
+TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy.FULL)}
+
+
+def full_size(names: Sequence[str], settings: Mapping[str, str], devices: int) -> list[Case]:
+    """Returns cases of scanned models at published size in a training setup: bfloat16 compute, full remat.
+
+    Args:
+        names: of presets.
+        settings: config fields to override.
+        devices: number of devices; they form ``fsdp x tensor``.
+
+    Raises:
+        ConfigError: an invalid setting.
+    """
+    tensor = 8 if devices >= 64 else min(2, devices)
+    mesh, shape = f"fsdp{devices // tensor}.tensor{tensor}-auto", (devices // tensor, 4_096)
+    configs = {name: override(dataclasses.replace(preset(name), **TRAINING), settings) for name in names}
+    return [
+        twins(Variant(name, config, shape=shape), program, mesh)
+        for name, config in configs.items()
+        for program in PROGRAMS
+    ]

@@ -9,12 +9,11 @@ from parity.builds.build import Flavour
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Unstack
 from parity.cases.case import Accept, Case, Pair
-from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, same_flavour, twins
+from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, TRAINING, same_flavour, twins
 from parity.matrix.decoders import PLAIN as PLAIN_STEP
 from parity.matrix.decoders import Variant
 from parity.matrix.layers import layer_rules
 from parity.matrix.pipeline import STORAGE, pipelined
-from parity.matrix.published import TRAINING
 
 __all__ = ["PAIR", "PLAIN", "STREAMING"]
 

@@ -24,10 +24,9 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Build, Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Accept, Case, Pair
-from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, same_flavour, twins
+from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, TRAINING, same_flavour, twins
 from parity.matrix.decoders import Variant
 from parity.matrix.layers import pipeline_rules
-from parity.matrix.published import TRAINING
 
 __all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
 
