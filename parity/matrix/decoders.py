@@ -19,8 +19,15 @@ from parity.builds.tree import Leaf
 from parity.matrix.faults import SPOIL
 
 __all__ = [
+    "ACCUMULATING",
+    "BFLOAT16",
+    "DROPOUT",
+    "DROPPING",
+    "FULL",
     "PLAIN",
     "SMALL",
+    "UNROLLED",
+    "ZERO1",
     "Variant",
     "builder",
     "input_specs",
@@ -30,6 +37,14 @@ __all__ = [
 ]
 
 SMALL = (8, 40)
+FULL = {"remat.policy": "full"}
+UNROLLED = {"layout": "unrolled"}
+DROPOUT = {"dropout": "0.1"}
+ACCUMULATING = {"train.accumulation": "2"}
+DROPPING = {"moe.dispatch": "dropping"}
+ZERO1 = {"train.moments": "zero1"}
+BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
+"""Settings that several pairs combine."""
 PLAIN = TrainConfig()
 SOURCES = {
     Flavour.LINEN: ("models_linen/",),

@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -148,13 +147,8 @@ def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array
 
 def differing(left: Mapping[str, jax.Array], right: Mapping[str, jax.Array]) -> list[str]:
     """Returns the names of leaves that differ in shape, dtype or bits, or that only one state has."""
-    hosts = [to_host(dict(side)) for side in (left, right)]
-    return [
-        name
-        for name in sorted({*left, *right})
-        if any(name not in host for host in hosts) or _bits(hosts[0][name]) != _bits(hosts[1][name])
+    bits = [
+        {name: (array.shape, array.dtype, array.tobytes()) for name, array in to_host(dict(side)).items()}
+        for side in (left, right)
     ]
-
-
-def _bits(array: np.ndarray) -> tuple[Any, ...]:
-    return array.shape, array.dtype, array.tobytes()
+    return [name for name in sorted({*left, *right}) if bits[0].get(name) != bits[1].get(name)]
