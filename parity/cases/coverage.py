@@ -4,10 +4,10 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Combination", "Coverage", "Factor", "Space", "completions", "cover", "refusal_of", "words"]
+__all__ = ["Combination", "Coverage", "Factor", "Space", "completions", "cover", "refusal_of"]
 
 Row = Mapping[str, str]
 """``{factor: value}`` of one case; a factor without effect there is left out."""
@@ -23,21 +23,15 @@ class Factor:
         name: name of the option, one word.
         values: ``{value: settings}``; the first is the default.
         needs: ``{other factor: values}``, all of which must hold for this factor to have an effect.
-        idle: why it has no effect elsewhere; required if there are needs.
     """
 
     name: str
     values: Mapping[str, Any]
     needs: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    idle: str = ""
 
     def __post_init__(self):
         if len(self.values) < 2:
             raise ValueError(f"factor {self.name}: got {list(self.values)}, expected two values or more")
-        if bool(self.needs) != bool(self.idle):
-            raise ValueError(
-                f"factor {self.name}: expected a reason, `idle`, where it needs others, only there"
-            )
 
     @property
     def ordinary(self) -> str:
@@ -219,25 +213,3 @@ def completions(space: Space, combination: Combination) -> Iterator[Row]:
         row = space.complete({**other, **chosen})
         if row is not None:
             yield row
-
-
-def words(rows: Iterable[Row], among: Iterable[Row], space: Space, taken: Collection[str] = ()) -> list[str]:
-    """Returns a name for each row: its rarest non-default values, as many as make the name unique.
-
-    Args:
-        rows: complete.
-        among: the rows in which values are counted.
-        space: their factors.
-        taken: names that are already used.
-    """
-    counts = collections.Counter(item for row in among for item in row.items())
-    names: list[str] = []
-    for row in rows:
-        special = [item for item in row.items() if item[1] != space.by_name[item[0]].ordinary]
-        special.sort(key=lambda item: counts[item])
-        sizes = range(min(3, len(special)), len(special) + 1)
-        short = ["-".join(value for _, value in special[:size]) or "ordinary" for size in sizes]
-        more = (f"{short[-1]}-{number}" for number in itertools.count(2))
-        free = (name for name in itertools.chain(short, more) if name not in taken and name not in names)
-        names.append(next(free))
-    return names

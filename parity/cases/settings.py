@@ -358,15 +358,14 @@ def _cases(
         if not plain or not all(case.explore.with_settings for case in selected):
             where = place_in_project(error)
             raise SettingsError(f"pair {pair.name}: {error}{where and f'; {where}'}") from error
-    return [_overridden(case, overrides) for case in selected]
-
-
-def _overridden(case: Case, overrides: Mapping[str, str]) -> Case:
-    assert case.explore.with_settings
-    try:
-        return dataclasses.replace(case.explore.with_settings(overrides), id=case.id)
-    except ValueError as error:
-        raise SettingsError(f"case {case.id}: {error}") from error
+    found = []
+    for case in selected:
+        assert case.explore.with_settings
+        try:
+            found.append(dataclasses.replace(case.explore.with_settings(overrides), id=case.id))
+        except ValueError as error:
+            raise SettingsError(f"case {case.id}: {error}") from error
+    return found
 
 
 def find_cases(

@@ -8,7 +8,7 @@ import msgspec
 
 from parity.cases.waivers import Waiver
 from parity.report.reading import Record
-from parity.report.records import VERDICTS, channel_record
+from parity.report.records import channel_record, counted
 from parity.run.run import verdict_of
 from parity.run.waiving import PREFIX, waive
 from parity.verdicts import ChannelResult, Finding, Verdict, channel_of
@@ -32,7 +32,7 @@ def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]
     return {
         **report,
         "cases": cases,
-        "summary": {name: sum(case["verdict"] == name for case in cases) for name in VERDICTS},
+        "summary": counted(case["verdict"] for case in cases),
         "waivers": [waiver.fields() for waiver in sorted(held, key=msgspec.structs.astuple)],
     }
 

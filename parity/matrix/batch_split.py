@@ -7,10 +7,9 @@ from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.cases.case import Accept, Case, Pair
-from parity.matrix.cases import OTHER_DOTS, same_flavour, twins
+from parity.matrix.cases import OTHER_DOTS, TRAINING, same_flavour, twins
 from parity.matrix.decoders import Variant, variants
 from parity.matrix.programs import PROGRAMS
-from parity.matrix.published import TRAINING
 
 __all__ = ["PAIR"]
 

@@ -2,27 +2,31 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from models_nnx.shared.config import LayerLayout, ModelConfig
+from models_nnx.shared.config import ConfigError, LayerLayout, ModelConfig, RematConfig, RematPolicy, override
+from models_nnx.shared.presets import preset
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Accept, Case, Explore, Flag, Placement
-from parity.matrix.builders import unavailable
-from parity.matrix.core import core_ids
-from parity.matrix.decoders import Variant
+from parity.matrix.decoders import Variant, unavailable
 from parity.matrix.programs import DECODING, PROGRAMS
-from parity.matrix.vary import ablations, sizes
 from parity.verdicts import Verdict
 
 __all__ = [
+    "CORE",
     "EXACT_OR_RUN",
     "ONE_STRUCTURE",
     "OTHER_CODE",
     "OTHER_DOTS",
     "OTHER_PLACES",
     "OTHER_PROGRAM",
+    "TRAINING",
+    "core_ids",
+    "full_size",
     "layouts",
     "same_flavour",
     "twins",
@@ -60,6 +64,85 @@ OTHER_PROGRAM = {**OTHER_PLACES, "program": "these are other programs by intent"
 OTHER_DOTS = {**OTHER_PROGRAM, "dots": "another program has other dots"}
 
 
+PLAINEST: tuple[Mapping[str, str], ...] = (
+    {"remat.policy": "none", "remat.names": ""},
+    {"layout": "unrolled"},
+    {"dropout": "0.0"},
+    {"train.accumulation": "1"},
+    {"train.vocab_tiles": "1"},
+    {"train.moments": "like_parameters"},
+    {"compute_dtype": "float32"},
+    {"param_dtype": "float32"},
+    {"head": "untied"},
+    {"scan_axis": "1"},
+    {"attention.kernel": "plain"},
+    {"moe.dispatch": "dropless"},
+    {"moe.load_balance": "0.0"},
+    {"mtp": "none"},
+    {"layer_schedule": "plain"},
+    {"layers": "1"},
+)
+"""Settings that switch something off; likely causes of a structural difference come first."""
+
+SIZES = (
+    "layers",
+    "embed",
+    "vocab",
+    "attention.heads",
+    "attention.kv_heads",
+    "attention.head_dim",
+    "mlp.hidden",
+)
+
+
+def _sizes(config: ModelConfig) -> dict[str, int]:
+    """Returns the sizes of a config that can be reduced, by the name of their setting."""
+    found: dict[str, Any] = {
+        name: functools.reduce(lambda part, field: getattr(part, field, None), name.split("."), config)
+        for name in SIZES
+    }
+    return {name: size for name, size in found.items() if isinstance(size, int)}
+
+
+CORE = Path(__file__).with_name("core.json")
+"""Ids of a small subset with every combination of options that occurs in the hand-written cases.
+
+Written by ``python tests/campaigns matrix.core``.
+"""
+
+
+@functools.cache
+def core_ids() -> frozenset[str]:
+    """Returns the ids of the core's cases."""
+    return frozenset(json.loads(CORE.read_text(encoding="utf-8")))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ablations(Sequence[Mapping[str, str]]):
+    """The settings of `PLAINEST` that are valid for a variant and change it.
+
+    They are checked on first access, because hundreds of cases have them and few runs use them.
+    """
+
+    variant: Variant
+
+    @functools.cached_property
+    def _found(self) -> Sequence[Mapping[str, str]]:
+        return tuple(filter(self._changes, PLAINEST))
+
+    def _changes(self, settings: Mapping[str, str]) -> bool:
+        try:
+            return self.variant.override(settings) != self.variant
+        except ConfigError:
+            return False
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 def twins(
     variant: Variant,
     program: str,
@@ -95,8 +178,8 @@ def twins(
             with_settings=lambda settings: twins(
                 variant.varied(settings), program, mesh, accept, flags, **more
             ),
-            ablations=ablations(variant),
-            sizes=sizes(variant.config),
+            ablations=_Ablations(variant),
+            sizes=_sizes(variant.config),
         ),
         placement=Placement(skip_reason=unavailable(Flavour.LINEN) or unavailable(Flavour.NNX)),
         **more,
@@ -150,3 +233,27 @@ def layouts(flavour: Flavour, family: str, program: str, config: ModelConfig, **
     sides = (Variant(f"{family}-scan", config), "single"), (Variant(f"{family}-unroll", unrolled), "single")
     name = f"{family}-scan-against-unroll"
     return same_flavour(flavour, name, program, *sides, accept=Accept(not_applicable=OTHER_PLACES), **more)
+
+
+TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy.FULL)}
+
+
+def full_size(names: Sequence[str], settings: Mapping[str, str], devices: int) -> list[Case]:
+    """Returns cases of scanned models at published size in a training setup: bfloat16 compute, full remat.
+
+    Args:
+        names: of presets.
+        settings: config fields to override.
+        devices: number of devices; they form ``fsdp x tensor``.
+
+    Raises:
+        ConfigError: an invalid setting.
+    """
+    tensor = 8 if devices >= 64 else min(2, devices)
+    mesh, shape = f"fsdp{devices // tensor}.tensor{tensor}-auto", (devices // tensor, 4_096)
+    configs = {name: override(dataclasses.replace(preset(name), **TRAINING), settings) for name in names}
+    return [
+        twins(Variant(name, config, shape=shape), program, mesh)
+        for name, config in configs.items()
+        for program in PROGRAMS
+    ]

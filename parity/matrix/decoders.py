@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,35 @@ from models_nnx.shared.ops import REPLICA
 from models_nnx.shared.sharding import explain, resolve
 from parity.builds.build import Build, Flavour
 from parity.builds.tree import Leaf
-from parity.matrix.builders import builder
 from parity.matrix.faults import SPOIL
 
-__all__ = ["PLAIN", "SMALL", "Variant", "input_specs", "replica_batches", "variants"]
+__all__ = [
+    "ACCUMULATING",
+    "BFLOAT16",
+    "DROPOUT",
+    "DROPPING",
+    "FULL",
+    "PLAIN",
+    "SMALL",
+    "UNROLLED",
+    "ZERO1",
+    "Variant",
+    "builder",
+    "input_specs",
+    "replica_batches",
+    "unavailable",
+    "variants",
+]
 
 SMALL = (8, 40)
+FULL = {"remat.policy": "full"}
+UNROLLED = {"layout": "unrolled"}
+DROPOUT = {"dropout": "0.1"}
+ACCUMULATING = {"train.accumulation": "2"}
+DROPPING = {"moe.dispatch": "dropping"}
+ZERO1 = {"train.moments": "zero1"}
+BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
+"""Settings that several pairs combine."""
 PLAIN = TrainConfig()
 SOURCES = {
     Flavour.LINEN: ("models_linen/",),
@@ -91,7 +115,7 @@ class Variant:
         """Returns the build; equal variants share one.
 
         Raises:
-            UnavailableError: the models of the flavour are not installed.
+            ValueError: the models of the flavour are not installed.
         """
         return _build(flavour, self)
 
@@ -149,6 +173,30 @@ def variants(
 
 
 @functools.cache
+def unavailable(flavour: Flavour) -> str:
+    """Returns why the models of a flavour cannot be built; empty if they can."""
+    package = f"models_{flavour}"
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        return f"there is no package {package}: install it to run the {flavour} models"
+    return ""
+
+
+def builder(flavour: Flavour) -> Any:
+    """Returns the module that builds the models of a flavour: `parity.matrix.linen` or `parity.matrix.nnx`.
+
+    Raises:
+        ValueError: the models are not installed.
+    """
+    if why := unavailable(flavour):
+        raise ValueError(why)
+    return importlib.import_module(f"parity.matrix.{flavour}")
+
+
+@functools.cache
 def _build(flavour: Flavour, variant: Variant) -> Build:
     side, config, shape = builder(flavour), variant.config, variant.shape
     inputs = functools.partial(_batch, shape)
@@ -161,13 +209,15 @@ def _build(flavour: Flavour, variant: Variant) -> Build:
         {program: (function, options.get(program, {})) for program, function in programs.items()},
         inputs=functools.cache(inputs),
         abstract_inputs=_abstract(variant),
-        specs=side.specs(variant),
+        specs=functools.partial(side.models(variant).state_specs, config, variant.train),
         input_specs=functools.partial(input_specs, config),
         rules=config.rules,
         explain=functools.partial(_explain, config),
         sources=SOURCES[flavour],
     )
-    return dataclasses.replace(built, saving=side.saving(variant, SPOIL)) if variant.saved else built
+    if not variant.saved:
+        return built
+    return dataclasses.replace(built, saving=dataclasses.replace(side.saving(variant), spoil=SPOIL))
 
 
 def _options(variant: Variant) -> dict[str, dict[str, Any]]:

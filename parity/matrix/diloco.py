@@ -9,12 +9,11 @@ from parity.builds.build import Flavour
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Unstack
 from parity.cases.case import Accept, Case, Pair
-from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, same_flavour, twins
+from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, TRAINING, same_flavour, twins
+from parity.matrix.decoders import ACCUMULATING, BFLOAT16, DROPOUT, DROPPING, FULL, UNROLLED, ZERO1, Variant
 from parity.matrix.decoders import PLAIN as PLAIN_STEP
-from parity.matrix.decoders import Variant
 from parity.matrix.layers import layer_rules
 from parity.matrix.pipeline import STORAGE, pipelined
-from parity.matrix.published import TRAINING
 
 __all__ = ["PAIR", "PLAIN", "STREAMING"]
 
@@ -28,10 +27,6 @@ MEETINGS = ("sync_step", "apply_step")
 UNTRAINED = dataclasses.replace(ONE_STRUCTURE, zero_gradients=("*",))
 """These steps do not train: they leave parameters in other fragments unchanged."""
 
-DROPOUT, UNROLLED = {"dropout": "0.1"}, {"layout": "unrolled"}
-FULL, ZERO1 = {"remat.policy": "full"}, {"train.moments": "zero1"}
-ACCUMULATING, DROPPING = {"train.accumulation": "2"}, {"moe.dispatch": "dropping"}
-BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
 VARIANTS: Mapping[str, tuple[str, DilocoConfig, Mapping[str, str]]] = {
     "plain-scan": ("dense", PLAIN, {**DROPOUT, **FULL}),
     "plain-unroll": (

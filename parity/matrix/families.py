@@ -8,11 +8,10 @@ from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import layouts, twins
+from parity.matrix.cases import full_size, layouts, twins
 from parity.matrix.decoders import Variant, variants
 from parity.matrix.layers import layer_rules
 from parity.matrix.programs import DECODING, PROGRAMS
-from parity.matrix.published import full_size
 
 __all__ = ["DEEPSEEK3", "FAMILIES", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
 

@@ -12,21 +12,16 @@ from models_nnx.shared import store
 
 __all__ = ["SPOIL"]
 
-ABOUT = {"note": "spoilt on purpose"}
 
-
-def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path, Path], str]:
+def _rewritten(change: Callable[[dict[str, Any], str], Any]) -> Callable[[Path, Path], str]:
     """Returns a fault that changes one leaf of an intact checkpoint."""
 
     def spoil(folder: Path, copy: Path) -> str:
         manifest, kept = _kept(folder)
         leaves: dict[str, Any] = dict(kept)
-        name = max(
-            (name for name in leaves if "params/" in name),
-            key=lambda name: (leaves[name].ndim, name),
-        )
+        name = max((name for name in leaves if "params/" in name), key=lambda name: (leaves[name].ndim, name))
         change(leaves, name)
-        store.write(copy, leaves, kind=manifest.kind, about=ABOUT)
+        store.write(copy, leaves, kind=manifest.kind, about={"note": "spoilt on purpose"})
         return name
 
     return spoil
@@ -45,20 +40,13 @@ def _kept(folder: Path) -> tuple[store.Manifest, Mapping[str, Any]]:
     return manifest, store.read(folder, like, kind=manifest.kind)
 
 
-def _set(function: Callable[[Any], Any]) -> Callable[[dict[str, Any], str], None]:
-    def change(leaves: dict[str, Any], name: str) -> None:
-        leaves[name] = function(np.asarray(leaves[name]))
-
-    return change
-
-
-def _add(leaves: dict[str, Any], name: str) -> None:
-    leaves[f"{name}_too"] = leaves[name]
+def _changed(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path, Path], str]:
+    return _rewritten(lambda leaves, name: leaves.update({name: function(np.asarray(leaves[name]))}))
 
 
 SPOIL: Mapping[str, Callable[[Path, Path], str]] = {
     "a leaf missing": _rewritten(lambda leaves, name: leaves.pop(name)),
-    "a leaf too many": _rewritten(_add),
-    "a leaf of another shape": _rewritten(_set(lambda leaf: leaf[..., :-1])),
-    "a leaf of another dtype": _rewritten(_set(lambda leaf: leaf.astype("float16"))),
+    "a leaf too many": _rewritten(lambda leaves, name: leaves.update({f"{name}_too": leaves[name]})),
+    "a leaf of another shape": _changed(lambda leaf: leaf[..., :-1]),
+    "a leaf of another dtype": _changed(lambda leaf: leaf.astype("float16")),
 }

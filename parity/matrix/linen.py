@@ -17,12 +17,11 @@ from models_nnx.shared.ops import by_layer, sown_metrics
 from parity.builds.build import linen_build
 from parity.builds.saving import Saving
 from parity.builds.tree import Codec, flatten
-from parity.matrix.builders import Loop
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import (
-    REPLICATED,
     STEPS,
     TEMPERATURE,
+    Loop,
     decode_config,
     decoded,
     forced,
@@ -31,12 +30,13 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["creates", "loop", "make_build", "programs", "saving", "specs"]
+__all__ = ["creates", "loop", "make_build", "models", "programs", "saving"]
 
 make_build = linen_build
 
 
-def _models(variant: Variant) -> Any:
+def models(variant: Variant) -> Any:
+    """Returns the module that makes and trains the state of a variant."""
     return models_linen.diloco if variant.diloco else models_linen.train
 
 
@@ -44,12 +44,7 @@ def creates(variant: Variant) -> Callable[[jax.Array], Any]:
     """Returns a function: key -> fresh state."""
     shape = jax.ShapeDtypeStruct(variant.shape, "int32")
     batch = dict.fromkeys(("tokens", "segments", "positions"), shape)
-    return functools.partial(_models(variant).create, *variant.configs, batch=batch)
-
-
-def specs(variant: Variant) -> Callable[[Any, Any], Any]:
-    """Returns a function: abstract state and mesh -> tree of specs."""
-    return functools.partial(_models(variant).state_specs, variant.config, variant.train)
+    return functools.partial(models(variant).create, *variant.configs, batch=batch)
 
 
 def programs(variant: Variant) -> dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]]:
@@ -131,28 +126,33 @@ def _decoding(variant: Variant) -> dict[str, Any]:
 
 def _of_replicas(variant: Variant) -> dict[str, Any]:
     config, train, diloco = variant.config, variant.train, variant.replicas
-    models, last = models_linen.diloco, diloco.fragments - 1
+    last = diloco.fragments - 1
 
     def inner_step(state, batch):
-        state, metrics = models.inner_step(config, train, state, batch)
+        state, metrics = models_linen.diloco.inner_step(config, train, state, batch)
         return {"values": metrics, "state": state}
 
     def sync_step(state, batch):
-        return {"state": models.sync_step(config, diloco, state, last)}
+        return {"state": models_linen.diloco.sync_step(config, diloco, state, last)}
 
     def apply_step(state, batch):
-        return {"state": models.apply_step(config, diloco, state, last)}
+        return {"state": models_linen.diloco.apply_step(config, diloco, state, last)}
 
     def diloco_step(state, batch):
-        state, metrics = models.diloco_step(config, train, diloco, state, batch)
+        state, metrics = models_linen.diloco.diloco_step(config, train, diloco, state, batch)
         return {"values": metrics, "state": state}
 
-    return dict(zip(REPLICATED, (inner_step, sync_step, apply_step, diloco_step), strict=True))
+    return {
+        "inner_step": inner_step,
+        "sync_step": sync_step,
+        "apply_step": apply_step,
+        "diloco_step": diloco_step,
+    }
 
 
-def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -> Saving:
+def saving(variant: Variant) -> Saving:
     """Returns the functions that save and load the state; without replicas also the model for serving."""
-    checkpoint, unbox = models_linen.checkpoint, _models(variant).unbox
+    checkpoint, unbox = models_linen.checkpoint, models(variant).unbox
     codec = Codec(unbox(jax.eval_shape(creates(variant), jax.random.key(0))))
 
     def export(state: Mapping[str, Any], folder: Path) -> None:
@@ -167,17 +167,16 @@ def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -
     return Saving(
         save=lambda state, folder: checkpoint.save(folder, codec.restore(state)),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
-        spoil=spoil,
         **({} if variant.diloco else served),
     )
 
 
 def loop(variant: Variant, key: jax.Array) -> Loop:
     """Returns training as functions of a tree of arrays."""
-    models, create = _models(variant), creates(variant)
-    step = models.diloco_step if variant.diloco else models.train_step
+    module, create = models(variant), creates(variant)
+    step = module.diloco_step if variant.diloco else module.train_step
     return Loop(
-        create=lambda key: models.unbox(create(key)),
+        create=lambda key: module.unbox(create(key)),
         step=functools.partial(step, *variant.configs),
         example=jax.eval_shape(create, key),
         checkpoint=models_linen.checkpoint,

@@ -7,10 +7,9 @@ from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import layouts, twins
-from parity.matrix.decoders import Variant, variants
+from parity.matrix.cases import full_size, layouts, twins
+from parity.matrix.decoders import ACCUMULATING, BFLOAT16, DROPOUT, FULL, UNROLLED, Variant, variants
 from parity.matrix.programs import DECODING, PROGRAMS
-from parity.matrix.published import full_size
 
 __all__ = ["PAIR"]
 
@@ -18,10 +17,7 @@ HOME = "fsdp4.tensor2-auto"
 MESHES = ("single", "data8-auto", "fsdp8-auto", "data2.fsdp2.tensor2-auto", "fsdp4.tensor2-explicit")
 GROUPED, MULTI_HEAD = tiny(preset("llama2-70b")), tiny(preset("llama2-7b"))
 
-FULL, UNROLLED, DROPOUT = {"remat.policy": "full"}, {"layout": "unrolled"}, {"dropout": "0.1"}
 NAMED = {"remat.policy": "save_named", "remat.names": "query,attention_out"}
-ACCUMULATING = {"train.accumulation": "2"}
-BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
 VARIANTS: Mapping[str, Mapping[str, str]] = {
     "scan": {},
     "unroll": UNROLLED,

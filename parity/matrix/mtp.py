@@ -8,7 +8,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.cases.case import Accept, Case, Pair
 from parity.matrix.cases import OTHER_CODE, layouts, same_flavour, twins
-from parity.matrix.decoders import Variant
+from parity.matrix.decoders import ACCUMULATING, DROPPING, FULL, UNROLLED, Variant
 from parity.matrix.layers import layer_rules
 from parity.matrix.moe import DEEPSEEK
 from parity.matrix.pipeline import SHAPE, STORAGE, pipelined
@@ -22,11 +22,9 @@ DENSE = dataclasses.replace(tiny(preset("llama2-70b")), layers=2, mtp=TWO)
 EXPERTS = dataclasses.replace(DEEPSEEK, mtp=ONE)
 LOCAL = dataclasses.replace(tiny(preset("gemma2-9b")), mtp=ONE)
 
-FULL, UNROLLED, DROPPING = {"remat.policy": "full"}, {"layout": "unrolled"}, {"moe.dispatch": "dropping"}
 NAMED = {"remat.policy": "save_named", "remat.names": "query,mlp_hidden"}
 AS_ONE = {"mtp.depth": "1", "mtp.loss_scale": "0.7"}
 AS_TWO = {"mtp.depth": "2", "mtp.loss_scale": "0.3"}
-ACCUMULATING = {"train.accumulation": "2"}
 TILED = {"train.vocab_tiles": "4", "train.moments": "zero1"}
 VARIANTS: Mapping[str, tuple[ModelConfig, Mapping[str, str]]] = {
     "scan": (DENSE, {}),

@@ -18,12 +18,11 @@ from models_nnx.state import ForcedExperts, Routed, Sown
 from parity.builds.build import nnx_build
 from parity.builds.saving import Saving
 from parity.builds.tree import Codec, flatten
-from parity.matrix.builders import Loop
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import (
-    REPLICATED,
     STEPS,
     TEMPERATURE,
+    Loop,
     decode_config,
     decoded,
     forced,
@@ -32,23 +31,19 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["creates", "loop", "make_build", "programs", "saving", "specs"]
+__all__ = ["creates", "loop", "make_build", "models", "programs", "saving"]
 
 make_build = nnx_build
 
 
-def _models(variant: Variant) -> Any:
+def models(variant: Variant) -> Any:
+    """Returns the module that makes and trains the state of a variant."""
     return models_nnx.diloco if variant.diloco else models_nnx.train
 
 
 def creates(variant: Variant) -> Callable[[jax.Array], Any]:
     """Returns a function: key -> fresh state."""
-    return functools.partial(_models(variant).create, *variant.configs)
-
-
-def specs(variant: Variant) -> Callable[[Any, Any], Any]:
-    """Returns a function: abstract state and mesh -> tree of specs."""
-    return functools.partial(_models(variant).state_specs, variant.config, variant.train)
+    return functools.partial(models(variant).create, *variant.configs)
 
 
 def programs(variant: Variant) -> dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]]:
@@ -127,26 +122,31 @@ def _decoding() -> dict[str, Any]:
 
 def _of_replicas(variant: Variant) -> dict[str, Any]:
     train, diloco = variant.train, variant.replicas
-    models, last = models_nnx.diloco, diloco.fragments - 1
+    last = diloco.fragments - 1
 
     def inner_step(state, batch):
-        return {"values": models.inner_step(train, state, batch), "state": state}
+        return {"values": models_nnx.diloco.inner_step(train, state, batch), "state": state}
 
     def sync_step(state, batch):
-        models.sync_step(diloco, state, last)
+        models_nnx.diloco.sync_step(diloco, state, last)
         return {"state": state}
 
     def apply_step(state, batch):
-        models.apply_step(diloco, state, last)
+        models_nnx.diloco.apply_step(diloco, state, last)
         return {"state": state}
 
     def diloco_step(state, batch):
-        return {"values": models.diloco_step(train, diloco, state, batch), "state": state}
+        return {"values": models_nnx.diloco.diloco_step(train, diloco, state, batch), "state": state}
 
-    return dict(zip(REPLICATED, (inner_step, sync_step, apply_step, diloco_step), strict=True))
+    return {
+        "inner_step": inner_step,
+        "sync_step": sync_step,
+        "apply_step": apply_step,
+        "diloco_step": diloco_step,
+    }
 
 
-def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -> Saving:
+def saving(variant: Variant) -> Saving:
     """Returns the functions that save and load the state; without replicas also the model for serving."""
     checkpoint = models_nnx.checkpoint
     graphdef, example = nnx.split(nnx.eval_shape(lambda: creates(variant)(jax.random.key(0))))
@@ -164,15 +164,14 @@ def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -
     return Saving(
         save=lambda state, folder: checkpoint.save(folder, nnx.merge(graphdef, codec.restore(state))),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
-        spoil=spoil,
         **({} if variant.diloco else served),
     )
 
 
 def loop(variant: Variant, key: jax.Array) -> Loop:
     """Returns training as functions of a tree of arrays."""
-    models, create = _models(variant), creates(variant)
-    advance = models.diloco_step if variant.diloco else models.train_step
+    module, create = models(variant), creates(variant)
+    advance = module.diloco_step if variant.diloco else module.train_step
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
 
     def step(leaves, batch):

@@ -24,17 +24,14 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Build, Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Accept, Case, Pair
-from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, same_flavour, twins
-from parity.matrix.decoders import Variant
+from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, TRAINING, same_flavour, twins
+from parity.matrix.decoders import DROPOUT, FULL, ZERO1, Variant
 from parity.matrix.layers import pipeline_rules
-from parity.matrix.published import TRAINING
 
 __all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
 
 HOME = "stage2.fsdp2.tensor2"
 SHAPE = (16, 40)
-ZERO1 = {"train.moments": "zero1"}
-FULL, DROPOUT = {"remat.policy": "full"}, {"dropout": "0.1"}
 NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
 MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
 STORAGE = {"stages": 2, "microbatches": 4, "repeats": 2}

@@ -16,7 +16,7 @@ from parity.matrix.cases import (
     same_flavour,
     twins,
 )
-from parity.matrix.decoders import Variant, variants
+from parity.matrix.decoders import ZERO1, Variant, variants
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -36,7 +36,6 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
     "scan": {"dropout": "0.1", "remat.policy": "full"},
     "unroll": {"layout": "unrolled"},
 }
-ZERO1 = {"train.moments": "zero1"}
 ROWS = (
     *((name, mesh) for name in VARIANTS for mesh in MESHES),
     *((f"{name}-zero1", mesh) for name in VARIANTS for mesh in ZERO1_MESHES),

@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,8 +13,7 @@ from models_nnx.shared.data import packed_batch
 from parity.builds.build import Flavour
 from parity.builds.tree import to_host
 from parity.compare.backends.backend import quiet
-from parity.matrix.builders import builder
-from parity.matrix.decoders import Variant, input_specs, replica_batches
+from parity.matrix.decoders import Variant, builder, input_specs, replica_batches
 from parity.matrix.runs import Training
 
 __all__ = ["Trainer", "check_save", "differing", "earlier", "losses"]
@@ -30,8 +28,7 @@ class Trainer:
         resume: a checkpoint of either twin to continue from; None for a fresh state.
 
     Raises:
-        ValueError: the mesh needs more devices than are available, or does not fit the model.
-        UnavailableError: the models of the flavour are not installed.
+        ValueError: the models are not installed, or the mesh has too many devices or does not fit the model.
         CheckpointError: the checkpoint does not belong to this run.
     """
 
@@ -43,7 +40,7 @@ class Trainer:
         side, key = builder(flavour), jax.random.key(run.seed)
         variant = Variant(run.title, run.config, run.train, run.shape, run.diloco)
         self._key, self._loop = key, side.loop(variant, key)
-        specs = side.specs(variant)(self._loop.example, self._mesh)
+        specs = side.models(variant).state_specs(run.config, run.train, self._loop.example, self._mesh)
         self._places = jax.tree.map(self._on, specs)
         self._create = jax.jit(self._loop.create, out_shardings=self._places)
         self._step = jax.jit(self._loop.step, donate_argnums=0, out_shardings=(self._places, None))
@@ -150,13 +147,8 @@ def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array
 
 def differing(left: Mapping[str, jax.Array], right: Mapping[str, jax.Array]) -> list[str]:
     """Returns the names of leaves that differ in shape, dtype or bits, or that only one state has."""
-    hosts = [to_host(dict(side)) for side in (left, right)]
-    return [
-        name
-        for name in sorted({*left, *right})
-        if any(name not in host for host in hosts) or _bits(hosts[0][name]) != _bits(hosts[1][name])
+    bits = [
+        {name: (array.shape, array.dtype, array.tobytes()) for name, array in to_host(dict(side)).items()}
+        for side in (left, right)
     ]
-
-
-def _bits(array: np.ndarray) -> tuple[Any, ...]:
-    return array.shape, array.dtype, array.tobytes()
+    return [name for name in sorted({*left, *right}) if bits[0].get(name) != bits[1].get(name)]

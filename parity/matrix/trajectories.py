@@ -102,13 +102,6 @@ def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, An
     )
 
 
-def _onto(flavour: Flavour, variant: Variant, mesh: str) -> Case:
-    """Returns the case of a state on one device against the same state on a mesh."""
-    sides = (variant, "single"), (variant, mesh)
-    name = f"{variant.name}-against-mesh"
-    return same_flavour(flavour, name, "train_step", *sides, accept=Accept(not_applicable=OTHER_PLACES))
-
-
 def cases(settings: Mapping[str, str]) -> list[Case]:
     """Returns the matrix of training over many steps."""
     base = override(dataclasses.replace(tiny(preset("llama2-70b")), layers=2, dropout=0.1), settings)
@@ -117,6 +110,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     unrolled = dataclasses.replace(base, layout=LayerLayout.UNROLLED)
     narrow = dataclasses.replace(unrolled, param_dtype="bfloat16")
     plain = Variant("training-plain", base, shape=ROWS)
+    saved = dataclasses.replace(plain, saved=True)
     trajectory = layouts(Flavour.NNX, "training", "trajectory", dataclasses.replace(base, dropout=0.0))
     return [
         *(
@@ -130,7 +124,14 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         ),
         _watchful("across-warmup", base, 1, {2: unlikely, 5: without_weight}),
         _watchful("past-the-end", unrolled, 5, {2: unlikely, 3: without_weight}),
-        _onto(Flavour.LINEN, dataclasses.replace(plain, saved=True), "fsdp2.tensor2-explicit"),
+        same_flavour(
+            Flavour.LINEN,
+            "training-plain-against-mesh",
+            "train_step",
+            (saved, "single"),
+            (saved, "fsdp2.tensor2-explicit"),
+            accept=Accept(not_applicable=OTHER_PLACES),
+        ),
         twins(plain, "trajectory", "fsdp4.tensor2-auto"),
         trajectory,
         *(

@@ -8,8 +8,6 @@ from parity.verdicts import BLOCKING, Verdict, implies
 
 __all__ = ["Change", "changes"]
 
-BLOCKS = frozenset(map(str, BLOCKING))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
@@ -59,7 +57,7 @@ def changes(earlier: Record, later: Record) -> list[Change]:
             found.append(Change(case=case, before=old, after=new))
             continue
         found += _channels(case, before[case]["channels"], after[case]["channels"])
-    return sorted(found, key=lambda one: (one.after not in BLOCKS, not one.worse))
+    return sorted(found, key=lambda one: (one.after not in BLOCKING, not one.worse))
 
 
 def _channels(case: str, before: Mapping[str, Record], after: Mapping[str, Record]) -> list[Change]:

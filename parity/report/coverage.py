@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from parity.cases.coverage import Combination, Coverage, Factor
+from parity.cases.coverage import Coverage, Factor
 
 __all__ = ["print_coverage"]
 
@@ -24,13 +24,18 @@ def print_coverage(screen: Console, coverage: Coverage) -> int:
     for factor in space.factors:
         line = Text(factor.name.ljust(width + 2), "cyan").append(_values(coverage, factor), "default")
         screen.print(line, soft_wrap=True)
+    kinds = "pairs of values"
+    if space.thorough:
+        kinds += f", and triples of the first {len(space.thorough)} factors"
+    share = f"{100 * coverage.covered / coverage.allowed:.2f} %" if coverage.missing else "100 %"
     lines = [
-        f"{_kinds(coverage)}: {coverage.covered:,} of {coverage.allowed:,} covered, {_percent(coverage)}",
+        f"{kinds}: {coverage.covered:,} of {coverage.allowed:,} covered, {share}",
         f"besides, {len(coverage.refused):,} are refused, {coverage.idle:,} have no say; "
         f"{len(coverage.rare):,} are covered by one case only",
         *(f"refused: {reason}" for reason in sorted(set(coverage.refused.values()))),
-        *(f"missing: {_shown(combination)}" for combination in coverage.missing[:MOST]),
     ]
+    for combination in coverage.missing[:MOST]:
+        lines.append("missing: " + " with ".join(f"{name}={value}" for name, value in combination))
     for line in lines:
         style = "red" if line.startswith("missing") else "dim" if line.startswith("refused") else ""
         screen.print(Text(line, style), soft_wrap=True)
@@ -43,17 +48,3 @@ def _values(coverage: Coverage, factor: Factor) -> str:
     rarest = min(having, key=lambda value: len(having[value]))
     first = having[rarest][0] if having[rarest] else "no case"
     return "  ".join(f"{value} {len(ids)}" for value, ids in having.items()) + f"  ({rarest}: {first})"
-
-
-def _kinds(coverage: Coverage) -> str:
-    thorough = len(coverage.space.thorough)
-    return "pairs of values" + (f", and triples of the first {thorough} factors" if thorough else "")
-
-
-def _percent(coverage: Coverage) -> str:
-    share = coverage.covered / coverage.allowed if coverage.allowed else 1.0
-    return "100 %" if share == 1 else f"{100 * share:.2f} %"
-
-
-def _shown(combination: Combination) -> str:
-    return " with ".join(f"{name}={value}" for name, value in combination)

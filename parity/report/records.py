@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,6 +22,8 @@ __all__ = [
     "case_record",
     "channel_record",
     "check_writable",
+    "counted",
+    "distinct",
     "is_stream",
     "report",
     "summarise",
@@ -77,7 +79,18 @@ def case_record(result: CaseResult) -> dict[str, Any]:
 
 def summarise(results: Sequence[CaseResult]) -> dict[str, int]:
     """Returns the number of cases by verdict."""
-    return {verdict: sum(str(result.verdict) == verdict for result in results) for verdict in VERDICTS}
+    return counted(str(result.verdict) for result in results)
+
+
+def counted(verdicts: Iterable[str]) -> dict[str, int]:
+    """Returns the number of cases with each verdict."""
+    held = list(verdicts)
+    return {verdict: held.count(verdict) for verdict in VERDICTS}
+
+
+def distinct(waivers: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Returns the records of waivers, each once and sorted."""
+    return [dict(fields) for fields in sorted({tuple(sorted(fields.items())) for fields in waivers})]
 
 
 def as_json(run: Run) -> dict[str, Any]:
@@ -90,11 +103,8 @@ def as_json(run: Run) -> dict[str, Any]:
     whole = report(records, run.environment, run.planned, run.seconds)
     if run.stopped and run.partial:
         whole["partial"]["why"] = run.stopped
-    waivers = sorted(
-        {tuple(sorted(one.fields().items())) for result in run.results for one in result.case.accept.waivers}
-    )
-    if waivers:
-        whole["waivers"] = [dict(fields) for fields in waivers]
+    if waivers := distinct(one.fields() for result in run.results for one in result.case.accept.waivers):
+        whole["waivers"] = waivers
     if run.shard:
         whole["shard"] = run.shard.record()
     return whole
@@ -108,7 +118,7 @@ def report(
         "schema": SCHEMA,
         "environment": environment,
         "cases": list(records),
-        "summary": {name: sum(record["verdict"] == name for record in records) for name in VERDICTS},
+        "summary": counted(record["verdict"] for record in records),
         "numbers_only": sum(record.get("numbers_only", False) for record in records),
         "seconds": round(seconds, 3),
     }

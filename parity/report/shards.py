@@ -1,14 +1,17 @@
 """Merges the reports of the parts of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from parity.report import records
 from parity.run.shard import Shard
 
 __all__ = ["MergeError", "merge"]
 
 SAME = ("python", "packages", "flags", "devices", "commit", "settings")
 """Keys of the environment that must be equal in all parts; else their verdicts belong to different runs."""
+DROPPED = frozenset({"shard", "partial", "waivers", "gate"})
+"""Keys of a part that the whole report does not copy."""
 
 
 class MergeError(ValueError):
@@ -45,21 +48,12 @@ def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         raise MergeError(
             f"report: got {twice} in several parts, expected each case once; run the parts again"
         )
-    whole = {
-        key: value
-        for key, value in reports[first].items()
-        if key not in ("shard", "partial", "waivers", "gate")
-    }
-    whole["cases"] = [case for _, case in cases]
-    whole["summary"] = {
-        verdict: sum(reports[name]["summary"][verdict] for name in names) for verdict in whole["summary"]
-    }
-    whole["numbers_only"] = sum(reports[name].get("numbers_only", 0) for name in names)
-    whole["seconds"] = round(sum(reports[name]["seconds"] for name in names), 3)
-    total = parts[first].total
-    if len(cases) < total:
-        whole["partial"] = {"planned": total, "finished": len(cases)}
-    if waivers := _waivers([reports[name] for name in names]):
+    seconds = sum(reports[name]["seconds"] for name in names)
+    kept = {key: value for key, value in reports[first].items() if key not in DROPPED}
+    whole = kept | records.report(
+        [case for _, case in cases], kept["environment"], parts[first].total, seconds
+    )
+    if waivers := records.distinct(one for name in names for one in reports[name].get("waivers", ())):
         whole["waivers"] = waivers
     return whole
 
@@ -114,9 +108,3 @@ def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping
             raise MergeError(
                 f"report {other_name}: got {key} {right}, expected {left} as in {name}; run all parts alike"
             )
-
-
-def _waivers(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Returns the distinct waivers of all parts, sorted."""
-    known = {tuple(sorted(fields.items())) for report in reports for fields in report.get("waivers", ())}
-    return [dict(fields) for fields in sorted(known)]

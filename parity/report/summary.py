@@ -17,18 +17,13 @@ COLUMNS = ("loops", "coll", "moved GiB", "args GiB", "temp GiB", "peak GiB", "Mc
 
 
 def _cells(numbers: dict[str, float | None]) -> list[str]:
-    loops = f"{_count(numbers, 'loops_lowered')} -> {_count(numbers, 'loops_optimised')}"
+    loops = f"{_scaled(numbers, 'loops_lowered')} -> {_scaled(numbers, 'loops_optimised')}"
     sizes = [_scaled(numbers, name, GIB, 3) for name in BYTES]
     cycles = _scaled(numbers, "cycles", 1e6, 2)
-    return [loops, _count(numbers, "collectives"), *sizes, cycles, _scaled(numbers, "compile_seconds", 1, 1)]
+    return [loops, _scaled(numbers, "collectives"), *sizes, cycles, _scaled(numbers, "compile_seconds", 1, 1)]
 
 
-def _count(numbers: dict[str, float | None], name: str) -> str:
-    value = numbers.get(name)
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _scaled(numbers: dict[str, float | None], name: str, unit: float, digits: int) -> str:
+def _scaled(numbers: dict[str, float | None], name: str, unit: float = 1, digits: int = 0) -> str:
     value = numbers.get(name)
     return "-" if value is None else f"{value / unit:,.{digits}f}"
 

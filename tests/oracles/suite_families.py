@@ -10,9 +10,8 @@ from oracle_weights import fill
 
 from models_nnx.shared.config import AttentionKernel, LayerLayout
 from models_nnx.shared.data import packed_batch
-from parity.matrix.covering.configs import recipe
+from parity.matrix.covering.configs import read_rows, recipe
 from parity.matrix.covering.factors import DECODING
-from parity.matrix.covering.rows import read_rows
 
 COMBINED = 7
 """One combination in this many is compared."""
@@ -37,7 +36,7 @@ def combinations():
     """Yields every seventh row of the covering matrix; each combines options that no published model combines."""
     rows = read_rows()["decoding"]
     for name in list(rows)[::COMBINED]:
-        config = recipe(DECODING, rows[name]).config
+        config = recipe(DECODING, rows[name]).variant.config
         attention = dataclasses.replace(
             config.attention, kernel=AttentionKernel.PLAIN
         )  # the other is float32

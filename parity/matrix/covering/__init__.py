@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from parity.cases.case import Case, Pair
 from parity.cases.coverage import Coverage, cover
 from parity.matrix.cases import ONE_STRUCTURE, twins
-from parity.matrix.covering.configs import SPACES, recipe
-from parity.matrix.covering.rows import read_rows
+from parity.matrix.covering.configs import SPACES, read_rows, recipe
 
 __all__ = ["PAIR"]
-
-SHAPE = (32, 40)
-"""Shape of a batch; every mesh, half a batch and four microbatches divide its rows."""
 
 RUN_EVERY = 16
 """One case in this many is also compiled and run, even if proved: the last one without the factor `HEAVY`."""
@@ -34,16 +30,9 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     for space in SPACES:
         run = _run(list(chosen[space.name].items()))
         for name, row in chosen[space.name].items():
-            made, runs = recipe(space.factors, row), name in run
-            variant = made.variant(f"covering-{name}", SHAPE).override(settings)
-            matrix.append(
-                twins(
-                    variant,
-                    made.program,
-                    str(made.mesh),
-                    RUN if runs else PROVED,
-                )
-            )
+            variant, program, mesh = recipe(space.factors, row)
+            variant = dataclasses.replace(variant.override(settings), name=f"covering-{name}")
+            matrix.append(twins(variant, program, mesh, RUN if name in run else PROVED))
     return matrix
 
 

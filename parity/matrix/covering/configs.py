@@ -1,8 +1,10 @@
-"""Converts a row of options to a variant of the decoders, a program and a mesh."""
+"""The chosen rows of options, and their conversion to a variant of the decoders, a program and a mesh."""
 
-import dataclasses
+import collections
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from models_nnx.shared.config import (
     AttentionConfig,
@@ -15,80 +17,53 @@ from models_nnx.shared.config import (
     PipelineConfig,
     TrainConfig,
 )
-from parity.builds.meshes import MeshSpec
 from parity.cases.coverage import Factor, Space
-from parity.matrix.covering.factors import DECODING, TRAINING
-from parity.matrix.covering.recipe import RECIPE
+from parity.matrix.covering.factors import DECODING, RECIPE, TRAINING
 from parity.matrix.decoders import Variant
 
-__all__ = ["SPACES", "WRITTEN", "Configuration", "recipe"]
+__all__ = ["PATH", "SPACES", "WRITTEN", "Configuration", "read_rows", "recipe"]
 
+PATH = Path(__file__).with_name("cases.json")
+SHAPE = (32, 40)
+"""Shape of a batch; every mesh, half a batch and four microbatches divide its rows."""
 CYCLES = 2
 """Number of cycles of layers without a pipeline: two make a loop, one would not."""
-
-SIZES: Mapping[str, Mapping[str, Any]] = {
-    "": {"vocab": 272, "embed": 48},
-    "attention": {"heads": 6},
-    "mlp": {"hidden": 80},
-    "moe": {"top_k": 5, "hidden": 56},
-    "pipeline": {},
-    "train": {},
-    "mtp": {},
-    "diloco": {},
-    "own": {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"},
+SIZES: Mapping[str, Any] = {
+    "vocab": 272,
+    "embed": 48,
+    "attention.heads": 6,
+    "mlp.hidden": 80,
+    "moe.top_k": 5,
+    "moe.hidden": 56,
 }
 """Pairwise distinct sizes that all meshes divide."""
+OWN: Mapping[str, Any] = {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"}
+"""Fields that are not of a config, with their defaults."""
+
+UNRULED = "none: JAX has no rule that runs a grouped product for several {} on an explicit mesh"
+EXPLICIT = (("mode", "explicit"), ("dispatch", "dropless"))
+ONE_TOKEN = "another mesh: one token does not divide over context"
 WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
-    **{
-        (
-            ("program", program),
-            ("mesh", "context_tensor"),
-        ): "another mesh: one token does not divide over context"
-        for program in ("generate", "sample")
-    },
-    (
-        ("pipeline", "stages"),
-        ("mode", "explicit"),
-        ("dispatch", "dropless"),
-    ): "none: JAX has no rule that runs a grouped product for several stages on an explicit mesh",
-    **{
-        (
-            ("mode", "explicit"),
-            ("dispatch", "dropless"),
-            ("replicas", replicas),
-        ): "none: JAX has no rule that runs a grouped product for several replicas on an explicit mesh"
-        for replicas in ("replicas", "streaming")
-    },
+    (("program", "generate"), ("mesh", "context_tensor")): ONE_TOKEN,
+    (("program", "sample"), ("mesh", "context_tensor")): ONE_TOKEN,
+    (("pipeline", "stages"), *EXPLICIT): UNRULED.format("stages"),
+    (*EXPLICIT, ("replicas", "replicas")): UNRULED.format("replicas"),
+    (*EXPLICIT, ("replicas", "streaming")): UNRULED.format("replicas"),
 }
 """Combinations that the configs cannot refuse, because they do not know the mesh, with the reason; tracing fails."""
-OWN = ("remainder", "program", "mesh", "mode")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """Subject of a case: models, program and mesh.
+class Configuration(NamedTuple):
+    """Subject of a case: a variant without a name, the name of its program, and the mesh."""
 
-    Args:
-        config, train: config and train of the decoder.
-        diloco: how its replicas synchronise; None for one model.
-        program: name of the program.
-        mesh: mesh of the case.
-    """
-
-    config: ModelConfig
-    train: TrainConfig
-    diloco: DilocoConfig | None
+    variant: Variant
     program: str
-    mesh: MeshSpec
+    mesh: str
 
-    def variant(self, name: str, shape: tuple[int, int]) -> Variant:
-        """Returns the variant to build.
 
-        Args:
-            name: name of the variant.
-            shape: rows and length of a batch, or of each replica's.
-        """
-        return Variant(name, self.config, self.train, shape, self.diloco)
+def read_rows() -> dict[str, dict[str, dict[str, str]]]:
+    """Returns the chosen rows, ``{space: {case: {factor: value}}}``."""
+    return json.loads(PATH.read_text(encoding="utf-8"))
 
 
 def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
@@ -101,43 +76,34 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
     Raises:
         ConfigError: the options are incompatible.
     """
-    parts = {name: dict(fields) for name, fields in SIZES.items()}
+    fields = {**SIZES, **OWN}
     for factor in factors:
-        for field, value in factor.values[row[factor.name]].items() if factor.name in row else ():
-            part, dot, name = field.rpartition(".")
-            parts["own" if field in OWN else part][name if dot else field] = value
-    own, pipeline = parts["own"], parts["pipeline"]
-    stages = PipelineConfig(**pipeline) if pipeline else None
+        if factor.name in row:
+            fields |= factor.values[row[factor.name]]
+    parts: dict[str, dict[str, Any]] = collections.defaultdict(dict)
+    for field, value in fields.items():
+        part, _, name = field.rpartition(".")
+        parts[part][name] = value
+    remainder, program, axes, mode = (parts[""].pop(name) for name in OWN)
+    stages = PipelineConfig(**parts["pipeline"]) if parts["pipeline"] else None
     diloco = DilocoConfig(**parts["diloco"]) if parts["diloco"] else None
-    return Configuration(
-        config=_model(parts, stages),
-        train=TrainConfig(**parts["train"]),
-        diloco=diloco,
-        program="diloco_step" if diloco else own["program"],
-        mesh=_mesh(own, stages, diloco),
-    )
-
-
-def _mesh(own: Mapping[str, Any], stages: PipelineConfig | None, diloco: DilocoConfig | None) -> MeshSpec:
-    """Returns the mesh of a row."""
-    axes = ([f"stage{stages.stages}"] if stages else []) + ([own["mesh"]] if own["mesh"] else [])
-    if axes and diloco:
-        axes = [f"replica{diloco.replicas}", *axes]
-    return MeshSpec.parse(f"{'.'.join(axes)}-{own['mode']}" if axes else "single")
-
-
-def _model(parts: Mapping[str, Mapping[str, Any]], stages: PipelineConfig | None) -> ModelConfig:
     attention = AttentionConfig(**parts["attention"])
-    period, dense = len(attention.cycle), parts[""].get("dense_layers", 0)
     cycles = stages.layers_inside + stages.layers_outside if stages else CYCLES
-    return ModelConfig(
+    config = ModelConfig(
         **parts[""],
         attention=attention,
         mlp=MlpConfig(**parts["mlp"]),
         moe=MoeConfig(**parts["moe"]) if "experts" in parts["moe"] else None,
         mtp=MtpConfig(**parts["mtp"]) if parts["mtp"] else None,
-        layers=dense + cycles * period + parts["own"]["remainder"],
+        layers=parts[""].get("dense_layers", 0) + cycles * len(attention.cycle) + remainder,
         pipeline=stages,
+    )
+    axes = ".".join(filter(None, [f"stage{stages.stages}" if stages else "", axes]))
+    axes = f"replica{diloco.replicas}.{axes}" if axes and diloco else axes
+    return Configuration(
+        variant=Variant("", config, TrainConfig(**parts["train"]), SHAPE, diloco),
+        program="diloco_step" if diloco else program,
+        mesh=f"{axes}-{mode}" if axes else "single",
     )
 
 

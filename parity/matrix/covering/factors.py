@@ -4,52 +4,115 @@ The name of a value is its word in a case's id. A value sets fields of the confi
 part. To add an option, add a factor here, then run `python tests/campaigns matrix.covering`.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from models_nnx.shared.config import (
+    Activation,
+    AttentionKernel,
+    Biases,
     Boundaries,
+    Dispatch,
     EmbeddingScale,
     Gather,
     Head,
+    LatentConfig,
     LayerLayout,
     LayerSchedule,
     LinearScaling,
     Loop,
     MomentSharding,
+    NormPlacement,
+    NormScale,
     OptimizerConfig,
+    QueryKeyNorm,
     RematConfig,
     RematPolicy,
+    Scoring,
+    Sinks,
+    Span,
+    Weighting,
     YarnScaling,
 )
 from models_nnx.shared.mesh import DEFAULT_RULES, Rules
 from parity.cases.coverage import Factor
-from parity.matrix.covering.recipe import EXPERTS, NO_EXPERTS, RECIPE
 
-__all__ = ["DECODING", "TRAINING"]
+__all__ = ["DECODING", "RECIPE", "TRAINING"]
 
-FULL = RematConfig(policy=RematPolicy.FULL)
-MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
-YARN = {"factor": 4.0, "original_length": 20, "beta_fast": 2.0, "beta_slow": 0.25}
-OTHER_OPTIMIZER = OptimizerConfig(
-    learning_rate=0.01,
-    warmup_steps=3,
-    total_steps=50,
-    b1=0.8,
-    b2=0.9,
-    epsilon=1e-6,
-    weight_decay=0.0,
-    clip_norm=0.5,
-    max_bad_steps=2,
-    final_learning_rate=0.002,
-    spike_window=3,
-    spike_factor=2.5,
+Needs = Mapping[str, tuple[str, ...]]
+
+
+def _factors(needs: Needs | None = None, /, **values: Mapping[str, Mapping[str, Any]]) -> tuple[Factor, ...]:
+    """Returns factors with the same needs, each ``name={value: fields}``."""
+    return tuple(Factor(name=name, values=each, needs=needs or {}) for name, each in values.items())
+
+
+LOCAL, GLOBAL = Span.LOCAL, Span.GLOBAL
+WINDOW = {"attention.window": 7}
+EXPERTS = {"feed_forward": ("moe", "dense_moe")}
+DROPPING = {"moe.dispatch": Dispatch.DROPPING}
+RECIPE = (
+    *_factors(
+        heads={
+            "grouped": {"attention.kv_heads": 2, "attention.head_dim": 16},
+            "multi_head": {"attention.kv_heads": 6, "attention.head_dim": 16},
+            "latent": {
+                "attention.kv_heads": 6,
+                "attention.head_dim": 24,
+                "attention.latent": LatentConfig(
+                    query_rank=40, key_value_rank=32, rotary_dim=8, value_dim=12
+                ),
+            },
+        },
+        spans={
+            "global": {"attention.cycle": (GLOBAL,)},
+            "local": {"attention.cycle": (LOCAL,), **WINDOW},
+            "local_global": {"attention.cycle": (LOCAL, GLOBAL), **WINDOW},
+        },
+    ),
+    *_factors({"spans": ("local_global",)}, remainder={"whole": {"remainder": 0}, "rest": {"remainder": 1}}),
+    *_factors(
+        head_norm={"plain_heads": {}, "qk_norm": {"attention.query_key_norm": QueryKeyNorm.HEAD}},
+        sinks={"no_sinks": {}, "sinks": {"attention.sinks": Sinks.LEARNED}},
+        soft_cap={"uncapped": {}, "capped": {"attention.soft_cap": 2.5}},
+        attention_bias={"no_bias": {}, "attention_bias": {"attention.biases": Biases.TRAINED}},
+        kernel={"plain_kernel": {}, "library": {"attention.kernel": AttentionKernel.LIBRARY}},
+        norms={"pre": {}, "post": {"norms": NormPlacement.PRE_AND_POST}},
+        norm_scale={"direct": {}, "offset": {"norm_scale": NormScale.OFFSET}},
+        feed_forward={
+            "dense": {},
+            "moe": {"moe.experts": 10},
+            "dense_moe": {"moe.experts": 10, "dense_layers": 2},
+        },
+    ),
+    *_factors(
+        {"feed_forward": ("dense", "dense_moe")},
+        activation={
+            "silu": {},
+            "gelu": {"mlp.activation": Activation.GELU},
+            "clamped": {"mlp.activation": Activation.CLAMPED_SWIGLU},
+        },
+    ),
+    *_factors(
+        EXPERTS,
+        dispatch={"dropless": {}, "dropping": DROPPING, "ample": {**DROPPING, "moe.capacity_factor": 3.0}},
+        scoring={"softmax": {}, "sigmoid": {"moe.scoring": Scoring.SIGMOID}},
+        weighting={"normalised": {}, "scores": {"moe.weighting": Weighting.SCORES, "moe.scale": 2.5}},
+        groups={"one_group": {}, "groups": {"moe.groups": 5, "moe.top_groups": 3}},
+        shared_expert={"none_shared": {}, "shared": {"moe.shared_hidden": 112}},
+        expert_activation={
+            "silu_experts": {},
+            "gelu_experts": {"moe.activation": Activation.GELU},
+            "clamped_experts": {"moe.activation": Activation.CLAMPED_SWIGLU},
+        },
+        expert_bias={"plain_experts": {}, "expert_bias": {"moe.biases": Biases.TRAINED}},
+        routing_bias={"unbiased": {}, "routing_bias": {"moe.bias_rate": 0.01}},
+    ),
+    *_factors(layout={"scan1": {}, "scan0": {"scan_axis": 0}, "unrolled": {"layout": LayerLayout.UNROLLED}}),
 )
-STREAMING = {
-    "diloco.period": 4,
-    "diloco.fragments": 2,
-    "diloco.delay": 1,
-    "diloco.inner_share": 0.25,
-    "diloco.learning_rate": 0.5,
-    "diloco.momentum": 0.8,
-}
+"""Options of layers and their layout; every triple of values is covered."""
+
+MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
 
 
 def _named(*names: str) -> RematConfig:
@@ -67,26 +130,11 @@ WEIGHTS = ("mlp", "heads", "kv_heads", "vocab", "embed", "q_lora", "kv_lora")
 REPLICATED = _rules(**dict.fromkeys(WEIGHTS))
 CROSSED = _rules(embed="tensor", mlp="fsdp", heads="fsdp", kv_heads="fsdp", vocab="fsdp")
 WHOLE_ACTIVATIONS = _rules(activation_heads=None, activation_kv_heads=None, activation_mlp=None)
-
-ONLY_TRAINED = (
-    Factor(
-        name="remat",
-        values={
-            "keep_all": {},
-            "remat_full": {"remat": FULL},
-            "remat_minimal": {"remat": MINIMAL},
-            "save_query": {"remat": _named("query", "attention_out")},
-            "save_key": {"remat": _named("key", "value")},
-            "save_hidden": {"remat": _named("mlp_hidden")},
-        },
-    ),
-    Factor(name="dropout", values={"no_dropout": {}, "dropout": {"dropout": 0.1}}),
-)
+YARN = {"factor": 4.0, "original_length": 20, "beta_fast": 2.0, "beta_slow": 0.25}
 
 REST = (
-    Factor(
-        name="rotary",
-        values={
+    *_factors(
+        rotary={
             "plain_rotary": {},
             "linear": {"attention.rope_scaling": LinearScaling(factor=4.0), "attention.rope_theta": 700.0},
             "yarn": {"attention.rope_scaling": YarnScaling(**YARN, score_factor=1.3)},
@@ -94,30 +142,18 @@ REST = (
                 "attention.rope_scaling": YarnScaling(**YARN, boundaries=Boundaries.EXACT, angle_factor=1.2)
             },
         },
-    ),
-    Factor(name="local_base", values={"one_base": {}, "local_base": {"attention.local_rope_theta": 700.0}}),
-    Factor(name="query_scalar", values={"by_width": {}, "query_scalar": {"attention.query_scalar": 20.0}}),
-    Factor(name="head", values={"untied": {}, "tied": {"head": Head.TIED}}),
-    Factor(name="logits_cap", values={"uncapped_logits": {}, "capped_logits": {"logits_soft_cap": 1.5}}),
-    Factor(
-        name="embedding",
-        values={
-            "as_stored": {},
-            "root": {"embedding_scale": EmbeddingScale.ROOT, "norm_epsilon": 1e-3},
-        },
-    ),
-    Factor(
-        name="precision",
-        values={
+        local_base={"one_base": {}, "local_base": {"attention.local_rope_theta": 700.0}},
+        query_scalar={"by_width": {}, "query_scalar": {"attention.query_scalar": 20.0}},
+        head={"untied": {}, "tied": {"head": Head.TIED}},
+        logits_cap={"uncapped_logits": {}, "capped_logits": {"logits_soft_cap": 1.5}},
+        embedding={"as_stored": {}, "root": {"embedding_scale": EmbeddingScale.ROOT, "norm_epsilon": 1e-3}},
+        precision={
             "f32": {},
             "bf16_compute": {"compute_dtype": "bfloat16"},
             "bf16": {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"},
             "bf16_params": {"param_dtype": "bfloat16"},
         },
-    ),
-    Factor(
-        name="mesh",
-        values={
+        mesh={
             "fsdp_tensor": {"mesh": "fsdp2.tensor2"},
             "single": {"mesh": ""},
             "data_fsdp": {"mesh": "data2.fsdp2"},
@@ -126,15 +162,12 @@ REST = (
             "transpose": {"mesh": "fsdp2.fsdp_transpose2.data1"},
         },
     ),
-    Factor(
-        name="mode",
-        values={"auto": {"mode": "auto"}, "explicit": {"mode": "explicit"}},
-        needs={"mesh": ("fsdp_tensor", "data_fsdp", "expert_fsdp", "context_tensor", "transpose")},
-        idle="one device has no mesh",
+    *_factors(
+        {"mesh": ("fsdp_tensor", "data_fsdp", "expert_fsdp", "context_tensor", "transpose")},
+        mode={"auto": {"mode": "auto"}, "explicit": {"mode": "explicit"}},
     ),
-    Factor(
-        name="rules",
-        values={
+    *_factors(
+        rules={
             "default_rules": {},
             "replicated": {"rules": REPLICATED},
             "crossed": {"rules": CROSSED},
@@ -143,143 +176,117 @@ REST = (
     ),
 )
 
-STEP = {"program": ("train_step",)}
-NO_STEP = "a gradient alone makes no step"
-PIPELINE = {"pipeline": ("stages",)}
-NO_STAGES = "without a pipeline there is none"
-LOSS = (
-    Factor(name="program", values={"train_step": {"program": "train_step"}, "grad": {"program": "grad"}}),
-    Factor(name="tiles", values={"all_logits": {}, "tiles": {"train.vocab_tiles": 4}}),
-    Factor(name="z_loss", values={"z_loss": {}, "no_z_loss": {"train.z_loss": 0.0}}),
-    Factor(
-        name="load_balance",
-        values={"unbalanced": {}, "balanced": {"moe.load_balance": 0.1}},
-        needs=EXPERTS,
-        idle=NO_EXPERTS,
-    ),
-    Factor(
-        name="accumulation",
-        values={"at_once": {}, "accumulate": {"train.accumulation": 2}},
-        needs=STEP,
-        idle=NO_STEP,
-    ),
-    Factor(
-        name="optimizer",
-        values={"usual": {}, "other_optimizer": {"train.optimizer": OTHER_OPTIMIZER}},
-        needs=STEP,
-        idle=NO_STEP,
-    ),
-    Factor(
-        name="moments",
-        values={"like_parameters": {}, "zero1": {"train.moments": MomentSharding.ZERO1}},
-        needs={**STEP, "mesh": ("data_fsdp", "transpose")},
-        idle="no step, or no mesh axis to spread moments over",
-    ),
+OTHER_OPTIMIZER = OptimizerConfig(
+    learning_rate=0.01,
+    warmup_steps=3,
+    total_steps=50,
+    b1=0.8,
+    b2=0.9,
+    epsilon=1e-6,
+    weight_decay=0.0,
+    clip_norm=0.5,
+    max_bad_steps=2,
+    final_learning_rate=0.002,
+    spike_window=3,
+    spike_factor=2.5,
 )
-STAGES = (
-    Factor(
-        name="pipeline",
-        values={"in_sequence": {}, "stages": {"pipeline.stages": 2, "pipeline.microbatches": 2}},
+STREAMING = {
+    "diloco.replicas": 2,
+    "diloco.period": 4,
+    "diloco.fragments": 2,
+    "diloco.delay": 1,
+    "diloco.inner_share": 0.25,
+    "diloco.learning_rate": 0.5,
+    "diloco.momentum": 0.8,
+}
+STEP = {"program": ("train_step",)}
+PIPELINE = {"pipeline": ("stages",)}
+
+TRAINING = (
+    *RECIPE,
+    *_factors(
+        remat={
+            "keep_all": {},
+            "remat_full": {"remat": RematConfig(policy=RematPolicy.FULL)},
+            "remat_minimal": {"remat": MINIMAL},
+            "save_query": {"remat": _named("query", "attention_out")},
+            "save_key": {"remat": _named("key", "value")},
+            "save_hidden": {"remat": _named("mlp_hidden")},
+        },
+        dropout={"no_dropout": {}, "dropout": {"dropout": 0.1}},
     ),
-    Factor(
-        name="microbatches",
-        values={"two": {}, "four_microbatches": {"pipeline.microbatches": 4}},
-        needs=PIPELINE,
-        idle=NO_STAGES,
+    *REST,
+    *_factors(
+        program={"train_step": {"program": "train_step"}, "grad": {"program": "grad"}},
+        tiles={"all_logits": {}, "tiles": {"train.vocab_tiles": 4}},
+        z_loss={"z_loss": {}, "no_z_loss": {"train.z_loss": 0.0}},
     ),
-    Factor(
-        name="repeats",
-        values={"once_round": {}, "repeats": {"pipeline.repeats": 2}},
-        needs=PIPELINE,
-        idle=NO_STAGES,
+    *_factors(EXPERTS, load_balance={"unbalanced": {}, "balanced": {"moe.load_balance": 0.1}}),
+    *_factors(
+        STEP,
+        accumulation={"at_once": {}, "accumulate": {"train.accumulation": 2}},
+        optimizer={"usual": {}, "other_optimizer": {"train.optimizer": OTHER_OPTIMIZER}},
     ),
-    Factor(
-        name="per_stage",
-        values={"one_a_stage": {}, "two_a_stage": {"pipeline.layers_per_stage": 2}},
-        needs=PIPELINE,
-        idle=NO_STAGES,
+    *_factors(
+        {**STEP, "mesh": ("data_fsdp", "transpose")},
+        moments={"like_parameters": {}, "zero1": {"train.moments": MomentSharding.ZERO1}},
     ),
-    Factor(
-        name="outside",
-        values={"all_inside": {}, "outside": {"pipeline.layers_outside": 1}},
-        needs=PIPELINE,
-        idle=NO_STAGES,
+    *_factors(
+        pipeline={"in_sequence": {}, "stages": {"pipeline.stages": 2, "pipeline.microbatches": 2}},
     ),
-    Factor(
-        name="delay", values={"prompt": {}, "delay": {"pipeline.delay": 2}}, needs=PIPELINE, idle=NO_STAGES
-    ),
-    Factor(
-        name="gather",
-        values={
+    *_factors(
+        PIPELINE,
+        microbatches={"two": {}, "four_microbatches": {"pipeline.microbatches": 4}},
+        repeats={"once_round": {}, "repeats": {"pipeline.repeats": 2}},
+        per_stage={"one_a_stage": {}, "two_a_stage": {"pipeline.layers_per_stage": 2}},
+        outside={"all_inside": {}, "outside": {"pipeline.layers_outside": 1}},
+        delay={"prompt": {}, "delay": {"pipeline.delay": 2}},
+        gather={
             "per_iteration": {},
             "gather_once": {"pipeline.gather": Gather.ONCE},
             "per_repeat": {"pipeline.gather": Gather.PER_REPEAT},
         },
-        needs=PIPELINE,
-        idle=NO_STAGES,
-    ),
-    Factor(
-        name="iteration_remat",
-        values={
+        iteration_remat={
             "full_iterations": {},
             "keep_iterations": {"pipeline.iteration_remat": RematConfig()},
             "minimal_iterations": {"pipeline.iteration_remat": MINIMAL},
             "save_iterations": {"pipeline.iteration_remat": _named("query", "mlp_hidden")},
         },
-        needs=PIPELINE,
-        idle=NO_STAGES,
+        iteration_loop={"iterations": {}, "iterations_unrolled": {"pipeline.iteration_loop": Loop.UNROLLED}},
     ),
-    Factor(
-        name="iteration_loop",
-        values={"iterations": {}, "iterations_unrolled": {"pipeline.iteration_loop": Loop.UNROLLED}},
-        needs=PIPELINE,
-        idle=NO_STAGES,
+    *_factors(
+        {**PIPELINE, "gather": ("per_repeat",)},
+        repeat_loop={"repeat_loop": {}, "repeats_unrolled": {"pipeline.repeat_loop": Loop.UNROLLED}},
     ),
-    Factor(
-        name="repeat_loop",
-        values={"repeat_loop": {}, "repeats_unrolled": {"pipeline.repeat_loop": Loop.UNROLLED}},
-        needs={**PIPELINE, "gather": ("per_repeat",)},
-        idle="only per_repeat has a loop over repeats",
+    *_factors(
+        {**PIPELINE, "per_stage": ("two_a_stage",)},
+        stage_layout={
+            "stage_scanned": {},
+            "stage_unrolled": {"pipeline.stage_layout": LayerLayout.UNROLLED},
+        },
     ),
-    Factor(
-        name="stage_layout",
-        values={"stage_scanned": {}, "stage_unrolled": {"pipeline.stage_layout": LayerLayout.UNROLLED}},
-        needs={**PIPELINE, "per_stage": ("two_a_stage",)},
-        idle="one layer is no loop",
-    ),
-)
-LAST = (
-    Factor(
-        name="ahead",
-        values={
+    *_factors(
+        ahead={
             "next_token": {},
             "two_tokens": {"mtp.depth": 1},
             "three_tokens": {"mtp.depth": 2, "mtp.loss_scale": 0.7},
         },
     ),
-    Factor(
-        name="schedule",
-        values={"batch_whole": {}, "batch_split": {"layer_schedule": LayerSchedule.BATCH_SPLIT}},
-        needs=EXPERTS,
-        idle=NO_EXPERTS,
+    *_factors(
+        EXPERTS,
+        schedule={"batch_whole": {}, "batch_split": {"layer_schedule": LayerSchedule.BATCH_SPLIT}},
     ),
-    Factor(
-        name="replicas",
-        values={
+    *_factors(
+        {**STEP, "pipeline": ("in_sequence",)},  # replicas with stages are for the pair `diloco`
+        replicas={
             "one_model": {},
             "replicas": {"diloco.replicas": 2, "diloco.period": 2},
-            "streaming": {"diloco.replicas": 2, **STREAMING},
+            "streaming": STREAMING,
         },
-        needs={**STEP, "pipeline": ("in_sequence",)},
-        idle="a gradient alone makes no step; replicas with stages are for the pair `diloco`",
     ),
 )
-TRAINING = (*RECIPE, *ONLY_TRAINED, *REST, *LOSS, *STAGES, *LAST)
 DECODING = (
     *RECIPE,
     *REST,
-    Factor(
-        name="program",
-        values={name: {"program": name} for name in ("generate", "prefill", "forward", "sample")},
-    ),
+    *_factors(program={name: {"program": name} for name in ("generate", "prefill", "forward", "sample")}),
 )

@@ -6,25 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.channels import CHANNELS
 from parity.report.changes import changes
 from parity.report.formats.form import Form, blocking, explanation, first_difference, headline, passes
 from parity.report.formats.pictures import grids
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
-from parity.verdicts import BLOCKING
+from parity.report.table import COLUMNS, LOUD
 
 __all__ = ["FORM", "html", "render"]
 
 FOLDER = Path(__file__).parent / "page"
-LOUD = frozenset({*map(str, BLOCKING), "tie", "waived"})
 MOST_ROWS = 300
 """Number of rows of the matrix that are shown at first; a browser takes seconds for thousands."""
 MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 40, 5, 200
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
-    for channel in CHANNELS.values()
-}
 
 
 def render(template: str, **values: Any) -> str:

@@ -19,8 +19,8 @@ __all__ = ["FORM", "junit"]
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, such as terminal escapes in a traceback."""
-ERRORS = frozenset({"error"})
-FAILURES = frozenset({"failed", "vacuous", "open"})
+TAGS = {"error": "error", **dict.fromkeys(("failed", "vacuous", "open"), "failure")}
+"""Verdict of a case that does not pass -> its element."""
 WHY_SKIPPED = {"unproved": "neither a proof nor a run says that values agree"}
 
 
@@ -76,10 +76,9 @@ def _case(case: Record) -> ElementTree.Element:
     variant, _, rest = case["id"].partition("/")
     test = _test(f"parity.{variant}", rest or variant, sum(case["seconds"].values()))
     verdict = case["verdict"]
-    if verdict in FAILURES | ERRORS:
+    if tag := TAGS.get(verdict):
         found = explanation(case)
         lines = [found.headline, *found.rest] if found else [verdict]
-        tag = "error" if verdict in ERRORS else "failure"
         fields = {"message": _clean(lines[0]), "type": verdict}
         ElementTree.SubElement(test, tag, fields).text = _clean("\n".join(lines))
         traces = [

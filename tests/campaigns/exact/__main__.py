@@ -12,7 +12,7 @@ def main() -> int:
     """Runs the campaign and prints a line for each sample and each kept mutant."""
     prepare("cpu")
     from campaigns.exact.run import Campaign, Kept
-    from parity.matrix.exact import SAMPLES
+    from campaigns.exact.samples import SAMPLES
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--mutants", type=int, default=80, help="of each sample")

@@ -47,11 +47,11 @@ class Campaign:
     """Mutants of one sample.
 
     Args:
-        name: of `parity.matrix.exact.SAMPLES`.
+        name: of `campaigns.exact.samples.SAMPLES`.
     """
 
     def __init__(self, name: str):
-        from parity.matrix.exact import sample  # imported here: the engine works without these models
+        from campaigns.exact.samples import sample  # imported here: the engine works without these models
 
         self.evidence = Evidence.of(sample(name), Session())
         self._sides = named(self.evidence.reference), named(self.evidence.candidate)

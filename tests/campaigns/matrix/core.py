@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 
 from parity.cases.case import Case
 from parity.cases.settings import collect
-from parity.matrix.core import PATH
+from parity.matrix.cases import CORE
 from parity.matrix.decoders import Variant
 
 __all__ = ["choose", "main", "worths"]
@@ -175,7 +175,7 @@ def main() -> None:
     seconds = {case["id"]: sum(case["seconds"].values()) for case in report["cases"] if case["seconds"]}
     cases = collect((), {})[1]
     ids = choose(cases, seconds)
-    PATH.write_text(json.dumps(ids, indent=1) + "\n", encoding="utf-8")
+    CORE.write_text(json.dumps(ids, indent=1) + "\n", encoding="utf-8")
     words = Counter(id.split("-")[0].split("/")[0] for id in ids)
     print(f"{len(ids)} of {len(cases)} cases: " + ", ".join(f"{word} {words[word]}" for word in words))
 

@@ -4,16 +4,16 @@ Only the configs determine which options are compatible: a value is used if they
 as long as they are valid, so that ids are stable.
 """
 
+import collections
 import itertools
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from parity.cases.coverage import Combination, Factor, Space, completions, refusal_of, words
-from parity.matrix.covering.configs import SPACES
-from parity.matrix.covering.rows import PATH, read_rows
+from parity.cases.coverage import Combination, Factor, Space, completions, refusal_of
+from parity.matrix.covering.configs import PATH, SPACES, read_rows
 
-__all__ = ["choose", "main"]
+__all__ = ["choose", "main", "words"]
 
 TRIES = 6
 """Rows generated for each that is kept: the one that covers most."""
@@ -115,6 +115,28 @@ def _gains(
         others += [one | other for one, other in itertools.combinations(thorough, 2)]
     bits = [code.bits[factor.name, value] for value in values]
     return [sum((bit | other) in todo for other in others) for bit in bits]
+
+
+def words(rows: Iterable[Row], among: Iterable[Row], space: Space, taken: Collection[str] = ()) -> list[str]:
+    """Returns a name for each row: its rarest non-default values, as many as make the name unique.
+
+    Args:
+        rows: complete.
+        among: the rows in which values are counted.
+        space: their factors.
+        taken: names that are already used.
+    """
+    counts = collections.Counter(item for row in among for item in row.items())
+    names: list[str] = []
+    for row in rows:
+        special = [item for item in row.items() if item[1] != space.by_name[item[0]].ordinary]
+        special.sort(key=lambda item: counts[item])
+        sizes = range(min(3, len(special)), len(special) + 1)
+        short = ["-".join(value for _, value in special[:size]) or "ordinary" for size in sizes]
+        more = (f"{short[-1]}-{number}" for number in itertools.count(2))
+        free = (name for name in itertools.chain(short, more) if name not in taken and name not in names)
+        names.append(next(free))
+    return names
 
 
 def main() -> None:

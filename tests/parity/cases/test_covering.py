@@ -12,9 +12,8 @@ from models_nnx.shared import config as configs
 from parity.cases.coverage import Coverage, cover
 from parity.compare.session import Session
 from parity.matrix.cases import twins
-from parity.matrix.covering import PAIR, SHAPE
-from parity.matrix.covering.configs import SPACES, WRITTEN, recipe
-from parity.matrix.covering.rows import read_rows
+from parity.matrix.covering import PAIR
+from parity.matrix.covering.configs import SPACES, WRITTEN, read_rows, recipe
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -70,7 +69,7 @@ def made_of(space):
     for row in rows:
         whole = space.complete(row)
         if whole is not None and not space.refusal(whole):
-            made = space.make(whole)
+            made, *_ = space.make(whole)
             yield made.config
             yield made.train
             if made.diloco:
@@ -163,8 +162,8 @@ def test_an_impossible_annotation_is_refused_when_traced(combination):
     space = SPACE["training" if {"pipeline", "replicas"} & set(chosen) else "decoding"]
     row = space.complete(chosen)
     assert row is not None and WRITTEN[combination] in space.refusal(row)
-    made = recipe(space.factors, row)
-    case = twins(made.variant("impossible", SHAPE), made.program, str(made.mesh))
+    variant, program, mesh = recipe(space.factors, row)
+    case = twins(dataclasses.replace(variant, name="impossible"), program, mesh)
     result = run_case(case, Session(), ("program",))
     assert "ShardingError" in result.sentence()
 

@@ -1,13 +1,13 @@
 """The channel ``exact``: cases that request it are shown equal in exact arithmetic, or their difference is named."""
 
 import pytest
+from campaigns.exact.samples import sample
 
 from models_nnx.shared.schedule import Schedule
 from parity.channels import CHANNELS
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.matrix.batch_split import PAIR
-from parity.matrix.exact import sample
 from parity.verdicts import Verdict
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from campaigns.exact.evaluate import Evaluator
 from campaigns.exact.run import Campaign
+from campaigns.exact.samples import sample
 
 from models_nnx.shared.ops.pipeline import Pipe
 from models_nnx.shared.ops.stages import StageTransfers
@@ -12,7 +13,6 @@ from parity.builds.build import Flavour
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
 from parity.compare.session import Session
-from parity.matrix.exact import sample
 from parity.prove.exact import ProofCache, equal
 from parity.prove.exact.claim import _inputs, _Side
 from parity.prove.exact.tensors import Tensors
