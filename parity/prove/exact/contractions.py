@@ -115,8 +115,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     rows = moved.reshape(math.prod(extents), -1).tolist()
     cells = np.array([combine([start.only, *row]) for row in rows], np.int64).reshape(extents)
     names = {dim: place for place, dim in enumerate(order[:kept])}
-    key = ("reduce", tuple(order))
-    relabelled = tensors.map_cells(lambda cell: tensors.terms.relabel(cell, names, key), cells)
+    relabelled = tensors.map_cells(lambda cell: tensors.terms.relabel(cell, names), cells)
     return [Tensor(relabelled, step.shapes[0], sort)]
 
 
@@ -254,7 +253,7 @@ def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> T
         factor, rest = algebra.content(update)
         if factor == 0:
             return algebra.zero
-        cells = [terms.relabel(cell, names, ("scatter", last)) for cell in (rest, at)]
+        cells = [terms.relabel(cell, names) for cell in (rest, at)]
         held = {label for cell in cells for label in terms.labels(cell)}
         times = math.prod(size for dim, size in front if ("row", dim) not in held)
         bound = [("row", dim) for dim, _ in front if ("row", dim) in held]

@@ -4,6 +4,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -197,48 +198,33 @@ class Tensors:
         cells = x.cells.transpose(order).reshape(lengths)
         names = {dim: target for dim, target in enumerate(to) if dim != target}
         if names:
-            key = tuple(to)
-            cells = self.map_cells(lambda cell: self.terms.relabel(cell, names, key), cells)
+            cells = self.map_cells(lambda cell: self.terms.relabel(cell, names), cells)
         return Tensor(cells, tuple(shape), x.sort)
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """Returns the tensor in another shape; groups of dimensions with the same elements are reshaped separately."""
-        extents: list[int] = [0] * len(shape)
-        names: dict[int, int] = {}
-        opaque: list[tuple[list[int], list[int]]] = []
+        extents = [1] * len(shape)
+        names: dict[Any, int] = {("to", dim): dim for dim in range(len(shape))}
+        opaque: list[tuple[list[Axis], list[Axis]]] = []
         for before, after in _groups(x.shape, shape):
             if len(before) == len(after) == 1:
                 names[before[0]] = after[0]
                 extents[after[0]] = x.cells.shape[before[0]]
-                continue
-            if any(x.is_split(dim) for dim in before):
+            elif any(x.is_split(dim) for dim in before):
                 for dim in before:
                     x = self.split(x, dim)
                 for dim in after:
                     extents[dim] = shape[dim]
-                continue
-            opaque.append((before, after))
-            for dim in after:
-                extents[dim] = 1
-        cells = x.cells.reshape([extent or 1 for extent in extents])
-        key = ("reshape", x.shape, tuple(shape))
-        return Tensor(
-            self.map_cells(lambda cell: self._reshaped(cell, names, opaque, (x.shape, shape)), cells)
-            if opaque
-            else self.map_cells(lambda cell: self.terms.relabel(cell, names, key), cells),
-            tuple(shape),
-            x.sort,
-        )
+            else:
+                old: list[Axis] = [(dim, x.shape[dim]) for dim in before]
+                opaque.append((old, [(("to", dim), shape[dim]) for dim in after]))
 
-    def _reshaped(self, cell: int, names: dict[int, int], opaque: list, shapes: tuple) -> int:
-        before, after = shapes
-        moved: dict = {old: ("to", new) for old, new in names.items()}
-        for ins, outs in opaque:
-            old: list[Axis] = [(dim, before[dim]) for dim in ins]
-            new: list[Axis] = [(("to", dim), after[dim]) for dim in outs]
-            cell = self.pieces.reshape(cell, old, new)
-        cell = self.terms.relabel(cell, moved)
-        return self.terms.relabel(cell, {("to", dim): dim for dim in range(len(after))})
+        def reshaped(cell: int) -> int:
+            for old, new in opaque:
+                cell = self.pieces.reshape(cell, old, new)
+            return self.terms.relabel(cell, names)
+
+        return Tensor(self.map_cells(reshaped, x.cells.reshape(extents)), tuple(shape), x.sort)
 
 
 def common(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
