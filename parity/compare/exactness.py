@@ -10,8 +10,7 @@ from parity.cases.case import Case
 from parity.compare.side import Side
 from parity.prove import Frontier, Proof
 from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.rounded import BITS, NUMBERS
-from parity.prove.exact.rounding import Rounding
+from parity.prove.exact.rounded import BITS, NUMBERS, Rounding
 from parity.prove.rules.registry import MOVED
 from parity.verdicts import Finding
 

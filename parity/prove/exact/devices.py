@@ -13,7 +13,7 @@ from parity.ir.mlir import integers
 from parity.prove.exact.contents import Step
 from parity.prove.exact.contractions import reducer
 from parity.prove.exact.operations import cut, join
-from parity.prove.exact.tensors import Tensor, common
+from parity.prove.exact.tensors import Tensor
 from parity.prove.exact.terms import REAL, RefusalError
 
 __all__ = ["Devices", "collective", "manual"]
@@ -123,10 +123,8 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
     for device, part in enumerate(parts):
         place = tuple(devices.place(device, names)[0] for names in sharding)
         other = found.setdefault(place, part)
-        if other is not part:
-            same = interpreter.tensors.aligned([other, part])
-            if not _equal(*common([x.cells for x in same])):
-                raise RefusalError("manual_computation: devices that should hold the same value hold others")
+        if other is not part and not np.array_equal(*interpreter.tensors.grids([other, part])):
+            raise RefusalError("manual_computation: devices that should hold the same value hold others")
     counts = [devices.place(0, names)[1] for names in sharding]
     for dim in reversed(range(len(counts))):
         shorter = itertools.product(*(range(count) for count in counts[:dim]))
@@ -135,10 +133,6 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
             for place in shorter
         }
     return interpreter.tensors.one(found[()])
-
-
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool((a == b).all())
 
 
 def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:

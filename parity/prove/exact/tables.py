@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from parity.prove.exact.integers import fold, wrap
+from parity.prove.exact.scalars import fold, wrap
 from parity.prove.exact.terms import REAL, RefusalError, Terms
 
 __all__ = ["Tables"]

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.memory import ProofMemory
 from parity.prove.exact.pieces import Pieces
 from parity.prove.exact.terms import Axis, RefusalError
 
-__all__ = ["Floats", "Tensor", "Tensors", "common"]
+__all__ = ["Floats", "Tensor", "Tensors"]
 
 MOST_PARTS = 4_096
 """Longest dimension that is split."""
-KEPT_TENSORS, KEPT_CELLS = 50_000, 400_000
-"""Numbers of cached results for tensors and for cells."""
 LARGE = 4_096
 """Largest tensor, in cells, for which equal tensors are shared."""
 
@@ -72,14 +69,14 @@ class Tensors:
 
     Attributes:
         results: results of steps, by their content and operands.
-        made: results of functions of cells, by function and cells.
     """
 
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms
         self.pieces = Pieces(algebra)
-        self.results, self.made = ProofMemory(KEPT_TENSORS), ProofMemory(KEPT_CELLS)
-        self._equal = ProofMemory(KEPT_TENSORS)
+        self.results: dict[tuple, Any] = {}
+        self._made: dict[tuple, int] = {}
+        self._equal: dict[tuple, Tensor] = {}
 
     def one(self, x: Tensor) -> Tensor:
         """Returns the canonical one of all equal tensors, so that identity means equality."""
@@ -91,11 +88,7 @@ class Tensors:
             x.floats,
             x.cells.item() if x.cells.size == 1 else (x.cells.shape, x.cells.tobytes()),
         )
-        known = self._equal.get(key)
-        if known is None:
-            self._equal.put(key, x)
-            return x
-        return known
+        return self._equal.setdefault(key, x)
 
     def uniform(self, cell: int, shape: Sequence[int], sort: str) -> Tensor:
         """Returns a tensor that consists of one cell."""
@@ -140,15 +133,13 @@ class Tensors:
         ]
         return dataclasses.replace(x, cells=np.concatenate(parts, dim))
 
-    def aligned(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Returns tensors of one shape with the same dimensions split, or uniform there."""
+    def grids(self, tensors: Sequence[Tensor]) -> list[np.ndarray]:
+        """Returns the cells of tensors of one shape, as arrays of one shape: split where any tensor is split."""
         out = list(tensors)
-        if all(x.cells.shape == out[0].cells.shape for x in out):
-            return out
         for dim in range(len(out[0].shape)):
             if any(x.is_split(dim) for x in out):
                 out = [self.split(x, dim) if self.has(x, dim) else x for x in out]
-        return out
+        return list(np.broadcast_arrays(*[x.cells for x in out]))
 
     def zip_cells(
         self,
@@ -170,7 +161,7 @@ class Tensors:
             row = tuple([x.cells.item() for x in tensors])
             cell = self.make(function, row, key)
             return Tensor(np.full((1,) * len(shape), cell, np.int64), shape, sort)
-        grids = common([x.cells for x in self.aligned(tensors)])
+        grids = self.grids(tensors)
         rows = list(zip(*[grid.ravel().tolist() for grid in grids], strict=True))
         known = {row: self.make(function, row, key) for row in dict.fromkeys(rows)}
         cells = np.array([known[row] for row in rows], np.int64).reshape(grids[0].shape)
@@ -180,10 +171,9 @@ class Tensors:
         """Returns the result of a function on cells; cached if ``key`` identifies the function."""
         if key is None:
             return function(*row)
-        made = self.made.get((key, row))
+        made = self._made.get((key, row))
         if made is None:
-            made = function(*row)
-            self.made.put((key, row), made)
+            made = self._made[key, row] = function(*row)
         return made
 
     def moved(self, x: Tensor, to: Sequence[int], shape: Sequence[int]) -> Tensor:
@@ -225,12 +215,6 @@ class Tensors:
             return self.terms.relabel(cell, names)
 
         return Tensor(self.map_cells(reshaped, x.cells.reshape(extents)), tuple(shape), x.sort)
-
-
-def common(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns arrays broadcast to one shape."""
-    shape = tuple(max(lengths) for lengths in zip(*[x.shape for x in arrays], strict=True))
-    return [x if x.shape == shape else np.broadcast_to(x, shape) for x in arrays]
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:

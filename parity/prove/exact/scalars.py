@@ -1,12 +1,17 @@
-"""Integers and booleans of a program, computed as on the machine: they wrap around."""
+"""Elements of a program as on the machine: integers that wrap around, and the numbers that float types represent."""
 
+import functools
 import math
 import operator
+import re
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["fold", "is_signed", "saturate", "width", "wrap"]
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["fits", "fold", "holds", "in_range", "is_signed", "rounded", "saturate", "width", "wrap"]
 
 COMPARE = {
     "EQ": operator.eq,
@@ -46,33 +51,20 @@ def saturate(value: float | Fraction | str, sort: str) -> int | bool:
     """
     if sort == "i1":
         return value != 0
-    low, high = (
-        (-(1 << width(sort) - 1), (1 << width(sort) - 1) - 1)
-        if is_signed(sort)
-        else (0, (1 << width(sort)) - 1)
-    )
+    count = 1 << width(sort)
+    low = -count // 2 if is_signed(sort) else 0
+    high = low + count - 1
     if isinstance(value, str):
         return {"inf": high, "-inf": low, "nan": 0}[value]
     return min(max(math.trunc(value), low), high)
-
-
-def _divide(a: int, b: int) -> int | None:
-    if b == 0:
-        return None
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-def _remainder(a: int, b: int) -> int | None:
-    quotient = _divide(a, b)
-    return None if quotient is None else a - quotient * b
 
 
 FOLDS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
-    "divide": _divide,
-    "remainder": _remainder,
+    "divide": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "remainder": lambda a, b: abs(a) % abs(b) * (1 if a >= 0 else -1),
     "maximum": max,
     "minimum": min,
     "and": operator.and_,
@@ -98,7 +90,40 @@ def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int |
         return COMPARE[str(detail)](*values)
     if name == "not":
         return (not values[0]) if sort == "i1" else wrap(~values[0], sort)
-    if name not in FOLDS:
+    if name not in FOLDS or (name in ("divide", "remainder") and values[1] == 0):
         return None
-    value = FOLDS[name](*values)
-    return None if value is None else wrap(value, sort)
+    return wrap(FOLDS[name](*values), sort)
+
+
+@functools.cache
+def _dtype(element: str) -> np.dtype:
+    """Returns the NumPy type of ``bf16``, ``f32``, ``f8E4M3FN`` and similar types."""
+    name = re.sub(r"^f(\d+)", r"float\1_", element).rstrip("_").lower()
+    return jnp.dtype("bfloat16" if element == "bf16" else name)
+
+
+def rounded(value: Fraction | int | str, element: str) -> float:
+    """Returns the float of an element type to which a number is converted, or ``inf``, ``-inf``, ``nan``."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if Fraction(value) > 0 else -math.inf
+    with np.errstate(all="ignore"):
+        return float(np.float64(number).astype(_dtype(element)))
+
+
+def in_range(value: Fraction | int | str, element: str) -> bool:
+    """True if a number is converted to the nearest value of an element type, not clipped, nor to infinity or NaN."""
+    if isinstance(value, str):
+        return str(rounded(value, element)) == value
+    return math.isfinite(rounded(value, element)) and abs(value) <= float(jnp.finfo(_dtype(element)).max)
+
+
+def holds(value: Fraction | int, element: str) -> bool:
+    """True if a number is a value of an element type."""
+    return rounded(value, element) == value
+
+
+def fits(count: int, element: str) -> bool:
+    """True if all whole numbers below ``count`` are values of an element type."""
+    return count <= 2 ** (int(jnp.finfo(_dtype(element)).nmant) + 1)
