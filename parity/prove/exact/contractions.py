@@ -142,9 +142,9 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
             first = algebra.map(name, [first, cell], sort)
         return first
 
-    if sort == REAL and name == "multiply":
-        return combine, along
     neutral = {"add": 0, "multiply": 1}.get(name)
+    if sort == REAL or neutral is None:
+        return combine, along
 
     def fold(cells: Sequence[int]) -> int:
         return combine([cell for cell in cells if algebra.literal(cell) != neutral] or cells[:1])
