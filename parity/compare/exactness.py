@@ -130,7 +130,7 @@ def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Pr
         cache = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
         found = _claimed(*sides, links, cache)
         if found.proved or found.refusal:
-            zeros = cache.algebra.dropped if isinstance(cache.algebra, Rounding) else 0
+            zeros = len(cache.algebra.dropped) if isinstance(cache.algebra, Rounding) else 0
             break
     moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
     rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}

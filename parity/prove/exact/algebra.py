@@ -310,9 +310,8 @@ class Algebra:
         if not present:
             return cell
         if node.kind == "extreme" and node.params == name:
-            return self.extreme(
-                name, [self.extreme_over(name, arg, present, sort) for arg in terms.open(cell)[1]], sort
-            )
+            parts = [self.extreme_over(name, arg, present, sort) for arg in terms.open(cell)[1]]
+            return self.extreme(name, parts, sort)
         if node.kind == "over" and node.params == name:
             _, (cell,), names = terms.open(cell)
             present += [names[number] for number in node.bound]
@@ -371,10 +370,7 @@ class Algebra:
 
     def _tabulated(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int | None:
         """Returns a function of one integer of known range as a table; None for all other functions."""
-        if not self.tables.ranges:
-            return None
-        known = [self.literal(cell) for cell in cells]
-        found = self.tables.tabulate(name, cells, known, sort, detail)
+        found = self.tables.tabulate(name, cells, list(map(self.literal, cells)), sort, detail)
         return None if found is None else self._table(*found, sort)
 
     def _table(self, base: int, low: int, values: tuple[Any, ...], sort: str) -> int:
@@ -475,7 +471,8 @@ class Algebra:
         if name == "convert":
             return self._convert(args[0], detail[0], detail[1])
         if name == "table":
-            return self._table(args[0], *detail[0], node.sort)
+            low, values = detail[0]
+            return self._table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail[0] if detail else None)
 
     def _moved(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
@@ -486,7 +483,9 @@ class Algebra:
         held = [set(self.terms.labels(arg)) for arg in args]
         if not set(bound) <= set().union(*held):
             # The arguments are uniform along an axis that they have lost.
-            if node.kind in ("at", "slice", "take") or (node.kind == "reshape" and not set(chosen) & held[0]):
+            if node.kind in ("at", "slice", "take") or (
+                node.kind == "reshape" and held[0].isdisjoint(chosen)
+            ):
                 return args[0]
             if node.kind not in ("concat", "reshape"):
                 raise RefusalError(f"{node.kind}: got operands that are uniform along {bound} in part only")

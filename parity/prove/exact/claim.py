@@ -107,6 +107,8 @@ class _Side:
 
 
 MOST_STEPS = 100_000_000
+MOST_KEPT = 300_000
+"""Number of terms and results that are kept for the next claim."""
 
 
 class ProofCache:
@@ -116,19 +118,17 @@ class ProofCache:
     with other names, and one sequence compared with many schedules, are walked once.
 
     Args:
-        most: number of terms that are kept for the next claim.
         most_steps: limit of operations to walk; beyond it, the claim is refused.
         arithmetic: semantics of the operations.
     """
 
-    def __init__(self, most: int = 300_000, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
-        self._most, self.most_steps, self.arithmetic = most, most_steps, arithmetic
+    def __init__(self, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
+        self.most_steps, self.arithmetic = most_steps, arithmetic
         self._clear()
 
     def _clear(self) -> None:
         self.algebra = self.arithmetic.algebra(Terms())
         self.tensors, self.contents = Tensors(self.algebra), Contents()
-        self.definedness = self.algebra.definedness
         self._claimed: tuple[Relation, tuple, tuple] | None = None
 
     def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
@@ -142,8 +142,8 @@ class ProofCache:
         if (
             (claimed != self._claimed and (relation.ranges or algebra.tables.ranges))
             or algebra.thresholds
-            or self.definedness.all_undefined(algebra.assumed)
-            or len(algebra.terms.nodes) + len(self.tensors.results) > self._most
+            or algebra.definedness.all_undefined(algebra.assumed)
+            or len(algebra.terms.nodes) + len(self.tensors.results) > MOST_KEPT
         ):
             self._clear()
         self._claimed = claimed
@@ -190,7 +190,7 @@ def equal(
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    defined = definitions(terms, cache.definedness.all_undefined(algebra.assumed))
+    defined = definitions(terms, algebra.definedness.all_undefined(algebra.assumed))
     return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 
 
@@ -256,8 +256,10 @@ def _kinds(names: Sequence[str], types: Mapping[str, Any], link: Link) -> list[t
 
 def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:
     reference, candidate = results
-    linked = [{name for link in relation.results for name in link.reference}]
-    linked.append({name for link in relation.results for name in link.candidate})
+    linked = (
+        {name for link in relation.results for name in link.reference},
+        {name for link in relation.results for name in link.candidate},
+    )
     for known, names in zip(results, linked, strict=True):
         if set(known) != names:
             raise RefusalError(f"results: no link for {sorted(set(known) ^ names)}")

@@ -1,5 +1,6 @@
 """Handlers of operations that sum or pick along dimensions: products, reductions, rows of a table."""
 
+import functools
 import itertools
 import math
 import re
@@ -62,13 +63,10 @@ def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
     extents = grids[0].shape
     axes = [(dim, shape[dim]) for dim in range(kept, len(shape)) if extents[dim] == 1 and shape[dim] > 1]
     pairs = [grid.reshape(math.prod(extents[:kept]), -1).tolist() for grid in grids]
-    key = ("contraction", *axes)
-
-    def term(left: int, right: int) -> int:
-        return algebra.sum_over(algebra.product((left, right)), axes)
-
     rows = [
-        algebra.total((1, tensors.make(term, pair, key)) for pair in zip(left, right, strict=True))
+        algebra.total(
+            (1, algebra.sum_over(algebra.product(pair), axes)) for pair in zip(left, right, strict=True)
+        )
         for left, right in zip(*pairs, strict=True)
     ]
     return Tensor(np.array(rows, np.int64).reshape(extents[:kept]), shape[:kept], REAL)
@@ -132,24 +130,16 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
         labels = [label for label, _ in axes if label in terms.labels(cell)]
         return terms.make("fold", Referring((name, tuple(missing))), [cell], sort, bound=labels)
 
+    neutral = {"add": 0, "multiply": 1}.get(name)
+
     def combine(cells: Sequence[int]) -> int:
-        first, *rest = cells
-        if not rest:
-            return first
         if sort == REAL:
             return algebra.product(cells)
-        for cell in rest:
-            first = algebra.map(name, [first, cell], sort)
-        return first
+        if neutral is not None:
+            cells = [cell for cell in cells if algebra.literal(cell) != neutral] or cells[:1]
+        return functools.reduce(lambda a, b: algebra.map(name, [a, b], sort), cells)
 
-    neutral = {"add": 0, "multiply": 1}.get(name)
-    if sort == REAL or neutral is None:
-        return combine, along
-
-    def fold(cells: Sequence[int]) -> int:
-        return combine([cell for cell in cells if algebra.literal(cell) != neutral] or cells[:1])
-
-    return fold, along
+    return combine, along
 
 
 def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.contents import Block, Step, WalkedFunctions
 from parity.prove.exact.contractions import CONTRACTIONS
-from parity.prove.exact.devices import collective, manual
+from parity.prove.exact.devices import collective, device_count, manual
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.tensors import Floats, Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
@@ -183,7 +183,7 @@ class Interpreter:
         if all(isinstance(x, Tensor) for x in operands):
             self.terms.origin = self.origin(step)
             return self._handled(handler, step, operands)
-        spread = [(x,) * self.devices.count if isinstance(x, Tensor) else x for x in operands]
+        spread = [(x,) * device_count(self.devices) if isinstance(x, Tensor) else x for x in operands]
         found = []
         for device, own in enumerate(zip(*spread, strict=True)):
 

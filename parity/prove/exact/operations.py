@@ -58,19 +58,13 @@ def direction(step: Step) -> str:
     return step.text("comparison_direction").split()[-1].rstrip(">")
 
 
-def function_key(step: Step) -> tuple:
-    """Returns a key of the elementwise function of an operation: all of it except shapes."""
-    element = step.element if step.name == "stablehlo.convert" else ""
-    attributes = tuple([(name, str(value)) for name, value in step.attributes.items()])
-    return step.name, step.sorts, element, attributes
-
-
-def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+def elementwise(
+    tensors: Tensors, step: Step, operands: Sequence[Tensor], function: Callable[..., int] | None = None
+) -> list[Tensor]:
     """Applies an operation place by place; scalars of ``select`` and ``clamp`` apply to every element."""
     shape = step.shapes[0]
     same = [x if x.shape == shape else tensors.moved(x, (), shape) for x in operands]
-    function, key = step.remember("function", lambda: (function_of(tensors, step), function_key(step)))
-    return [tensors.zip_cells(function, same, step.sorts[0], key)]
+    return [tensors.zip_cells(function or function_of(tensors, step), same, step.sorts[0])]
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -80,7 +74,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
         number = value.get_splat_value().value
         known = number if sort == REAL else int(number)
         return [tensors.uniform(tensors.algebra.element(known, sort), shape, sort)]
-    data: Data = step.remember("data", lambda: Data.of(value, shape))
+    data = Data.of(value, shape)
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
 

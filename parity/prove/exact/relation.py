@@ -23,8 +23,6 @@ from parity.prove.exact.terms import RefusalError
 
 __all__ = ["Link", "Relation", "atom", "carry", "merge"]
 
-Shape = tuple[int, ...]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Link:
@@ -57,7 +55,9 @@ class Relation:
     ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
 
-def atom(tensors: Tensors, name: str, shape: Shape, sort: str, split_axes: Sequence[int] = ()) -> Tensor:
+def atom(
+    tensors: Tensors, name: str, shape: tuple[int, ...], sort: str, split_axes: Sequence[int] = ()
+) -> Tensor:
     """Returns an input: a term that represents any value."""
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     tensors.terms.origin = None

@@ -9,7 +9,7 @@ be added in another order.
 import dataclasses
 import functools
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -51,24 +51,17 @@ class Rounding(Algebra):
         zeros: True if ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
 
     Attributes:
-        dropped: number of zeros that were left out of sums.
+        dropped: sums from which a zero was left out, by their operands.
     """
 
     past_reshape = True
 
     def __init__(self, terms: Terms, *, zeros: bool = False):
         super().__init__(terms)
-        self.zeros, self.dropped = zeros, 0
+        self.zeros, self.dropped = zeros, set[tuple[int, ...]]()
 
     def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
-        """Returns a function of cells, element by element; for floats it is a separate term.
-
-        Args:
-            name: name of the operation, without its dialect.
-            cells: the operands.
-            sort: sort of the result.
-            detail: content of the operation's attributes.
-        """
+        """Returns a function of cells, element by element; for floats it is a separate term."""
         sorts = [self.terms.node(cell).sort for cell in cells]
         if name in ("select", "convert") or not any(map(is_float, (*sorts, sort))):
             return super().map(name, cells, sort, detail)
@@ -78,7 +71,7 @@ class Rounding(Algebra):
             and self.zeros
             and (left := [cell for cell in cells if not self._is_zero(cell)]) != cells
         ):
-            self.dropped += 1
+            self.dropped.add(tuple(cells))
             return left[0] if left else cells[0]
         if name in COMMUTING:  # up to which of two NaNs is kept
             cells = [cells[i] for i in self.terms.ordered(cells)]
@@ -156,8 +149,7 @@ class Rounding(Algebra):
             key: all other content of the operation, with the shapes of its operands.
             cells: the operands, with the labels of their dimensions.
             labels: of all dimensions by role; None if the operand is uniform, or of length one.
-            shape: shape of the result.
-            sort: of its elements.
+            shape, sort: of the result.
         """
         fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]
         bound = [label for label in labels if label is not None]
@@ -248,7 +240,7 @@ def operation(
     algebra = algebra_of(tensors)
     if roles is None:
         roles = [[(place, dim) for dim in range(len(x.shape))] for place, x in enumerate(operands)]
-        more = step.remember("whole", lambda: (attributes(step), tuple(body(each) for each in step.blocks)))
+        more = (attributes(step), tuple(body(each) for each in step.blocks))
     cells, sizes, held = [], {}, {}
     for x, names in zip(operands, roles, strict=True):
         cell, depends = placed(tensors, x, names)
@@ -267,7 +259,7 @@ def operation(
 def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns a product of whole arrays, keyed by the roles of dimensions: their layout changes no sum."""
     roles = contractions.dot_roles(step, operands)
-    more = step.remember("rest", lambda: attributes(step, "dot_dimension_numbers"))
+    more = attributes(step, "dot_dimension_numbers")
     return operation(tensors, step, operands, roles, ("by role", more))
 
 
@@ -283,9 +275,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     for dim in range(len(inputs[0].shape)):
         kind = "gone" if dim in gone else "kept"
         names.append((kind, sum(name[0] == kind for name in names)))
-    more = step.remember(
-        "rest", lambda: (attributes(step, "dimensions"), tuple(body(each) for each in step.blocks))
-    )
+    more = (attributes(step, "dimensions"), tuple(body(each) for each in step.blocks))
     roles = [names] * len(inputs) + [[]] * len(inputs)
     return operation(tensors, step, operands, roles, ("by role", more))
 
@@ -294,17 +284,13 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     """Applies an operation place by place; for floats, all its attributes are part of the function."""
     if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
-    name, (sort,) = facts(step.name).short, step.sorts
-    step.remember(
-        "function",
-        lambda: (_function(tensors, name, sort, attributes(step)), operations.function_key(step)),
-    )
-    return operations.elementwise(tensors, step, operands)
+    return operations.elementwise(tensors, step, operands, _function(tensors, step))
 
 
-def _function(tensors: Tensors, name: str, sort: str, detail: str) -> Any:
-    algebra = algebra_of(tensors)
-    plain = lambda *cells: algebra.map(name, cells, sort, detail or None)  # noqa: E731
+def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
+    name, (sort,), algebra = facts(step.name).short, step.sorts, algebra_of(tensors)
+    detail = attributes(step) or None
+    plain = lambda *cells: algebra.map(name, cells, sort, detail)  # noqa: E731
     if name != "add" or not algebra.zeros:
         return plain
 
@@ -343,7 +329,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
             raise RefusalError(f"constant: {error}") from error
         known = str(value).partition(" : ")[0] if number != number else number
         return [tensors.uniform(algebra_of(tensors).element(known, sort), shape, sort)]
-    data: Data = step.remember("data", lambda: Data.of(value, shape))
+    data = Data.of(value, shape)
     if np.dtype(data.dtype) != {"f16": np.float16, "f32": np.float32, "f64": np.float64}.get(sort):
         raise RefusalError(f"constant: got elements of {sort} as {data.dtype}, expected those that NumPy has")
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]

@@ -67,8 +67,8 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "remainder": lambda a, b: abs(a) % abs(b) * (1 if a >= 0 else -1),
     "maximum": max,
     "minimum": min,
-    "and": operator.and_,
-    "or": operator.or_,
+    "and": lambda *values: functools.reduce(operator.and_, values),
+    "or": lambda *values: functools.reduce(operator.or_, values),
     "xor": operator.xor,
     "negate": operator.neg,
     "abs": abs,
@@ -88,6 +88,10 @@ def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int |
     """
     if name == "compare":
         return COMPARE[str(detail)](*values)
+    if name == "select":
+        return values[1] if values[0] else values[2]
+    if name == "convert":
+        return wrap(int(values[0]), sort)
     if name == "not":
         return (not values[0]) if sort == "i1" else wrap(~values[0], sort)
     if name not in FOLDS or (name in ("divide", "remainder") and values[1] == 0):

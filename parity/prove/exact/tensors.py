@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,6 @@ class Tensors:
         self.algebra, self.terms = algebra, algebra.terms
         self.pieces = Pieces(algebra)
         self.results: dict[tuple, Any] = {}
-        self._made: dict[tuple, int] = {}
         self._equal: dict[tuple, Tensor] = {}
 
     def one(self, x: Tensor) -> Tensor:
@@ -102,8 +101,6 @@ class Tensors:
     @staticmethod
     def map_cells(function: Callable[[int], int], cells: np.ndarray) -> np.ndarray:
         """Returns the results of a function on cells, computed once for equal cells."""
-        if cells.size == 1:
-            return np.full(cells.shape, function(cells.item()), np.int64)
         flat = cells.ravel().tolist()
         made = {cell: function(cell) for cell in dict.fromkeys(flat)}
         return np.array([made[cell] for cell in flat], np.int64).reshape(cells.shape)
@@ -141,40 +138,13 @@ class Tensors:
                 out = [self.split(x, dim) if self.has(x, dim) else x for x in out]
         return list(np.broadcast_arrays(*[x.cells for x in out]))
 
-    def zip_cells(
-        self,
-        function: Callable[..., int],
-        tensors: Sequence[Tensor],
-        sort: str,
-        key: Hashable = None,
-    ) -> Tensor:
-        """Returns the results of a function on the cells of tensors of one shape, place by place.
-
-        Args:
-            function: function of one cell from each tensor.
-            tensors: tensors of one shape.
-            sort: sort of the result.
-            key: identifies the function, so that its results are cached.
-        """
-        shape = tensors[0].shape
-        if all(x.cells.size == 1 for x in tensors):
-            row = tuple([x.cells.item() for x in tensors])
-            cell = self.make(function, row, key)
-            return Tensor(np.full((1,) * len(shape), cell, np.int64), shape, sort)
+    def zip_cells(self, function: Callable[..., int], tensors: Sequence[Tensor], sort: str) -> Tensor:
+        """Returns the results of a function on the cells of tensors of one shape, computed once for equal cells."""
         grids = self.grids(tensors)
         rows = list(zip(*[grid.ravel().tolist() for grid in grids], strict=True))
-        known = {row: self.make(function, row, key) for row in dict.fromkeys(rows)}
+        known = {row: function(*row) for row in dict.fromkeys(rows)}
         cells = np.array([known[row] for row in rows], np.int64).reshape(grids[0].shape)
-        return Tensor(cells, shape, sort)
-
-    def make(self, function: Callable[..., int], row: tuple[int, ...], key: Hashable) -> int:
-        """Returns the result of a function on cells; cached if ``key`` identifies the function."""
-        if key is None:
-            return function(*row)
-        made = self._made.get((key, row))
-        if made is None:
-            made = self._made[key, row] = function(*row)
-        return made
+        return Tensor(cells, tensors[0].shape, sort)
 
     def moved(self, x: Tensor, to: Sequence[int], shape: Sequence[int]) -> Tensor:
         """Returns the tensor with dimension i as dimension ``to[i]`` of ``shape``; the others are uniform.

@@ -33,11 +33,6 @@ def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: li
     A jump at operands that may have been rounded is recorded in ``algebra.thresholds`` as an assumption, which is
     printed.
 
-    Args:
-        algebra: algebra of the tensors.
-        step: the operation.
-        operands, results: operands and results of the operation.
-
     Raises:
         RefusalError: such operands are constants: then rounding decides, and no assumption on the inputs helps.
     """

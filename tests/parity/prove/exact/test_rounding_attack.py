@@ -46,7 +46,7 @@ CARELESS = (
     ("Referring((key, tuple(shape))", "Referring(((), tuple(shape))"),
     ('return node.kind == "float" and node.params in ZEROS', 'return node.kind == "float"'),
     ("    return tuple(rows), tuple", "    return (), tuple"),
-    ("sort, detail or None)", "sort, None)"),
+    ("detail = attributes(step) or None", "detail = None"),
     ("key = (more, ", "key = ("),
     ("tuple((name, sizes[name]) for name in order)", "()"),
     ('roles, ("by role", more))', 'roles, ("by role", 0))'),
