@@ -10,8 +10,7 @@ from parity.cases.case import Case
 from parity.compare.side import Side
 from parity.prove import Frontier, Proof
 from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.rounded import BITS, NUMBERS
-from parity.prove.exact.rounding import Rounding
+from parity.prove.exact.rounded import BITS, NUMBERS, Rounding
 from parity.prove.rules.registry import MOVED
 from parity.verdicts import Finding
 
@@ -120,7 +119,7 @@ def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Pr
         cache = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
         found = _claimed(*sides, links, cache)
         if found.proved or found.refusal:
-            zeros = cache.algebra.dropped if isinstance(cache.algebra, Rounding) else 0
+            zeros = len(cache.algebra.dropped) if isinstance(cache.algebra, Rounding) else 0
             break
     moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
     rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}

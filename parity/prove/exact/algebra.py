@@ -1,15 +1,13 @@
 """Normal forms of arithmetic in exact real numbers, and of integers and booleans, which are folded."""
 
-import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
 from parity.ir.stablehlo.operations import FUNCTIONS
-from parity.prove.exact.definedness import Definedness
-from parity.prove.exact.floats import in_range, rounded
-from parity.prove.exact.integers import fold, saturate, wrap
+from parity.prove.exact.definedness import Definedness, Sign
+from parity.prove.exact.scalars import fold, in_range, rounded, saturate, wrap
 from parity.prove.exact.tables import Tables
 from parity.prove.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
@@ -24,8 +22,12 @@ MOST_POWER = 8
 NEUTRAL = {"maximum": "-inf", "minimum": "inf", "and": True, "or": False}
 ABSORBING = {"maximum": "inf", "minimum": "-inf", "and": False, "or": True}
 NOT_BELOW = {"GE": True, "LT": False}
-ABOVE = {**NOT_BELOW, "GT": True, "LE": False, "EQ": False, "NE": True}
-"""Comparisons with zero that hold for nonnegative and for positive numbers."""
+SURE: dict[Sign, dict[str, bool]] = {
+    Sign.UNKNOWN: {},
+    Sign.NONNEGATIVE: NOT_BELOW,
+    Sign.POSITIVE: {**NOT_BELOW, "GT": True, "LE": False, "EQ": False, "NE": True},
+}
+"""Results of comparisons with zero by the sign of the left side."""
 
 
 def _exact(number: Number) -> Number:
@@ -64,16 +66,14 @@ class Algebra:
 
     def value(self, cell: int) -> Number | None:
         """Returns the value of a real constant; None for another cell."""
-        node = self.terms.node(cell)
-        if node.kind == "one":
+        if cell == self.one:
             return 1
-        if node.kind != "sum":
+        node = self.terms.node(cell)
+        if node.kind != "sum" or len(node.args) > 1:
             return None
         if not node.args:
             return 0
-        return (
-            node.params[0] if len(node.args) == 1 and node.args[0][0] == self.terms.term(self.one) else None
-        )
+        return node.params[0] if node.args[0][0] == self.terms.term(self.one) else None
 
     def drop(self, cell: int) -> None:
         """Records that a cell multiplied by zero was dropped; it must be a number.
@@ -90,15 +90,11 @@ class Algebra:
         terms = self.terms
         found: dict[int, Number] = {}
         for factor, cell in entries:
-            node = terms.node(cell)
             if factor == 0:
                 self.drop(cell)
-            elif node.kind == "sum":
-                _, args, _ = terms.open(cell)
-                for inner, arg in zip(node.params, args, strict=True):
-                    found[arg] = found.get(arg, 0) + factor * inner
-            else:
-                found[cell] = found.get(cell, 0) + factor
+                continue
+            for inner, arg in self._entries(cell):
+                found[arg] = found.get(arg, 0) + factor * inner
         if 0 in found.values():
             for cell in [cell for cell, factor in found.items() if factor == 0]:
                 self.drop(cell)
@@ -159,37 +155,31 @@ class Algebra:
         number, rest = self.content(self._pulled(cell))
         if number == 0:
             return self.terms.make("map", "reciprocal", [cell])
-        parts = [
-            self._inverse_exponential(factor)
-            if self._is_exponential(factor)
-            else self.terms.make("map", "reciprocal", [factor])
-            for factor in self.factors(rest)
-        ]
+        powers, others = self._powers(self.factors(rest))
+        parts = [self._power(-power, term) for term, power in powers.items()]
+        parts += [self.terms.make("map", "reciprocal", [factor]) for factor in others]
         return self.product([self.number(Fraction(1) / number), *parts])
 
     def sum_over(self, cell: int, axes: Sequence[Axis]) -> int:
         """Returns the sum along labels: linear, with constant factors in front, and sums of sums merged."""
         terms = self.terms
         node, labels = terms.node(cell), terms.labels(cell)
-        present = [label for label, _ in axes if label in labels]
+        kept = [axis for axis in axes if axis[0] in labels]
         times = math.prod(size for label, size in axes if label not in labels)
         if node.kind == "sum":
-            _, args, _ = terms.open(cell)
-            found = [(times * factor, arg) for factor, arg in zip(node.params, args, strict=True)]
-            kept = [axis for axis in axes if axis[0] in present]
+            found = [(times * factor, arg) for factor, arg in self._entries(cell)]
             return self.total((factor, self.sum_over(arg, kept)) for factor, arg in found)
-        if not present:
+        if not kept:
             return self.total([(times, cell)])
+        present = [label for label, _ in kept]
         factors = self.factors(cell)
-        outside = [factor for factor in factors if not set(terms.labels(factor)) & set(present)]
+        outside = [factor for factor in factors if set(terms.labels(factor)).isdisjoint(present)]
         if outside:
             inside = self.product(factor for factor in factors if factor not in outside)
-            kept = [axis for axis in axes if axis[0] in present]
             return self.total([(times, self.product([*outside, self.sum_over(inside, kept)]))])
         if node.kind == "over" and node.params == "add":
-            _, (body,), names = terms.open(cell)
+            _, (cell,), names = terms.open(cell)
             present += [names[number] for number in node.bound]
-            return self.total([(times, terms.make("over", "add", [body], bound=present))])
         return self.total([(times, terms.make("over", "add", [cell], bound=present))])
 
     # --- exponentials: exp(a + b) is exp(a) * exp(b), and a product has at most one of each term ---
@@ -213,20 +203,24 @@ class Algebra:
             return self.product([base] * abs(factor))
         return self.terms.make("map", "exponential", [self.total([(factor, term)])])
 
-    def _is_exponential(self, cell: int) -> bool:
-        """True if a cell is an exponential."""
-        node = self.terms.node(cell)
-        return node.kind == "map" and node.params == "exponential"
+    def _powers(self, factors: Iterable[int]) -> tuple[dict[int, Number], list[int]]:
+        """Returns the coefficient of each term in the exponents of factors, and the factors without an exponent."""
+        powers: dict[int, Number] = {}
+        others = []
+        for cell in factors:
+            node = self.terms.node(cell)
+            if node.kind != "map" or node.params != "exponential":
+                others.append(cell)
+                continue
+            for factor, term in self._entries(self.terms.open(cell)[1][0]):
+                powers[term] = powers.get(term, 0) + factor
+        return powers, others
 
     def _merge_exponentials(self, factors: Sequence[int]) -> list[int] | None:
         """Returns factors with one exponential for each term, ``exp(x) * exp(-x) = 1``; None if nothing changes."""
-        found = [cell for cell in factors if self._is_exponential(cell)]
-        if len(found) < 2:
+        powers, rest = self._powers(factors)
+        if len(powers) == len(factors) - len(rest) and all(powers.values()):
             return None
-        powers = self._powers(found)
-        if len(powers) == len(found) and all(powers.values()):
-            return None
-        rest = [cell for cell in factors if not self._is_exponential(cell)]
         for term, power in powers.items():
             if power:
                 rest.append(self._power(power, term))
@@ -234,27 +228,14 @@ class Algebra:
                 self.assumed[self.terms.term(term)] = None
         return rest
 
-    def _inverse_exponential(self, cell: int) -> int:
-        """Returns ``1 / exp(x)``, which is ``exp(-x)``."""
-        ((term, power),) = self._powers([cell]).items()
-        return self._power(-power, term)
-
     def _logarithm(self, cell: int) -> int:
         """Returns ``log(x)``, with ``log(exp(a) * b) = a + log(b)``: b is positive if the product is."""
         number, rest = self.content(self._pulled(cell))
-        factors = self.factors(rest)
-        found = [factor for factor in factors if self._is_exponential(factor)]
-        if not found:
-            return self._log(cell)
-        others = [factor for factor in factors if not self._is_exponential(factor)]
-        inner = self.product([self.number(number), *others])
-        entries = [(power, term) for term, power in self._powers(found).items()]
-        return self.total([*entries, (1, self._log(inner))])
-
-    def _log(self, cell: int) -> int:
-        if cell == self.one:
-            return self.zero
-        return self.terms.make("map", "log", [cell], REAL)
+        powers, others = self._powers(self.factors(rest))
+        if powers:
+            cell = self.product([self.number(number), *others])
+        log = self.zero if cell == self.one else self.terms.make("map", "log", [cell])
+        return self.total([*((power, term) for term, power in powers.items()), (1, log)])
 
     def _pulled(self, cell: int) -> int:
         """Returns a cell with the exponentials that all terms of a sum share moved in front of the sum."""
@@ -264,27 +245,22 @@ class Algebra:
             return cell if made == factors else self.product(made)
         if not self._is_sum(cell):
             return cell
-        entries = [(c, factors) for n, term in self._entries(cell) for c, factors in self._expanded(n, term)]
-        powers = [
-            self._powers([each for each in factors if self._is_exponential(each)]) for _, factors in entries
-        ]
-        first = powers[0] if powers else {}
+        entries = [each for number, term in self._entries(cell) for each in self._expanded(number, term)]
+        first, *others = [self._powers(factors)[0] for _, factors in entries]
         common = {
-            term: power for term, power in first.items() if all(other.get(term) == power for other in powers)
+            term: power for term, power in first.items() if all(other.get(term) == power for other in others)
         }
         if not common:
             return cell
-        inside = self.total(
-            (c, self.product([*factors, *(self._power(-p, t) for t, p in common.items())]))
-            for c, factors in entries
-        )
+        inverse = [self._power(-power, term) for term, power in common.items()]
+        inside = self.total((number, self.product([*factors, *inverse])) for number, factors in entries)
         return self.product([*(self._power(p, t) for t, p in common.items()), self._pulled(inside)])
 
     def _expanded(self, number: Number, term: int) -> Iterable[tuple[Number, list[int]]]:
         """Yields the terms of a product of exponentials and one sum after the sum is multiplied out."""
         factors = self.factors(term)
         sums = [each for each in factors if self._is_sum(each)]
-        if len(sums) != 1 or not any(self._is_exponential(each) for each in factors):
+        if len(sums) != 1 or not self._powers(factors)[0]:
             yield number, factors
             return
         others = [each for each in factors if each != sums[0]]
@@ -301,14 +277,6 @@ class Algebra:
         if node.kind != "sum":
             return [(1, cell)]
         return list(zip(node.params, self.terms.open(cell)[1], strict=True))
-
-    def _powers(self, found: Iterable[int]) -> dict[int, Number]:
-        """Returns the total coefficient of each term in the exponents."""
-        powers: dict[int, Number] = {}
-        inner = itertools.chain.from_iterable(self._entries(self.terms.open(cell)[1][0]) for cell in found)
-        for factor, term in inner:
-            powers[term] = powers.get(term, 0) + factor
-        return powers
 
     # --- idempotent and commutative functions: maximum, minimum, and, or ---
 
@@ -342,9 +310,8 @@ class Algebra:
         if not present:
             return cell
         if node.kind == "extreme" and node.params == name:
-            return self.extreme(
-                name, [self.extreme_over(name, arg, present, sort) for arg in terms.open(cell)[1]], sort
-            )
+            parts = [self.extreme_over(name, arg, present, sort) for arg in terms.open(cell)[1]]
+            return self.extreme(name, parts, sort)
         if node.kind == "over" and node.params == name:
             _, (cell,), names = terms.open(cell)
             present += [names[number] for number in node.bound]
@@ -386,23 +353,24 @@ class Algebra:
         """
         if sort != REAL and (table := self._tabulated(name, cells, sort, detail)) is not None:
             return table
-        own = {
-            "select": lambda: self._select(cells[0], cells[1], cells[2], sort),
-            "convert": lambda: self._convert(cells[0], self.terms.node(cells[0]).sort, sort),
-            "exponential": lambda: self._exponential(cells[0]),
-            "log": lambda: self._logarithm(cells[0]),
-            "abs": lambda: self._size(cells[0], sort),
-            "sqrt": lambda: self._root(name, cells[0], sort),
-            "rsqrt": lambda: self._root(name, cells[0], sort),
-        }
-        return own[name]() if name in own else self._folded(name, cells, sort, detail)
+        match name:
+            case "select":
+                return self._select(cells[0], cells[1], cells[2], sort)
+            case "convert":
+                return self._convert(cells[0], self.terms.node(cells[0]).sort, sort)
+            case "exponential":
+                return self._exponential(cells[0])
+            case "log":
+                return self._logarithm(cells[0])
+            case "abs" if sort == REAL and self.definedness.sign(self.terms.term(cells[0])):
+                return cells[0]  # it is never negative
+            case "sqrt" | "rsqrt" if sort == REAL and (root := self._root(name, cells[0])) is not None:
+                return root
+        return self._folded(name, cells, sort, detail)
 
     def _tabulated(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int | None:
         """Returns a function of one integer of known range as a table; None for all other functions."""
-        if not self.tables.ranges:
-            return None
-        known = [self.literal(cell) for cell in cells]
-        found = self.tables.tabulate(name, cells, known, sort, detail)
+        found = self.tables.tabulate(name, cells, list(map(self.literal, cells)), sort, detail)
         return None if found is None else self._table(*found, sort)
 
     def _table(self, base: int, low: int, values: tuple[Any, ...], sort: str) -> int:
@@ -416,19 +384,13 @@ class Algebra:
             return base
         return self.terms.make("map", ("table", (low, values)), [base], sort)
 
-    def _size(self, cell: int, sort: str) -> int:
-        if sort == REAL and self.definedness.sign(self.terms.term(cell)):
-            return cell  # it is never negative
-        return self._folded("abs", [cell], sort, None)
-
-    def _root(self, name: str, cell: int, sort: str) -> int:
+    def _root(self, name: str, cell: int) -> int | None:
         """Returns the root of a constant if it is rational, such as for a head's width."""
-        value = self.value(cell) if sort == REAL else None
-        if value is not None and value > 0:
-            root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
-            if root * root == value:
-                return self.number(_exact(root if name == "sqrt" else 1 / root))
-        return self._folded(name, [cell], sort, None)
+        value = self.value(cell)
+        if value is None or value <= 0:
+            return None
+        root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
+        return self.number(root if name == "sqrt" else 1 / root) if root * root == value else None
 
     def _folded(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int:
         known = [self.literal(cell) for cell in cells]
@@ -449,15 +411,13 @@ class Algebra:
     def _beside_zero(self, cell: int, direction: str) -> bool | None:
         """Returns the comparison of a term of known sign with zero; None if unknown."""
         term = self.terms.term(cell)
-        sign = self.definedness.sign(term)
-        sure = {"positive": ABOVE, "nonnegative": NOT_BELOW}.get(sign, {}).get(direction)
+        sure = SURE[self.definedness.sign(term)].get(direction)
         if sure is not None:
             self.assumed[term] = None  # else every comparison is false
         return sure
 
     def _select(self, chosen: int, yes: int, no: int, sort: str) -> int:
-        literal = self.literal(chosen)
-        if literal is not None:
+        if (literal := self.literal(chosen)) is not None:
             return yes if literal else no
         return yes if yes == no else self.terms.make("map", "select", [chosen, yes, no], sort)
 
@@ -465,9 +425,7 @@ class Algebra:
         if source == target:
             return cell
         if source == REAL:
-            value = self.value(cell)
-            value = self.literal(cell) if value is None else value
-            if value is not None:
+            if (value := self._known(cell)) is not None:
                 return self.constant(saturate(value, target), target)
         elif (literal := self.literal(cell)) is not None:
             return self.constant(int(literal), target)
@@ -475,11 +433,14 @@ class Algebra:
 
     def narrowed(self, cell: int, element: str) -> int:
         """Returns a real number as represented in a float element type: constants beyond its range change."""
+        value = self._known(cell)
+        if value is None or in_range(value, element):
+            return cell
+        return self.element(rounded(value, element), REAL)
+
+    def _known(self, cell: int) -> Number | str | None:
         value = self.value(cell)
-        value = self.literal(cell) if value is None else value
-        return (
-            cell if value is None or in_range(value, element) else self.element(rounded(value, element), REAL)
-        )
+        return self.literal(cell) if value is None else value
 
     def rebuild(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
         """Returns the normal form of a node with other arguments; only axes that it does not refer to have changed.
@@ -502,9 +463,17 @@ class Algebra:
             return self.sum_over(args[0], [(label, sizes[label]) for label in bound])
         if node.kind == "over":
             return self.extreme_over(node.params, args[0], bound, node.sort)
-        if node.kind == "map":
-            return self._remap(node, args)
-        return self._moved(node, args, names, fresh)
+        if node.kind != "map":
+            return self._moved(node, args, names, fresh)
+        name, *detail = (node.params,) if isinstance(node.params, str) else node.params
+        if name == "reciprocal":
+            return self.reciprocal(args[0])
+        if name == "convert":
+            return self._convert(args[0], detail[0], detail[1])
+        if name == "table":
+            low, values = detail[0]
+            return self._table(args[0], low, values, node.sort)
+        return self.map(name, args, node.sort, detail[0] if detail else None)
 
     def _moved(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
         """Returns the normal form of a node that picks, cuts, joins or reshapes, or that is opaque."""
@@ -514,7 +483,9 @@ class Algebra:
         held = [set(self.terms.labels(arg)) for arg in args]
         if not set(bound) <= set().union(*held):
             # The arguments are uniform along an axis that they have lost.
-            if node.kind in ("at", "slice", "take") or (node.kind == "reshape" and not set(chosen) & held[0]):
+            if node.kind in ("at", "slice", "take") or (
+                node.kind == "reshape" and held[0].isdisjoint(chosen)
+            ):
                 return args[0]
             if node.kind not in ("concat", "reshape"):
                 raise RefusalError(f"{node.kind}: got operands that are uniform along {bound} in part only")
@@ -536,14 +507,3 @@ class Algebra:
                 inner = self.pick(base, label, index)
                 return terms.make("at", Referring(before, (other,)), [inner], node.sort, bound=[other])
         return terms.make("at", Referring(index, (label,)), [cell], node.sort, bound=[label])
-
-    def _remap(self, node: Node, args: Sequence[int]) -> int:
-        if node.params == "reciprocal":
-            return self.reciprocal(args[0])
-        if isinstance(node.params, tuple) and node.params[0] == "convert":
-            return self._convert(args[0], node.params[1], node.params[2])
-        name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
-        if name == "table":
-            low, values = node.params[1]
-            return self._table(args[0], low, values, node.sort)
-        return self.map(name, args, node.sort, detail)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from parity.builds.weights.transforms import Identity
 from parity.ir.stablehlo.functions import Functions
-from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.contents import Contents, WalkedFunctions
 from parity.prove.exact.explain import definitions, explain, where
 from parity.prove.exact.interpreter import REALS, Arithmetic, Interpreter
-from parity.prove.exact.relation import Link, Relation, atom, carry, splits
-from parity.prove.exact.tensors import Tensor, Tensors, common
+from parity.prove.exact.relation import Link, Relation, atom, carry, merge
+from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import RefusalError, Terms
 
 __all__ = ["Equality", "Named", "ProofCache", "equal"]
@@ -66,30 +66,32 @@ class _Side:
 
     Args:
         named: the program.
-        algebra: shared with the other side.
-        cache: shared tensors, contents and limits; None to use separate ones.
+        cache: tensors, contents and limits, shared with other programs.
+
+    Raises:
+        RefusalError: it has recursion or unstructured control flow, or arguments without names.
     """
 
-    def __init__(self, named: Named, algebra: Algebra, cache: "ProofCache | None" = None):
-        arithmetic = cache.arithmetic if cache else REALS
-        tensors, contents = (cache.tensors, cache.contents) if cache else (None, None)
-        most_steps = cache.most_steps if cache else MOST_STEPS
-        self.named = named
-        functions = _read(named.program)
-        with functions.module.context:
-            walked = WalkedFunctions(functions, contents or Contents(), arithmetic.sort_of)
+    def __init__(self, named: Named, cache: "ProofCache"):
+        sort_of = cache.arithmetic.sort_of
+        functions = Functions(named.program, ignore_shardings=True)
+        try:
             main = functions["main"].operation
+        except ValueError as error:
+            raise RefusalError(str(error)) from error
+        self.named, self._context = named, functions.module.context
+        with self._context:
+            walked = WalkedFunctions(functions, cache.contents, sort_of)
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             if len(types) != len(named.arguments):
                 raise RefusalError(
                     f"got {len(types)} arguments of @main, expected {len(named.arguments)} with names"
                 )
             self.types = {
-                name: (tuple(each.shape), arithmetic.sort_of(str(each.element_type)))
+                name: (tuple(each.shape), sort_of(str(each.element_type)))
                 for name, each in zip(named.arguments, types, strict=True)
             }
-        self._context = functions.module.context
-        self.interpreter = Interpreter(walked, algebra, most_steps, tensors, arithmetic.handlers)
+        self.interpreter = Interpreter(walked, cache.tensors, cache.arithmetic.handlers, cache.most_steps)
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the results by name."""
@@ -104,23 +106,9 @@ class _Side:
         return dict(zip(self.named.results, results, strict=True))
 
 
-def _read(program: Any) -> Functions:
-    """Returns the functions of a program, after reading all that it calls.
-
-    Raises:
-        RefusalError: it has recursion or unstructured control flow.
-    """
-    functions = Functions(program, ignore_shardings=True)
-    try:
-        _ = functions["main"]
-    except ValueError as error:
-        raise RefusalError(str(error)) from error
-    return functions
-
-
 MOST_STEPS = 100_000_000
-KEPT_SIDES = 8
-"""Number of programs that are kept after reading."""
+MOST_KEPT = 300_000
+"""Number of terms and results that are kept for the next claim."""
 
 
 class ProofCache:
@@ -130,20 +118,17 @@ class ProofCache:
     with other names, and one sequence compared with many schedules, are walked once.
 
     Args:
-        most: number of terms that are kept for the next claim.
         most_steps: limit of operations to walk; beyond it, the claim is refused.
         arithmetic: semantics of the operations.
     """
 
-    def __init__(self, most: int = 300_000, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
-        self._most, self.most_steps, self.arithmetic = most, most_steps, arithmetic
+    def __init__(self, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
+        self.most_steps, self.arithmetic = most_steps, arithmetic
         self._clear()
 
     def _clear(self) -> None:
         self.algebra = self.arithmetic.algebra(Terms())
         self.tensors, self.contents = Tensors(self.algebra), Contents()
-        self.definedness = self.algebra.definedness
-        self._sides: dict[tuple, _Side] = {}
         self._claimed: tuple[Relation, tuple, tuple] | None = None
 
     def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
@@ -153,27 +138,17 @@ class ProofCache:
         required assumptions, the cache is cleared: a claim that reuses results based on them would not list them.
         """
         claimed = (relation, tuple(reference.arguments), tuple(candidate.arguments))
-        same = (
-            self._claimed is not None and claimed[0] is self._claimed[0] and claimed[1:] == self._claimed[1:]
-        )
-        if not same and (relation.ranges or self.algebra.tables.ranges):
+        algebra = self.algebra
+        if (
+            (claimed != self._claimed and (relation.ranges or algebra.tables.ranges))
+            or algebra.thresholds
+            or algebra.definedness.all_undefined(algebra.assumed)
+            or len(algebra.terms.nodes) + len(self.tensors.results) > MOST_KEPT
+        ):
             self._clear()
         self._claimed = claimed
-        terms = self.algebra.terms
-        assumed = self.algebra.thresholds or self.definedness.all_undefined(self.algebra.assumed)
-        if assumed or len(terms.nodes) > self._most:
-            self._clear()
         self.algebra.assumed.clear()
         self.algebra.terms.rename()
-
-    def side(self, named: Named) -> _Side:
-        """Returns a program, which is read once."""
-        key = (id(named.program), tuple(named.arguments), tuple(named.results))
-        if key not in self._sides:
-            if len(self._sides) == KEPT_SIDES:
-                del self._sides[next(iter(self._sides))]
-            self._sides[key] = _Side(named, self.algebra, self)
-        return self._sides[key]
 
 
 def equal(
@@ -206,7 +181,7 @@ def equal(
         )
 
     try:
-        sides += [cache.side(each) for each in (reference, candidate)]
+        sides += [_Side(each, cache) for each in (reference, candidate)]
         inputs = _inputs(sides, relation, cache.tensors)
         results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
         difference = _first_difference(cache.tensors, results, relation)
@@ -215,7 +190,7 @@ def equal(
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    defined = definitions(terms, cache.definedness.all_undefined(algebra.assumed))
+    defined = definitions(terms, algebra.definedness.all_undefined(algebra.assumed))
     return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 
 
@@ -225,19 +200,19 @@ def _inputs(
     """Returns the arguments of both sides, made from the same terms."""
     given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     for link in relation.arguments:
-        back = splits(link.transform)
+        merging = merge(link.transform)
+        back = merging is not None  # the candidate's parts are the inputs
+        places = (1, 0) if back else (0, 1)
         names = (link.reference, link.candidate)
-        left, right = names[::-1] if back else names
-        types = sides[1 if back else 0].types
-        others = sides[0 if back else 1].types
-        if not any(name in types for name in left):
+        left, right = (names[place] for place in places)
+        types, others = (sides[place].types for place in places)
+        if types.keys().isdisjoint(left):
             known = [name for name in right if name in others]
-            if known and type(link.transform).__name__ == "Identity":
-                types = others
-            elif known:
-                raise RefusalError(f"arguments: {known} are read by one side only, expected {left} too")
-            else:
+            if not known:
                 continue
+            if not isinstance(link.transform, Identity):
+                raise RefusalError(f"arguments: {known} are read by one side only, expected {left} too")
+            types = others
         kinds = _kinds(left, types, link)
         split_axes = () if back else relation.split_axes.get(left[0], ())
         whose = "candidate's " if back else ""  # names of both sides may be equal
@@ -246,12 +221,14 @@ def _inputs(
         ]
         if not back and left[0] in relation.ranges:
             tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[left[0]])
-        carried = carry(tensors, link.transform, atoms, back=back)
-        found = (dict(zip(left, atoms, strict=True)), dict(zip(right, carried, strict=True)))
-        for side, each in zip(given, found[::-1] if back else found, strict=True):
-            if again := sorted(set(side) & set(each)):
+        carried = carry(tensors, merging or link.transform, atoms)
+        for place, found in zip(
+            places, (zip(left, atoms, strict=True), zip(right, carried, strict=True)), strict=True
+        ):
+            each = dict(found)
+            if again := sorted(given[place].keys() & each.keys()):
                 raise RefusalError(f"arguments: got two links for {again}")
-            side.update(each)
+            given[place].update(each)
     for side, known in zip(sides, given, strict=True):
         missing = [name for name in side.types if name not in known]
         wrong = [
@@ -279,8 +256,10 @@ def _kinds(names: Sequence[str], types: Mapping[str, Any], link: Link) -> list[t
 
 def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:
     reference, candidate = results
-    linked = [{name for link in relation.results for name in link.reference}]
-    linked.append({name for link in relation.results for name in link.candidate})
+    linked = (
+        {name for link in relation.results for name in link.reference},
+        {name for link in relation.results for name in link.candidate},
+    )
     for known, names in zip(results, linked, strict=True):
         if set(known) != names:
             raise RefusalError(f"results: no link for {sorted(set(known) ^ names)}")
@@ -290,7 +269,7 @@ def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]],
             right = candidate[name]
             if left.shape != right.shape or left.sort != right.sort:
                 return f"{name}: {left.sort}{list(left.shape)} against {right.sort}{list(right.shape)}"
-            pair = common([x.cells for x in tensors.aligned([left, right])])
+            pair = tensors.grids([left, right])
             unlike = np.argwhere(pair[0] != pair[1])
             if len(unlike):
                 place = tuple(unlike[0])

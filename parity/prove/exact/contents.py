@@ -12,34 +12,16 @@ from parity.ir.stablehlo import program as stablehlo
 from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact.terms import RefusalError
 
-__all__ = ["SHARDING", "Block", "Contents", "Step", "WalkedFunctions", "mesh_axes"]
+__all__ = ["SHARDING", "Block", "Contents", "Step", "WalkedFunctions"]
 
 SHARDING = "sdy.sharding"
 """The attribute that holds the shardings of results."""
-NAMING = frozenset(
-    {"sdy.manual_computation", *(f"stablehlo.{name}" for name in ("all_gather", "all_reduce"))}
-)
+NAMING = frozenset({"sdy.manual_computation", "stablehlo.all_gather", "stablehlo.all_reduce"})
 """Operations whose handlers look up a mesh by its symbol."""
 
 
-class Contents:
-    """Numbers for the computations of steps and blocks, without names and places: equal numbers mean equal contents."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-        self._memories: dict[int, dict[str, Any]] = {}
-
-    def number(self, content: Hashable) -> int:
-        """Returns the number of a content, compared in full."""
-        return self._numbers.setdefault(content, len(self._numbers))
-
-    def alone(self) -> int:
-        """Returns a unique number."""
-        return self.number(("alone", len(self._numbers)))
-
-    def memory(self, number: int) -> dict[str, Any]:
-        """Returns the data kept for all steps of one content."""
-        return self._memories.setdefault(number, {})
+Contents = dict[Hashable, int]
+"""Numbers for the computations of steps and blocks, without names and places: equal numbers mean equal contents."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -51,14 +33,12 @@ class Step:
         blocks: its regions.
         sorts: sorts of the results.
         content: a number for all of this except operands, results and source; equal numbers mean equal contents.
-        memory: data that handlers keep for the content, shared by all steps of equal content.
     """
 
     read: stablehlo.Op
     blocks: "tuple[Block, ...]"
     sorts: tuple[str, ...]
     content: int
-    memory: dict[str, Any]
 
     def __post_init__(self) -> None:
         self.name, self.operands, self.results = self.read.name, self.read.operands, tuple(self.read.results)
@@ -88,19 +68,13 @@ class Step:
         """The element type of the first result, as MLIR writes it."""
         return self.read.form.elements[0]
 
-    def remember(self, key: str, make: Any) -> Any:
-        """Returns the result of ``make``, which is called once per content and key."""
-        if key not in self.memory:
-            self.memory[key] = make()
-        return self.memory[key]
-
     def dims(self, name: str) -> tuple[int, ...]:
         """Returns an attribute that lists integers; empty if it is absent."""
-        return self.remember(name, lambda: integers(self.attributes.get(name)))
+        return integers(self.attributes.get(name))
 
     def text(self, name: str) -> str:
         """Returns an attribute as MLIR prints it; empty if it is absent."""
-        return self.remember(f"text {name}", lambda: str(self.attributes.get(name, "")))
+        return str(self.attributes.get(name, ""))
 
 
 @dataclasses.dataclass(eq=False)
@@ -120,7 +94,7 @@ class Block:
     content: int
 
 
-def mesh_axes(name: str, text: str) -> tuple[tuple[str, int], ...]:
+def _mesh_axes(name: str, text: str) -> tuple[tuple[str, int], ...]:
     """Returns names and sizes of the axes of a mesh.
 
     Raises:
@@ -148,7 +122,7 @@ class WalkedFunctions:
 
     def __init__(self, functions: Functions, contents: Contents, sort_of: Callable[[str], str]):
         self._functions, self._contents, self._sort_of = functions, contents, sort_of
-        self.meshes = {name: mesh_axes(name, text) for name, text in functions.signatures.meshes.items()}
+        self.meshes = {name: _mesh_axes(name, text) for name, text in functions.signatures.meshes.items()}
         self._walked: dict[str, tuple[Block, int]] = {}
 
     def function(self, name: str) -> tuple[Block, int]:
@@ -157,6 +131,9 @@ class WalkedFunctions:
             function = self._functions[name]
             self._walked[name] = self._block(function.body), function.slots
         return self._walked[name]
+
+    def _number(self, content: Hashable) -> int:
+        return self._contents.setdefault(content, len(self._contents))
 
     def _block(self, read: stablehlo.Region) -> Block:
         used, steps = set(read.outputs), []
@@ -167,23 +144,23 @@ class WalkedFunctions:
                 steps.append(step)
         steps.reverse()
         wired = tuple([(step.content, step.operands, step.results) for step in steps])
-        content = self._contents.number((read.parameters, wired, read.outputs))
+        content = self._number((read.parameters, wired, read.outputs))
         return Block(read.parameters, steps, read.outputs, content)
 
     def _step(self, read: stablehlo.Op) -> Step:
         blocks = tuple([self._block(each) for each in read.regions])
         sorts = tuple([self._sort_of(element) for element in read.form.elements])
         content = self._content(read, blocks)
-        return Step(read, blocks, sorts, content, self._contents.memory(content))
+        return Step(read, blocks, sorts, content)
 
     def _content(self, read: stablehlo.Op, blocks: tuple[Block, ...]) -> int:
         """Returns a number for the computation of an operation, including the bodies that its word only names."""
         form, named = read.form, ()
         if form.symbols:
-            return self._contents.alone()
+            return self._number(object())  # equal to no other
         if read.callee:
             named = self.function(read.callee)[0].content
         elif form.name in NAMING:
             texts = tuple([str(value) for name, value in form.attributes.items() if name != SHARDING])
             named = (texts, tuple(sorted(self.meshes.items())))
-        return self._contents.number((form.word, tuple([block.content for block in blocks]), named))
+        return self._number((form.word, tuple([block.content for block in blocks]), named))

@@ -1,5 +1,6 @@
 """Handlers of operations that sum or pick along dimensions: products, reductions, rows of a table."""
 
+import functools
 import itertools
 import math
 import re
@@ -8,11 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.prove.exact.contents import Block, Step
-from parity.prove.exact.operations import Handler, join, part, signed_index
-from parity.prove.exact.tensors import Tensor, Tensors, common
+from parity.prove.exact.operations import Handler, is_extreme, join, part, signed_index
+from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, Referring, RefusalError
 
-__all__ = ["CONTRACTIONS", "reducer"]
+__all__ = ["CONTRACTIONS", "dot_roles", "gather", "reduce", "reducer"]
 
 
 def numbers(text: str, name: str) -> tuple[int, ...]:
@@ -21,57 +22,51 @@ def numbers(text: str, name: str) -> tuple[int, ...]:
     return tuple(int(each) for each in found[1].split(",") if each.strip()) if found else ()
 
 
+ROLES = ("batching", "lhs", "rhs", "contracting")
+
+
+def dot_roles(step: Step, operands: Sequence[Tensor]) -> list[list[tuple[str, int]]]:
+    """Returns a name for each dimension of both operands of a product, of `ROLES` and numbered; equal names are one."""
+    text, roles = step.text("dot_dimension_numbers"), []
+    for side, x in zip(("lhs", "rhs"), operands, strict=True):
+        names: dict[int, tuple[str, int]] = {}
+        for kind in ("batching", "contracting"):
+            dims = numbers(text, f"{side}_{kind}_dimensions")
+            names |= {dim: (kind, place) for place, dim in enumerate(dims)}
+        free = [dim for dim in range(len(x.shape)) if dim not in names]
+        names |= {dim: (side, place) for place, dim in enumerate(free)}
+        roles.append([names[dim] for dim in range(len(x.shape))])
+    return roles
+
+
 def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns a contraction as the sum of products over the contracting dimensions; rows are summed separately."""
-    text = step.text("dot_dimension_numbers")
-    sides = ("lhs", "rhs")
-    batch, contract = (
-        [
-            step.remember(f"{side} {kind}", lambda s=side, k=kind: numbers(text, f"{s}_{k}_dimensions"))
-            for side in sides
-        ]
-        for kind in ("batching", "contracting")
-    )
-    free = [
-        [dim for dim in range(len(x.shape)) if dim not in (*batch[i], *contract[i])]
-        for i, x in enumerate(operands)
-    ]
-    front, lengths = len(batch[0]), [len(dims) for dims in free]
-    shape = step.shapes[0]
-    inner = [operands[0].shape[dim] for dim in contract[0]]
-    common = (*shape, *inner)
-    offsets = (front, front + lengths[0])
-    placed = []
-    for i, x in enumerate(operands):
-        to = [0] * len(x.shape)
-        for targets, dims in (
-            (range(front), batch[i]),
-            (range(offsets[i], offsets[i] + lengths[i]), free[i]),
-            (range(len(shape), len(common)), contract[i]),
-        ):
-            for target, dim in zip(targets, dims, strict=True):
-                to[dim] = target
-        placed.append(tensors.moved(x, to, common))
     if step.sorts[0] != REAL or any(x.sort != REAL for x in operands):
         raise RefusalError("dot_general: got integers, expected real numbers")
-    return [_contract(tensors, placed, len(shape))]
+    roles = dot_roles(step, operands)
+    sizes = {}
+    for names, x in zip(roles, operands, strict=True):
+        sizes |= dict(zip(names, x.shape, strict=True))
+    order = sorted(sizes, key=lambda name: (ROLES.index(name[0]), name[1]))
+    shape = [sizes[name] for name in order]
+    placed = [
+        tensors.moved(x, [order.index(name) for name in names], shape)
+        for names, x in zip(roles, operands, strict=True)
+    ]
+    return [_contract(tensors, placed, len(step.shapes[0]))]
 
 
 def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
     """Returns the sum of products over the dimensions from ``kept`` on."""
     algebra, shape = tensors.algebra, placed[0].shape
-    placed = tensors.aligned(placed)
-    grids = common([x.cells for x in placed])
+    grids = tensors.grids(placed)
     extents = grids[0].shape
     axes = [(dim, shape[dim]) for dim in range(kept, len(shape)) if extents[dim] == 1 and shape[dim] > 1]
     pairs = [grid.reshape(math.prod(extents[:kept]), -1).tolist() for grid in grids]
-    key = ("contraction", *axes)
-
-    def term(left: int, right: int) -> int:
-        return algebra.sum_over(algebra.product((left, right)), axes)
-
     rows = [
-        algebra.total((1, tensors.make(term, pair, key)) for pair in zip(left, right, strict=True))
+        algebra.total(
+            (1, algebra.sum_over(algebra.product(pair), axes)) for pair in zip(left, right, strict=True)
+        )
         for left, right in zip(*pairs, strict=True)
     ]
     return Tensor(np.array(rows, np.int64).reshape(extents[:kept]), shape[:kept], REAL)
@@ -115,8 +110,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     rows = moved.reshape(math.prod(extents), -1).tolist()
     cells = np.array([combine([start.only, *row]) for row in rows], np.int64).reshape(extents)
     names = {dim: place for place, dim in enumerate(order[:kept])}
-    key = ("reduce", tuple(order))
-    relabelled = tensors.map_cells(lambda cell: tensors.terms.relabel(cell, names, key), cells)
+    relabelled = tensors.map_cells(lambda cell: tensors.terms.relabel(cell, names), cells)
     return [Tensor(relabelled, step.shapes[0], sort)]
 
 
@@ -125,7 +119,7 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
     algebra, terms = tensors.algebra, tensors.terms
     if sort == REAL and name == "add":
         return lambda cells: algebra.total((1, cell) for cell in cells), algebra.sum_over
-    if (sort == REAL and name in ("maximum", "minimum")) or (sort == "i1" and name in ("and", "or")):
+    if is_extreme(name, sort):
         return (
             lambda cells: algebra.extreme(name, cells, sort),
             lambda cell, axes: algebra.extreme_over(name, cell, [label for label, _ in axes], sort),
@@ -136,24 +130,16 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
         labels = [label for label, _ in axes if label in terms.labels(cell)]
         return terms.make("fold", Referring((name, tuple(missing))), [cell], sort, bound=labels)
 
-    def combine(cells: Sequence[int]) -> int:
-        first, *rest = cells
-        if not rest:
-            return first
-        if sort == REAL:
-            return algebra.product(cells)
-        for cell in rest:
-            first = algebra.map(name, [first, cell], sort)
-        return first
-
-    if sort == REAL and name == "multiply":
-        return combine, along
     neutral = {"add": 0, "multiply": 1}.get(name)
 
-    def fold(cells: Sequence[int]) -> int:
-        return combine([cell for cell in cells if algebra.literal(cell) != neutral] or cells[:1])
+    def combine(cells: Sequence[int]) -> int:
+        if sort == REAL:
+            return algebra.product(cells)
+        if neutral is not None:
+            cells = [cell for cell in cells if algebra.literal(cell) != neutral] or cells[:1]
+        return functools.reduce(lambda a, b: algebra.map(name, [a, b], sort), cells)
 
-    return fold, along
+    return combine, along
 
 
 def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -243,8 +229,7 @@ def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> T
     for dim in range(1, len(table.shape)):
         if table.is_split(dim):
             updates = tensors.split(updates, last + dim - 1)
-    updates, index = tensors.aligned([updates, index])
-    grids = common([updates.cells, index.cells])
+    grids = tensors.grids([updates, index])
     front = [(dim, shape[dim]) for dim in range(last) if grids[0].shape[dim] == 1 and shape[dim] > 1]
     names = {dim: ("row", dim) for dim in range(last)} | {
         dim: dim - last + 1 for dim in range(last, len(shape))
@@ -254,7 +239,7 @@ def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> T
         factor, rest = algebra.content(update)
         if factor == 0:
             return algebra.zero
-        cells = [terms.relabel(cell, names, ("scatter", last)) for cell in (rest, at)]
+        cells = [terms.relabel(cell, names) for cell in (rest, at)]
         held = {label for cell in cells for label in terms.labels(cell)}
         times = math.prod(size for dim, size in front if ("row", dim) not in held)
         bound = [("row", dim) for dim, _ in front if ("row", dim) in held]

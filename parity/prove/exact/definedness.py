@@ -1,12 +1,13 @@
 """Terms that are defined for all inputs: ``0 * x`` is zero only if x is a number."""
 
+import enum
 from collections.abc import Iterable
 from typing import Any
 
 from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.terms import REAL, Terms
 
-__all__ = ["Definedness"]
+__all__ = ["Definedness", "Sign"]
 
 PASSING = frozenset({"over", "concat", "reshape", "slice", "at", "take"})
 """Kinds whose values are those of their arguments, or sums of them."""
@@ -14,6 +15,14 @@ ONE = 0x3F800000
 """The bits of 1 in float32."""
 EXPONENT_BITS = 9
 """The sign and exponent bits of float32."""
+
+
+class Sign(enum.IntEnum):
+    """The known sign of the values of a term; the smaller one is less to know."""
+
+    UNKNOWN = 0
+    NONNEGATIVE = 1
+    POSITIVE = 2
 
 
 class Definedness:
@@ -26,14 +35,11 @@ class Definedness:
     def __init__(self, terms: Terms):
         self.terms = terms
         self._undefined: dict[int, frozenset[int]] = {}
-        self._signs: dict[int, str] = {}
+        self._signs: dict[int, Sign] = {}
 
     def all_undefined(self, wanted: Iterable[int]) -> set[int]:
         """Returns the union of `undefined` over all terms."""
-        found: set[int] = set()
-        for term in wanted:
-            found |= self.undefined(term)
-        return found
+        return set().union(*map(self.undefined, wanted))
 
     def undefined(self, term: int) -> frozenset[int]:
         """Returns the subterms of a term, including itself, that may have no value if their arguments have."""
@@ -66,11 +72,9 @@ class Definedness:
         if name == "bitcast_convert":
             return self._is_mantissa(node.args[0][0])
         sign = self.sign(node.args[0][0])
-        if name in ("reciprocal", "rsqrt", "log"):
-            return sign == "positive"
-        if name == "power":
-            return sign == "positive"
-        return name == "sqrt" and sign != ""
+        if name in ("reciprocal", "rsqrt", "log", "power"):
+            return sign is Sign.POSITIVE
+        return name == "sqrt" and sign is not Sign.UNKNOWN
 
     def _is_mantissa(self, term: int) -> bool:
         """True if bits are those of a float32 from 1 to 2 with a random mantissa, as random numbers are made."""
@@ -90,55 +94,42 @@ class Definedness:
         one = sorted(zip(node.params, [x.kind for x in inner], strict=True)) if node.kind == "sum" else []
         return one == [(-1, "one"), (1, "map")] and len(bits) == 1 and self._is_mantissa(bits[0])
 
-    def sign(self, term: int) -> str:
-        """Returns ``positive``, ``nonnegative``, or an empty string if the sign is unknown."""
+    def sign(self, term: int) -> Sign:
+        """Returns the known sign of all values of a term."""
         if term not in self._signs:
-            self._signs[term] = ""
+            self._signs[term] = Sign.UNKNOWN
             self._signs[term] = self._sign(term)
         return self._signs[term]
 
-    def _sign(self, term: int) -> str:
+    def _sign(self, term: int) -> Sign:
         node = self.terms.nodes[term]
         args = [arg for arg, _ in node.args]
         if node.sort != REAL:
-            return ""
+            return Sign.UNKNOWN
         if node.kind == "one":
-            return "positive"
+            return Sign.POSITIVE
         if node.kind == "map":
             return self._sign_of_map(node.params, args)
         if node.kind == "sum":
-            if any(factor <= 0 for factor in node.params):
-                return ""
-            return self._least(args, any) if args else "nonnegative"
+            added = all(factor > 0 for factor in node.params)
+            signs = [self.sign(arg) if added else Sign.UNKNOWN for arg in args]
+            return max(signs, default=Sign.NONNEGATIVE) if all(signs) else Sign.UNKNOWN
         if node.kind == "prod":
-            return self._sign_of_product(node.args)
+            distinct = set(node.args)
+            odd = [self.sign(each[0]) for each in distinct if node.args.count(each) % 2]
+            return min(odd) if len(odd) == len(distinct) else min([Sign.NONNEGATIVE, *odd])
         if node.kind == "extreme" and node.params == "maximum":
-            return "positive" if any(self.sign(arg) == "positive" for arg in args) else ""
+            return Sign.POSITIVE if Sign.POSITIVE in map(self.sign, args) else Sign.UNKNOWN
         if node.kind in PASSING and node.params != "maximum":
-            return self._least(args[:1] if node.kind == "take" else args, all)
-        return ""
+            return min(map(self.sign, args[:1] if node.kind == "take" else args))
+        return Sign.UNKNOWN
 
-    def _sign_of_product(self, factors: tuple) -> str:
-        distinct = set(factors)
-        odd = [arg for arg, where in distinct if factors.count((arg, where)) % 2]
-        signs = [self.sign(arg) for arg in odd]
-        if "" in signs:
-            return ""
-        return "nonnegative" if len(odd) < len(distinct) or "nonnegative" in signs else "positive"
-
-    def _least(self, args: list[int], enough: object) -> str:
-        signs = [self.sign(arg) for arg in args]
-        if "" in signs:
-            return ""
-        positive = [sign == "positive" for sign in signs]
-        return "positive" if (any(positive) if enough is any else all(positive)) else "nonnegative"
-
-    def _sign_of_map(self, params: Any, args: list[int]) -> str:
+    def _sign_of_map(self, params: Any, args: list[int]) -> Sign:
         name = params if isinstance(params, str) else params[0]
-        if name in ("reciprocal", "rsqrt", "power"):
-            return "positive" if self.sign(args[0]) == "positive" else ""
-        if name in ("abs", "sqrt"):
-            return self.sign(args[0]) or FUNCTIONS[name].sign
         if name == "select":
-            return self._least(args[1:], all)
-        return FUNCTIONS[name].sign if name in FUNCTIONS else ""
+            return min(map(self.sign, args[1:]))
+        known = FUNCTIONS[name].sign if name in FUNCTIONS else ""
+        always = Sign[known.upper()] if known else Sign.UNKNOWN
+        if name in ("reciprocal", "rsqrt", "power"):
+            return Sign.POSITIVE if self.sign(args[0]) is Sign.POSITIVE else Sign.UNKNOWN
+        return max(always, self.sign(args[0])) if name in ("abs", "sqrt") else always

@@ -1,10 +1,10 @@
 """Devices under ``shard_map``: every value is one tensor per device; arrays are split and joined at the edges."""
 
-import dataclasses
 import functools
 import itertools
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,35 +13,25 @@ from parity.ir.mlir import integers
 from parity.prove.exact.contents import Step
 from parity.prove.exact.contractions import reducer
 from parity.prove.exact.operations import cut, join
-from parity.prove.exact.tensors import Tensor, common
+from parity.prove.exact.tensors import Tensor
 from parity.prove.exact.terms import REAL, RefusalError
 
-__all__ = ["Devices", "collective", "manual"]
+__all__ = ["collective", "device_count", "manual"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Devices:
-    """The devices of a manual region, numbered in the order of the mesh.
+Mesh = tuple[tuple[str, int], ...]
+"""Names and sizes of the axes, the slowest first; devices are numbered in this order."""
 
-    Args:
-        axes: names and sizes, the slowest first.
-    """
 
-    axes: tuple[tuple[str, int], ...]
-
-    @property
-    def count(self) -> int:
-        """The number of devices."""
-        return math.prod(size for _, size in self.axes)
-
-    def place(self, device: int, names: tuple[str, ...]) -> tuple[int, int]:
-        """Returns the shard that a device has of a dimension over mesh axes, and the number of shards."""
-        return _place(self.axes, device, names)
+def device_count(mesh: Mesh) -> int:
+    """Returns the number of devices."""
+    return math.prod(size for _, size in mesh)
 
 
 @functools.cache
-def _place(axes: tuple[tuple[str, int], ...], device: int, names: tuple[str, ...]) -> tuple[int, int]:
-    sizes = dict(axes)
+def _place(mesh: Mesh, device: int, names: tuple[str, ...]) -> tuple[int, int]:
+    """Returns the shard that a device has of a dimension over mesh axes, and the number of shards."""
+    sizes = dict(mesh)
     where = dict(zip(sizes, np.unravel_index(device, list(sizes.values())), strict=True))
     index = 0
     for name in names:
@@ -69,10 +59,7 @@ def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any])
     Raises:
         RefusalError: it is nested, leaves mesh axes free, or its replicas end with different values.
     """
-    ins, outs = (
-        step.remember(name, lambda n=name: _shardings(step.text(n)))
-        for name in ("in_shardings", "out_shardings")
-    )
+    ins, outs = (_shardings(step.text(name)) for name in ("in_shardings", "out_shardings"))
     if interpreter.devices is not None:
         raise RefusalError("manual_computation: got one inside another")
     named = {mesh for mesh, _ in (*ins, *outs)}
@@ -82,52 +69,42 @@ def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any])
     held = set(re.findall(r'"([^"]+)"', step.text("manual_axes")))
     if not {name for name, size in axes if size > 1} <= held:
         raise RefusalError(f"manual_computation: got the axes {sorted(held)} of {dict(axes)}, expected all")
-    devices = Devices(axes)
     interpreter.terms.origin = interpreter.origin(step)
-    given = [
-        _shards(interpreter, devices, x, sharding) for x, (_, sharding) in zip(operands, ins, strict=True)
-    ]
-    interpreter.devices = devices
+    given = [_shards(interpreter, axes, x, sharding) for x, (_, sharding) in zip(operands, ins, strict=True)]
+    interpreter.devices = axes
     interpreter.calls.append(step)
     results = interpreter.run(step.blocks[0], given, values)
     interpreter.calls.pop()
     interpreter.devices = None
-    return [
-        _joined(interpreter, devices, x, sharding) for x, (_, sharding) in zip(results, outs, strict=True)
-    ]
+    return [_joined(interpreter, axes, x, sharding) for x, (_, sharding) in zip(results, outs, strict=True)]
 
 
-def _shards(interpreter: Any, devices: Devices, x: Tensor, sharding: Sharding) -> tuple[Tensor, ...]:
-    known: dict[tuple, Tensor] = {}
+def _shards(interpreter: Any, devices: Mesh, x: Tensor, sharding: Sharding) -> tuple[Tensor, ...]:
     found: list[Tensor] = []
-    for device in range(devices.count):
-        places = tuple(devices.place(device, names) for names in sharding)
-        if places not in known:
-            part = x
-            for dim, (index, count) in enumerate(places):
-                size = x.shape[dim] // count
-                part = cut(interpreter.tensors, part, dim, (index * size, (index + 1) * size, 1))
-            known[places] = interpreter.tensors.one(part)
-        found.append(known[places])
+    for device in range(device_count(devices)):
+        part = x
+        for dim, names in enumerate(sharding):
+            index, count = _place(devices, device, names)
+            size = x.shape[dim] // count
+            part = cut(interpreter.tensors, part, dim, (index * size, (index + 1) * size, 1))
+        found.append(interpreter.tensors.one(part))
     return tuple(found)
 
 
-def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) -> Tensor:
+def _joined(interpreter: Any, devices: Mesh, parts: Any, sharding: Sharding) -> Tensor:
     """Returns the whole array from its shards.
 
     Raises:
         RefusalError: devices that should hold the same value do not.
     """
-    parts = (parts,) * devices.count if isinstance(parts, Tensor) else parts
+    parts = (parts,) * device_count(devices) if isinstance(parts, Tensor) else parts
     found: dict[tuple[int, ...], Tensor] = {}
     for device, part in enumerate(parts):
-        place = tuple(devices.place(device, names)[0] for names in sharding)
+        place = tuple(_place(devices, device, names)[0] for names in sharding)
         other = found.setdefault(place, part)
-        if other is not part:
-            same = interpreter.tensors.aligned([other, part])
-            if not _equal(*common([x.cells for x in same])):
-                raise RefusalError("manual_computation: devices that should hold the same value hold others")
-    counts = [devices.place(0, names)[1] for names in sharding]
+        if other is not part and not np.array_equal(*interpreter.tensors.grids([other, part])):
+            raise RefusalError("manual_computation: devices that should hold the same value hold others")
+    counts = [_place(devices, 0, names)[1] for names in sharding]
     for dim in reversed(range(len(counts))):
         shorter = itertools.product(*(range(count) for count in counts[:dim]))
         found = {
@@ -137,39 +114,28 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
     return interpreter.tensors.one(found[()])
 
 
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool((a == b).all())
-
-
 def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
     """Runs a collective of the devices.
 
     Raises:
         RefusalError: the operation is not known.
     """
-    devices: Devices = interpreter.devices
+    devices: Mesh = interpreter.devices
     interpreter.terms.origin = interpreter.origin(step)
     if step.name == "stablehlo.partition_id":
-        made = [interpreter.algebra.constant(device, step.sorts[0]) for device in range(devices.count)]
-        return [
-            tuple(
-                interpreter.tensors.one(interpreter.tensors.uniform(cell, (), step.sorts[0])) for cell in made
-            )
-        ]
+        sort, tensors = step.sorts[0], interpreter.tensors
+        made = [tensors.algebra.constant(device, sort) for device in range(device_count(devices))]
+        return [tuple([tensors.one(tensors.uniform(cell, (), sort)) for cell in made])]
     if step.name not in COLLECTIVES:
         raise RefusalError(f"{step.name}: not known")
-    spread = [x if isinstance(x, tuple) else (x,) * devices.count for x in operands]
-    return [COLLECTIVES[step.name](interpreter, step, x, place) for place, x in enumerate(spread)]
-
-
-def _need_partitions(step: Step) -> None:
-    """Refuses an operation that numbers its devices by replica; only a positive device channel numbers partitions."""
+    # Only a positive device channel numbers the devices by partition, not by replica.
     if not re.search(r"handle = [1-9]\d*, type = 1>", step.text("channel_handle")):
         raise RefusalError(f"{step.name}: got no channel, expected one across partitions")
+    spread = [x if isinstance(x, tuple) else (x,) * device_count(devices) for x in operands]
+    return [COLLECTIVES[step.name](interpreter, step, x) for x in spread]
 
 
-def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
-    _need_partitions(step)
+def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     pairs = integers(step.attributes["source_target_pairs"])
     sources = dict(zip(pairs[1::2], pairs[::2], strict=True))
     zero = interpreter.algebra.zero if x[0].sort == REAL else interpreter.algebra.constant(0, x[0].sort)
@@ -183,64 +149,62 @@ def _groups(interpreter: Any, step: Step) -> list[list[int]]:
     Raises:
         RefusalError: they are groups of replicas, of several sizes, or over parts of mesh axes.
     """
-    devices: Devices = interpreter.devices
+    devices: Mesh = interpreter.devices
     if "use_global_device_ids" not in step.attributes:
         raise RefusalError(f"{step.name}: got groups of replicas, expected groups of all devices")
     attribute, text = step.attributes["replica_groups"], step.text("replica_groups")
     if "replica_group_mesh_axes" in text:
         return _groups_over_axes(interpreter, text)
-    flat = integers(attribute)
-    groups = np.array(flat).reshape(attribute.type.shape).tolist()
-    if sorted(itertools.chain.from_iterable(groups)) != list(range(devices.count)):
+    groups = np.array(integers(attribute)).reshape(attribute.type.shape).tolist()
+    if sorted(itertools.chain.from_iterable(groups)) != list(range(device_count(devices))):
         raise RefusalError(
-            f"{step.name}: got the groups {groups}, expected each of {devices.count} devices once"
+            f"{step.name}: got the groups {groups}, expected each of {device_count(devices)} devices once"
         )
     return groups
 
 
 def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
     """Returns the groups from named mesh axes, as newer versions of JAX write them."""
-    devices: Devices = interpreter.devices
+    devices: Mesh = interpreter.devices
     mesh = re.search(r"mesh = @([\w.]+)", text)
     names = re.findall(r'#stablehlo\.axis_ref<name = "([^"]+)">', text)
     if (
         mesh is None
-        or interpreter.module.meshes.get(mesh[1]) != devices.axes
+        or interpreter.module.meshes.get(mesh[1]) != devices
         or text.count("axis_ref") != len(names)
     ):
-        raise RefusalError(f"got groups over {text}, expected whole axes of the mesh {dict(devices.axes)}")
-    others = tuple(name for name, _ in devices.axes if name not in names)
+        raise RefusalError(f"got groups over {text}, expected whole axes of the mesh {dict(devices)}")
+    others = tuple(name for name, _ in devices if name not in names)
     groups: dict[int, list[tuple[int, int]]] = {}
-    for device in range(devices.count):
-        own = devices.place(device, tuple(names))[0]
-        groups.setdefault(devices.place(device, others)[0], []).append((own, device))
+    for device in range(device_count(devices)):
+        own = _place(devices, device, tuple(names))[0]
+        groups.setdefault(_place(devices, device, others)[0], []).append((own, device))
     return [[device for _, device in sorted(group)] for group in groups.values()]
 
 
-def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
-    _need_partitions(step)
+def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     name, algebra, sort = reducer(step.blocks[0]), interpreter.algebra, x[0].sort
     if sort != REAL or name not in ("add", "maximum", "minimum"):
         raise RefusalError(f"all_reduce: got {name} of {sort}, expected a sum or an extreme of reals")
-    found: list[Any] = [None] * len(x)
-    for group in _groups(interpreter, step):
-        whole = interpreter.tensors.zip_cells(
-            (lambda *cells: algebra.total((1, cell) for cell in cells))
-            if name == "add"
-            else (lambda *cells: algebra.extreme(name, cells)),
-            [x[device] for device in group],
-            sort,
-        )
-        for device in group:
-            found[device] = whole
-    return tuple(found)
+
+    def combine(*cells: int) -> int:
+        return algebra.total((1, cell) for cell in cells) if name == "add" else algebra.extreme(name, cells)
+
+    return _by_group(interpreter, step, x, lambda own: interpreter.tensors.zip_cells(combine, own, sort))
 
 
-def _all_gather(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
-    _need_partitions(step)
-    found: list[Any] = [None] * len(x)
+def _all_gather(interpreter: Any, step: Step, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    (dim,) = step.dims("all_gather_dim")
+    return _by_group(interpreter, step, x, lambda own: join(interpreter.tensors, own, dim))
+
+
+def _by_group(
+    interpreter: Any, step: Step, x: tuple[Tensor, ...], make: Callable[[list[Tensor]], Tensor]
+) -> tuple[Tensor, ...]:
+    """Returns for each device what its group makes of its tensors."""
+    found = list(x)
     for group in _groups(interpreter, step):
-        whole = join(interpreter.tensors, [x[device] for device in group], step.dims("all_gather_dim")[0])
+        whole = make([x[device] for device in group])
         for device in group:
             found[device] = whole
     return tuple(found)

@@ -86,15 +86,11 @@ def _inner(terms: Terms, left: int, right: int) -> tuple[int, int] | None:
             [arg for arg, _ in node.args if arg not in {other for other, _ in against.args}]
             for node, against in ((a, b), (b, a))
         ]
-        pairs = [
-            (_shared(terms, x, y), place)
-            for place, (x, y) in enumerate(itertools.product(only[0][:MOST], only[1][:MOST]))
-            if terms.nodes[x].kind == terms.nodes[y].kind
-        ]
-        if not pairs:
-            return (only[0][0], only[1][0]) if len(only[0]) == len(only[1]) == 1 else None
-        best = max(pairs, key=lambda pair: (*pair[0], -pair[1]))[1]
-        return list(itertools.product(only[0][:MOST], only[1][:MOST]))[best]
+        pairs = list(itertools.product(only[0][:MOST], only[1][:MOST]))
+        of_a_kind = [(x, y) for x, y in pairs if terms.nodes[x].kind == terms.nodes[y].kind]
+        if of_a_kind:
+            return max(of_a_kind, key=lambda pair: _shared(terms, *pair))  # the first of the best
+        return pairs[0] if len(only[0]) == len(only[1]) == 1 else None
     if len(a.args) != len(b.args) or a.params != b.params:
         return None
     unlike = [(x, y) for (x, _), (y, _) in zip(a.args, b.args, strict=True) if x != y]

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.contents import Block, Step, WalkedFunctions
 from parity.prove.exact.contractions import CONTRACTIONS
-from parity.prove.exact.devices import collective, manual
+from parity.prove.exact.devices import collective, device_count, manual
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.tensors import Floats, Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
@@ -68,10 +68,9 @@ class Interpreter:
 
     Args:
         module: the program.
-        algebra: its normal forms.
-        most: limit of operations to walk; beyond it, the program is refused.
-        tensors: tensors of the same algebra, shared with other programs.
+        tensors: tensors of its values, shared with other programs.
         handlers: the function of each operation on tensors.
+        most: limit of operations to walk; beyond it, the program is refused.
 
     Attributes:
         steps: number of operations that were walked.
@@ -81,13 +80,12 @@ class Interpreter:
     def __init__(
         self,
         module: WalkedFunctions,
-        algebra: Algebra,
-        most: int = 100_000_000,
-        tensors: Tensors | None = None,
-        handlers: Mapping[str, Handler] = REALS.handlers,
+        tensors: Tensors,
+        handlers: Mapping[str, Handler],
+        most: int,
     ):
-        self.module, self.terms, self.algebra, self.most = module, algebra.terms, algebra, most
-        self.tensors, self.handlers = tensors or Tensors(algebra), handlers
+        self.module, self.tensors, self.handlers, self.most = module, tensors, handlers, most
+        self.algebra, self.terms = tensors.algebra, tensors.terms
         self.devices: Any = None
         self.calls: list[Step] = []
         self.loop_indices: list[int] = []
@@ -108,16 +106,14 @@ class Interpreter:
     def call(self, name: str, arguments: list[Value]) -> list[Value]:
         """Returns the results of a function."""
         block, count = self.module.function(name)
-        return self.remembered(
-            (block.content, self.devices, *arguments), lambda: self.run(block, arguments, [None] * count)
-        )
+        key = (block.content, self.devices, *arguments)
+        return self.remembered(key, lambda: self.run(block, arguments, [None] * count))
 
-    def remembered(self, key: Hashable, make: Callable[[], Sequence[Value]]) -> list[Value]:
+    def remembered(self, key: tuple, make: Callable[[], Sequence[Value]]) -> list[Value]:
         """Returns the cached results for equal content and operands, or computes them."""
         known = self.tensors.results.get(key)
         if known is None:
-            known = [self.one(x) for x in make()]
-            self.tensors.results.put(key, known)
+            known = self.tensors.results[key] = [self.one(x) for x in make()]
         return known
 
     def one(self, x: Value) -> Value:
@@ -151,34 +147,26 @@ class Interpreter:
             return results
         captured = [values[slot] for slot in step.captured] if step.blocks else ()
         key = (step.content, self.devices, *operands, *captured)
-        known = self.tensors.results.get(key)
-        if known is None:
-            self.steps += 1
-            if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
-                raise RefusalError(
-                    f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
-                )
-            known = [self.one(x) for x in self._made(step, operands, values)]
-            self.tensors.results.put(key, known)
-        return known
+        return self.remembered(key, lambda: self._made(step, operands, values))
 
     def _made(self, step: Step, operands: list[Any], values: list[Any]) -> Sequence[Value]:
-        name = step.name
-        if name == "stablehlo.while":
+        self.steps += 1
+        if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
+            raise RefusalError(
+                f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
+            )
+        if step.name == "stablehlo.while":
             return self._loop(step, operands, values)
-        if name in ("stablehlo.case", "stablehlo.if"):
+        if step.name in ("stablehlo.case", "stablehlo.if"):
             return self._branch(step, operands[0], values)
-        if name == "sdy.manual_computation":
+        if step.name == "sdy.manual_computation":
             return manual(self, step, operands, values)
-        handler = self.handlers.get(name)
+        handler = self.handlers.get(step.name)
+        if handler is not None:
+            return self._lockstep(handler, step, operands)
         if self.devices is None:
-            if handler is None:
-                raise RefusalError(f"{name}: not known")
-            self.terms.origin = self.origin(step)
-            return self._handled(handler, step, operands)
-        if handler is None:
-            return collective(self, step, operands)
-        return self._lockstep(handler, step, operands)
+            raise RefusalError(f"{step.name}: not known")
+        return collective(self, step, operands)
 
     def _handled(self, handler: Handler, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
         """Returns the results of an operation, with the known properties of their floats."""
@@ -195,17 +183,15 @@ class Interpreter:
         if all(isinstance(x, Tensor) for x in operands):
             self.terms.origin = self.origin(step)
             return self._handled(handler, step, operands)
-        count, memory = self.devices.count, self.tensors.results
-        spread = [(x,) * count if isinstance(x, Tensor) else x for x in operands]
+        spread = [(x,) * device_count(self.devices) if isinstance(x, Tensor) else x for x in operands]
         found = []
         for device, own in enumerate(zip(*spread, strict=True)):
-            key = (step.content, None, *own)
-            results = memory.get(key)
-            if results is None:
+
+            def make(device: int = device, own: tuple[Tensor, ...] = own) -> Sequence[Value]:
                 self.terms.origin = self.origin(step, device)
-                results = [self.tensors.one(x) for x in self._handled(handler, step, own)]
-                memory.put(key, results)
-            found.append(results)
+                return self._handled(handler, step, own)
+
+            found.append(self.remembered((step.content, None, *own), make))
         return list(zip(*found, strict=True))
 
     def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
@@ -233,7 +219,7 @@ class Interpreter:
         found = {self.algebra.literal(x.only) for x in each}
         return found.pop() if len(found) == 1 else None
 
-    def _branch(self, step: Step, index: Value, values: list[Any]) -> Sequence[Value]:
+    def _branch(self, step: Step, index: Any, values: list[Any]) -> Sequence[Value]:
         """Runs the branch that is known to be taken; else runs all and selects, as branches are total here."""
         known = self._known(index)
         if known is not None:
@@ -245,24 +231,24 @@ class Interpreter:
             raise RefusalError(
                 f"{step.name}: got an index that depends on the inputs, on devices in lockstep"
             )
-        branches = [self.run(block, (), values) for block in step.blocks]
+        branches: list[list[Any]] = [self.run(block, (), values) for block in step.blocks]
         if step.name == "stablehlo.if":
+            tests = [self.algebra.map("not", [index.only], "i1")]
             branches.reverse()
-        return [self._choose(index, options) for options in zip(*branches, strict=True)]
-
-    def _choose(self, index: Any, options: Sequence[Any]) -> Tensor:
-        """Returns the option that an index selects; an index out of range selects the last."""
-        *others, chosen = options
-        for place, option in reversed(list(enumerate(others))):
-            select = functools.partial(self._select, self._equals(index, place), option.sort)
-            chosen = self.tensors.zip_cells(select, [option, chosen], option.sort)
+        else:
+            tests = [
+                self.algebra.map(
+                    "compare", [index.only, self.algebra.constant(place, index.sort)], "i1", "EQ"
+                )
+                for place in range(len(branches) - 1)
+            ]
+        *others, chosen = branches
+        for test, options in reversed(list(zip(tests, others, strict=True))):
+            chosen = [
+                self.tensors.zip_cells(functools.partial(self._select, test, x.sort), [x, y], x.sort)
+                for x, y in zip(options, chosen, strict=True)
+            ]
         return chosen
 
-    def _select(self, where: int, sort: str, yes: int, no: int) -> int:
-        return self.algebra.map("select", [where, yes, no], sort)
-
-    def _equals(self, index: Tensor, place: int) -> int:
-        if index.sort == "i1":  # `if`: branches were reversed, so 0 is false
-            return self.algebra.map("not", [index.only], "i1")
-        number = self.algebra.constant(place, index.sort)
-        return self.algebra.map("compare", [index.only, number], "i1", "EQ")
+    def _select(self, test: int, sort: str, yes: int, no: int) -> int:
+        return self.algebra.map("select", [test, yes, no], sort)

@@ -6,8 +6,8 @@ import numpy as np
 
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact.contents import Step
-from parity.prove.exact.integers import is_signed, width
 from parity.prove.exact.pieces import Data
+from parity.prove.exact.scalars import is_signed, width
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError
 
@@ -20,66 +20,51 @@ NOT_OF_REALS = frozenset({"chlo.next_after", "stablehlo.reduce_precision"}) | na
 )
 """Elementwise operations that are refused: real numbers have no float bits and no imaginary parts."""
 ELEMENTWISE = names_of(Group.ELEMENTWISE) - NOT_OF_REALS
-EXTREMES = frozenset({"maximum", "minimum"})
 
 
 def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
-    """Returns the function of an elementwise operation on cells, one from each operand."""
-    name, sort = facts(step.name).short, step.sorts[0]
-    algebra = tensors.algebra
-    if sort == REAL and (real := _real(tensors, name)):
-        return real
-    if sort == REAL and name == "convert":
-        return lambda a: algebra.narrowed(algebra.map(name, [a], sort), step.element)
-    if (sort == "i1" and name in ("and", "or")) or (sort == REAL and name in EXTREMES):
-        return lambda a, b: algebra.extreme(name, (a, b), sort)
-    detail = _comparison(tensors, step) if name == "compare" else None
-    return lambda *cells: algebra.map(name, cells, sort, detail)
-
-
-def function_key(step: Step) -> tuple:
-    """Returns a key of the elementwise function of an operation: all of it except shapes."""
-    element = step.element if step.name == "stablehlo.convert" else ""
-    return (
-        step.name,
-        step.sorts,
-        element,
-        tuple([(name, str(value)) for name, value in step.attributes.items()]),
-    )
-
-
-def _comparison(tensors: Tensors, step: Step) -> str:
-    """Returns the direction of a comparison.
+    """Returns the function of an elementwise operation on cells, one from each operand.
 
     Raises:
-        RefusalError: its order is not the order of numbers.
+        RefusalError: it is a comparison in another order than that of numbers.
     """
-    kind = step.text("compare_type")
-    if "TOTALORDER" in kind:
-        raise RefusalError(f"compare: got {kind}, expected the order of numbers")
-    return step.text("comparison_direction").split()[-1].rstrip(">")
-
-
-def _real(tensors: Tensors, name: str) -> Callable[..., int] | None:
-    """Returns the normal form of an operation on real numbers; None if there is none."""
-    algebra = tensors.algebra
-    known: dict[str, Callable[..., int]] = {
+    name, sort, algebra = facts(step.name).short, step.sorts[0], tensors.algebra
+    reals: dict[str, Callable[..., int]] = {
         "add": lambda a, b: algebra.total(((1, a), (1, b))),
         "subtract": lambda a, b: algebra.total(((1, a), (-1, b))),
         "negate": lambda a: algebra.total(((-1, a),)),
         "multiply": lambda a, b: algebra.product((a, b)),
         "divide": lambda a, b: algebra.product((a, algebra.reciprocal(b))),
         "square": lambda a: algebra.product((a, a)),
+        "convert": lambda a: algebra.narrowed(algebra.map("convert", [a], sort), step.element),
     }
-    return known.get(name)
+    if sort == REAL and name in reals:
+        return reals[name]
+    if is_extreme(name, sort):
+        return lambda a, b: algebra.extreme(name, (a, b), sort)
+    if name == "compare" and "TOTALORDER" in (kind := step.text("compare_type")):
+        raise RefusalError(f"compare: got {kind}, expected the order of numbers")
+    detail = direction(step) if name == "compare" else None
+    return lambda *cells: algebra.map(name, cells, sort, detail)
 
 
-def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+def is_extreme(name: str, sort: str) -> bool:
+    """True for maxima and minima of reals, conjunctions and disjunctions."""
+    return name in {REAL: ("maximum", "minimum"), "i1": ("and", "or")}.get(sort, ())
+
+
+def direction(step: Step) -> str:
+    """Returns the direction of a comparison, such as ``GE``."""
+    return step.text("comparison_direction").split()[-1].rstrip(">")
+
+
+def elementwise(
+    tensors: Tensors, step: Step, operands: Sequence[Tensor], function: Callable[..., int] | None = None
+) -> list[Tensor]:
     """Applies an operation place by place; scalars of ``select`` and ``clamp`` apply to every element."""
     shape = step.shapes[0]
     same = [x if x.shape == shape else tensors.moved(x, (), shape) for x in operands]
-    function, key = step.remember("function", lambda: (function_of(tensors, step), function_key(step)))
-    return [tensors.zip_cells(function, same, step.sorts[0], key)]
+    return [tensors.zip_cells(function or function_of(tensors, step), same, step.sorts[0])]
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -89,7 +74,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
         number = value.get_splat_value().value
         known = number if sort == REAL else int(number)
         return [tensors.uniform(tensors.algebra.element(known, sort), shape, sort)]
-    data: Data = step.remember("data", lambda: Data.of(value, shape))
+    data = Data.of(value, shape)
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
 
@@ -113,7 +98,7 @@ def broadcast_in_dim(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -
 
 def transpose(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns the operand with its dimensions in another order."""
-    to = step.remember("to", lambda: np.argsort(step.dims("permutation")).tolist())
+    to = np.argsort(step.dims("permutation")).tolist()
     return [tensors.moved(operands[0], to, step.shapes[0])]
 
 
@@ -150,9 +135,7 @@ def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> 
         return x
     if x.is_split(dim) or length == 0 or x.shape[dim] == 1:
         index = (slice(None),) * dim + (slice(start, start + length * stride, stride),)
-        return Tensor(
-            x.cells[index] if length else x.cells[(slice(None),) * dim + (slice(0, 0),)], shape, x.sort
-        )
+        return Tensor(x.cells[index], shape, x.sort)
     return tensors.each(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x, shape)
 
 
@@ -178,11 +161,12 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
         return parts[0]
     shape = list(parts[0].shape)
     shape[dim] = sum(x.shape[dim] for x in parts)
-    if any(x.is_split(dim) for x in parts) or all(x.shape[dim] == 1 for x in parts):
-        parts = [tensors.split(x, dim) for x in parts]
-        parts = _others_aligned(tensors, parts, dim)
+    is_split = any(x.is_split(dim) for x in parts) or all(x.shape[dim] == 1 for x in parts)
+    for other in range(len(shape)):
+        if is_split if other == dim else any(x.is_split(other) for x in parts):
+            parts = [tensors.split(x, other) for x in parts]
+    if is_split:
         return Tensor(np.concatenate([x.cells for x in parts], dim), tuple(shape), parts[0].sort)
-    parts = _others_aligned(tensors, parts, dim)
     sizes = [x.shape[dim] for x in parts]
     rows = list(zip(*[x.cells.ravel().tolist() for x in parts], strict=True))
     joined = {
@@ -190,14 +174,6 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
     }
     cells = np.array([joined[row] for row in rows], np.int64).reshape(parts[0].cells.shape)
     return Tensor(cells, tuple(shape), parts[0].sort)
-
-
-def _others_aligned(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> list[Tensor]:
-    """Splits every other dimension that is split in any part."""
-    for other in range(len(parts[0].shape)):
-        if other != dim and any(x.is_split(other) for x in parts):
-            parts = [tensors.split(x, other) for x in parts]
-    return list(parts)
 
 
 def concatenate(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -219,26 +195,22 @@ def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor
         if max(-low, 0) + max(-high, 0) > x.shape[dim]:
             raise RefusalError("pad: got edges that cut off more than there is")
         x = cut(tensors, x, dim, (max(-low, 0), x.shape[dim] - max(-high, 0), 1))
-        shape = list(x.shape)
-
-        def holes(length: int, shape: list[int] = shape, dim: int = dim) -> list[Tensor]:
-            around = [*shape[:dim], length, *shape[dim + 1 :]]
-            return [tensors.moved(value, (), around)] if length > 0 else []
-
-        parts = [*holes(low), x, *holes(high)]
+        holes = [
+            [tensors.moved(value, (), (*x.shape[:dim], length, *x.shape[dim + 1 :]))] if length > 0 else []
+            for length in (low, high)
+        ]
+        parts = [*holes[0], x, *holes[1]]
         x = join(tensors, parts, dim)
     return [x]
 
 
 def _spread(tensors: Tensors, x: Tensor, value: Tensor, dim: int, interior: int) -> Tensor:
     x = tensors.split(x, dim)
-    shape = list(x.shape)
-    shape[dim] = interior
-    hole = tensors.moved(value, (), shape)
+    hole = tensors.split(tensors.moved(value, (), (*x.shape[:dim], interior, *x.shape[dim + 1 :])), dim)
     parts: list[Tensor] = []
     for index in range(x.shape[dim]):
         parts += [cut(tensors, x, dim, (index, index + 1, 1)), hole]
-    return join(tensors, [tensors.split(part, dim) for part in parts[:-1]], dim)
+    return join(tensors, parts[:-1], dim)
 
 
 def index_of(tensors: Tensors, x: Tensor) -> int:
@@ -277,25 +249,16 @@ def dynamic_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> l
 def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns an update at known indices; the dimensions that it does not fill are split."""
     x, update, *starts = operands
-    window = []
-    for dim, start in enumerate(starts):
-        size = update.shape[dim]
-        if size == x.shape[dim]:
-            first = 0
-        else:
+    index = []
+    for dim, (start, size) in enumerate(zip(starts, update.shape, strict=True)):
+        first, partly = 0, size < x.shape[dim]
+        if partly:
             first = min(max(index_of(tensors, start), 0), x.shape[dim] - size)
+        if partly or x.is_split(dim) or update.is_split(dim):
             x, update = tensors.split(x, dim), tensors.split(update, dim)
-        window.append((first, size))
-    whole = [dim for dim, (_, size) in enumerate(window) if size == x.shape[dim]]
-    for dim in whole:
-        if x.is_split(dim) or update.is_split(dim):
-            x, update = tensors.split(x, dim), tensors.split(update, dim)
+        index.append(slice(first, first + size) if partly else slice(None))
     cells = x.cells.copy()
-    index = tuple(
-        slice(None) if dim in whole else slice(first, first + size)
-        for dim, (first, size) in enumerate(window)
-    )
-    cells[index] = update.cells
+    cells[tuple(index)] = update.cells
     return [Tensor(cells, x.shape, x.sort)]
 
 

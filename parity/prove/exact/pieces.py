@@ -1,6 +1,7 @@
 """Parts of terms along an axis: one index, a slice, a join, another shape. Inverses cancel."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -79,27 +80,31 @@ class Pieces:
 
     def _begun(self, cell: int, label: Label, index: int, place: int) -> int:
         """Returns the cell at one index if the axis begins at the node of the cell."""
-        node, args, names = self.terms.open(cell)
+        node = self.terms.node(cell)
         if node.kind == "iota":
             return self.algebra.constant(index, node.sort)
         if node.kind == "data":
             data: Data = node.params
+            axis = [axis for axis, size in enumerate(data.shape) if size > 1][place]
             axes = [axis for axis in self.terms.fresh(cell) if axis[0] != label]
-            return self.data(data.at(self._data_axis(data, place), index), axes, node.sort)
+            return self.data(data.at(axis, index), axes, node.sort)
         if node.kind == "concat":
-            sizes, refs = node.params
-            for arg, size, ref in zip(args, sizes, refs, strict=True):
+            for arg, size, inner in self.parts(cell):
                 if index < size:
-                    return arg if ref is None else self.at(arg, names[ref], index)
+                    return self.at(arg, inner, index)
                 index -= size
         if node.kind == "slice":
             (start, _, stride), (ref,) = node.params
+            _, args, names = self.terms.open(cell)
             return self.at(args[0], names[ref], start + index * stride)
         return self.algebra.pick(cell, label, index)
 
-    @staticmethod
-    def _data_axis(data: Data, place: int) -> int:
-        return [axis for axis, size in enumerate(data.shape) if size > 1][place]
+    def parts(self, cell: int) -> list[tuple[int, int, Label]]:
+        """Returns the parts of a concatenation with their lengths and labels there; None for a uniform part."""
+        node, args, names = self.terms.open(cell)
+        sizes, refs = node.params
+        labels = [None if ref is None else names[ref] for ref in refs]
+        return list(zip(args, sizes, labels, strict=True))
 
     def data(self, data: Data, axes: Sequence[Axis], sort: str) -> int:
         """Returns the cell of a constant; ``axes`` are the axes longer than one."""
@@ -126,12 +131,10 @@ class Pieces:
                 return self.cut(args[0], names[ref], inner, to)
             if node.kind == "concat" and stride == 1:
                 return self._cut_join(cell, bounds, to)
-            if (
-                node.kind == "reshape"
-                and stride == 1
-                and (part := self._cut_merged(cell, bounds, to)) is not None
-            ):
-                return part
+            if node.kind == "reshape" and stride == 1:
+                part = self._cut_merged(cell, bounds, to)
+                if part is not None:
+                    return part
         return self.terms.make(
             "slice",
             Referring((start, start + (length - 1) * stride + 1, stride), (label,)),
@@ -142,15 +145,12 @@ class Pieces:
         )
 
     def _cut_join(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int:
-        node, args, names = self.terms.open(cell)
-        sizes, refs = node.params
         parts: list[tuple[int, int]] = []
         begin, (start, stop, _) = 0, bounds
-        for arg, size, ref in zip(args, sizes, refs, strict=True):
+        for arg, size, inner in self.parts(cell):
             first, last = max(start - begin, 0), min(stop - begin, size)
             if first < last:
-                part = arg if ref is None else self.cut(arg, names[ref], (first, last, 1), ("piece",))
-                parts.append((part, last - first))
+                parts.append((self.cut(arg, inner, (first, last, 1), ("piece",)), last - first))
             begin += size
         return self.join(parts, ("piece",), to)
 
@@ -177,9 +177,14 @@ class Pieces:
             label: the label of the joined axis in the parts.
             to: the label of the joined axis in the result.
         """
-        flat = self._merged(
-            [piece for cell, size in parts for piece in self._parts(cell, size, label)], label
-        )
+        flat: list[tuple[int, int]] = []
+        for whole, length in parts:
+            for cell, size in self._parts(whole, length, label):
+                met = self._meet(flat[-1][0], cell, label) if flat else None
+                if met is None:
+                    flat.append((cell, size))
+                else:
+                    flat[-1] = (met, flat[-1][1] + size)
         if len(flat) == 1:
             return self.terms.relabel(flat[0][0], {label: to})
         cells, refs = [], []
@@ -194,29 +199,20 @@ class Pieces:
             "concat", Referring(sizes, tuple(refs)), cells, sort, bound=bound, fresh=[(to, sum(sizes))]
         )
 
-    def _parts(self, cell: int, size: int, label: Label) -> list[tuple[int, int]]:
-        node = self.terms.node(cell)
-        if node.kind != "concat" or label not in dict(self.terms.fresh(cell)):
-            return [(cell, size)]
-        _, args, names = self.terms.open(cell)
-        sizes, refs = node.params
-        return [
-            (arg if ref is None else self.terms.relabel(arg, {names[ref]: label}), part)
-            for arg, part, ref in zip(args, sizes, refs, strict=True)
-        ]
+    def ends(self, cell: int, label: Label) -> list[int]:
+        """Returns the ends of the parts of a cell along a label; empty if it is uniform."""
+        sizes = self.terms.sizes(cell)
+        if label not in sizes:
+            return []
+        return list(itertools.accumulate(size for _, size in self._parts(cell, sizes[label], label)))
 
-    def _merged(self, parts: Sequence[tuple[int, int]], label: Label) -> list[tuple[int, int]]:
-        """Joins neighbours that are the same uniform cell, or contiguous slices."""
-        out: list[tuple[int, int]] = []
-        for cell, size in parts:
-            whole = self._meet(out[-1][0], cell, label) if out else None
-            if whole is None:
-                out.append((cell, size))
-            else:
-                out[-1] = (whole, out[-1][1] + size)
-        return out
+    def _parts(self, cell: int, size: int, label: Label) -> list[tuple[int, int]]:
+        if self.terms.node(cell).kind != "concat" or label not in dict(self.terms.fresh(cell)):
+            return [(cell, size)]
+        return [(self.terms.relabel(arg, {inner: label}), part) for arg, part, inner in self.parts(cell)]
 
     def _meet(self, left: int, right: int, label: Label) -> int | None:
+        """Returns neighbours as one cell if they are one uniform cell, or contiguous slices; else None."""
         if left == right and label not in self.terms.labels(left):
             return left
         first, second = self._slice(left, label), self._slice(right, label)
@@ -237,16 +233,6 @@ class Pieces:
         _, (base,), names = self.terms.open(cell)
         (start, stop, stride), (ref,) = node.params
         return (base, names[ref], start, stop) if stride == 1 else None
-
-    def _reshaped_map(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int) -> int:
-        """Returns a function of reshaped elements, computed once for each shape, because layers share operands."""
-        key = (cell, tuple(before), tuple(after))
-        known = self._reshaped.get(key)
-        if known is None:
-            node, args, names = self.terms.open(cell)
-            moved = [self.reshape(arg, before, after, depth) for arg in args]
-            known = self._reshaped[key] = self.algebra.rebuild(node, moved, names, ())
-        return known
 
     def reshape(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int = 0) -> int:
         """Returns a cell whose axes ``before``, together in row-major order, are replaced by ``after``.
@@ -274,7 +260,12 @@ class Pieces:
                 return terms.relabel(base, {old: new for (old, _), (new, _) in pairs})
             return self.reshape(base, inner, after)
         if node.kind == "map" and self.algebra.past_reshape and depth < DEEPEST:
-            return self._reshaped_map(cell, before, after, depth + 1)
+            key = (cell, tuple(before), tuple(after))  # computed once, because layers share operands
+            if key not in self._reshaped:
+                node, args, names = terms.open(cell)
+                moved = [self.reshape(arg, before, after, depth + 1) for arg in args]
+                self._reshaped[key] = self.algebra.rebuild(node, moved, names, ())
+            return self._reshaped[key]
         sizes = (tuple(size for _, size in before), tuple(size for _, size in after))
         refs = tuple(label if label in labels else None for label, _ in before)
         return terms.make("reshape", Referring(sizes, refs), [cell], node.sort, bound=present, fresh=after)

@@ -1,6 +1,7 @@
 """Correspondence of the arguments and results of both sides, as data of the pair."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,7 @@ from parity.prove.exact.operations import cut, join, part
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import RefusalError
 
-__all__ = ["Link", "Relation", "atom", "carry"]
-
-Shape = tuple[int, ...]
+__all__ = ["Link", "Relation", "atom", "carry", "merge"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,9 @@ class Relation:
     ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
 
-def atom(tensors: Tensors, name: str, shape: Shape, sort: str, split_axes: Sequence[int] = ()) -> Tensor:
+def atom(
+    tensors: Tensors, name: str, shape: tuple[int, ...], sort: str, split_axes: Sequence[int] = ()
+) -> Tensor:
     """Returns an input: a term that represents any value."""
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     tensors.terms.origin = None
@@ -66,44 +67,40 @@ def atom(tensors: Tensors, name: str, shape: Shape, sort: str, split_axes: Seque
     return x
 
 
-def splits(transform: Any) -> bool:
-    """True if a transform splits one array, so that the parts are the inputs."""
-    return isinstance(transform, Unstack | Split)
+def merge(transform: Any) -> Any:
+    """Returns the inverse of a transform that splits one array, so that the parts are the inputs; else None."""
+    if isinstance(transform, Unstack):
+        return Stack(transform.axis, transform.number)
+    return Concat(transform.axis, transform.sizes) if isinstance(transform, Split) else None
 
 
-def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor], *, back: bool = False) -> list[Tensor]:
-    """Returns the result of a transform on tensors; with ``back`` of its inverse.
+def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the result of a transform on tensors.
 
     Raises:
         RefusalError: the transform is not known.
     """
-    if isinstance(transform, Identity):
-        return list(arrays)
-    if isinstance(transform, Stack | Unstack):
-        together = isinstance(transform, Stack) != back
-        if together:
-            rank = len(arrays[0].shape) + 1
-            return [_stacked(tensors, arrays, transform.axis % rank)]
-        axis = transform.axis % len(arrays[0].shape)
-        return [part(tensors, arrays[0], axis, index) for index in range(transform.number)]
-    if isinstance(transform, StackGrid):
-        if back:
-            flat = (-1, *arrays[0].shape[len(transform.shape) :])
-            count = int(np.prod(transform.shape))
-            whole = tensors.reshape(arrays[0], (count, *flat[1:]))
-            return [part(tensors, whole, 0, index) for index in range(count)]
-        whole = _stacked(tensors, arrays, 0)
-        return [tensors.reshape(whole, (*transform.shape, *arrays[0].shape))]
-    if isinstance(transform, Split | Concat):
-        if isinstance(transform, Concat) != back:
-            return [join(tensors, arrays, transform.axis % len(arrays[0].shape))]
-        return _cut_up(tensors, arrays[0], transform.axis, transform.sizes)
-    if isinstance(transform, Permute):
-        order = np.argsort(transform.order) if back else transform.order
-        to = np.argsort(order).tolist()
-        return [tensors.moved(x, to, [x.shape[dim] for dim in order]) for x in arrays]
-    if isinstance(transform, Reshape):
-        return [tensors.reshape(x, transform.reference if back else transform.candidate) for x in arrays]
+    shape = arrays[0].shape
+    match transform:
+        case Identity():
+            return list(arrays)
+        case Stack(axis):
+            return [_stacked(tensors, arrays, axis % (len(shape) + 1))]
+        case StackGrid(grid):
+            return [tensors.reshape(_stacked(tensors, arrays, 0), (*grid, *shape))]
+        case Unstack(axis, number):
+            return [part(tensors, arrays[0], axis % len(shape), index) for index in range(number)]
+        case Concat(axis):
+            return [join(tensors, arrays, axis % len(shape))]
+        case Split(axis, sizes):
+            ends = itertools.accumulate(sizes)
+            bounds = [(end - size, end, 1) for end, size in zip(ends, sizes, strict=True)]
+            return [cut(tensors, arrays[0], axis % len(shape), each) for each in bounds]
+        case Permute(order):
+            to = np.argsort(order).tolist()
+            return [tensors.moved(x, to, [x.shape[dim] for dim in order]) for x in arrays]
+        case Reshape(_, candidate):
+            return [tensors.reshape(x, candidate) for x in arrays]
     raise RefusalError(
         f"weight map: got {transform}, expected a transform of parity.builds.weights.transforms"
     )
@@ -115,11 +112,3 @@ def _stacked(tensors: Tensors, arrays: Sequence[Tensor], axis: int) -> Tensor:
         shape = (*x.shape[:axis], 1, *x.shape[axis:])
         parts.append(tensors.moved(x, [dim + (dim >= axis) for dim in range(len(x.shape))], shape))
     return join(tensors, parts, axis)
-
-
-def _cut_up(tensors: Tensors, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
-    found, start = [], 0
-    for size in sizes:
-        found.append(cut(tensors, x, axis % len(x.shape), (start, start + size, 1)))
-        start += size
-    return found

@@ -1,12 +1,15 @@
-"""Handlers of StableHLO operations on floats that round: movement is resolved, all else is a function of whole arrays.
+"""Floats on machines: movement is resolved, and every other operation rounds, so it stays an operation on its operands.
 
-A row of a product is one index of the product, never a product of rows: in another shape the same sums may be added in
-another order.
+Terms of this algebra are equal only if the same operations apply to the same elements. No sum is reordered, no float is
+folded. ``x + 0`` is ``x`` only with `zeros`: it loses the sign of ``x = -0``. Integers and booleans are exact, as in
+`Algebra`. A row of a product is one index of the product, never a product of rows: in another shape the same sums may
+be added in another order.
 """
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -14,17 +17,144 @@ import numpy as np
 from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
+from parity.prove.exact.algebra import COMMUTING, Algebra
 from parity.prove.exact.contents import SHARDING, Block, Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
-from parity.prove.exact.rounding import Rounding, is_float, sort_of
 from parity.prove.exact.tensors import Tensor, Tensors
-from parity.prove.exact.terms import Label, RefusalError
+from parity.prove.exact.terms import REAL, Axis, Label, Referring, RefusalError, Terms
 
-__all__ = ["BITS", "NUMBERS"]
+__all__ = ["BITS", "NUMBERS", "Rounding"]
 
 PIECE = ("piece",)
+ZEROS = ("0x0.0p+0", "-0x0.0p+0")
+
+
+def sort_of(element: str) -> str:
+    """Returns the sort of an element type: the type itself, so that two widths of floats are never one sort."""
+    if element == REAL or not re.fullmatch(r"[a-z]\w*(<\w+>)?", element):
+        raise RefusalError(f"got elements {element}, expected floats, integers, booleans or complex numbers")
+    return element
+
+
+def is_float(sort: str) -> bool:
+    """True if elements round: all types except integers and booleans."""
+    return re.fullmatch(r"u?i\d+", sort) is None
+
+
+class Rounding(Algebra):
+    """Constructors that leave every operation on floats unchanged.
+
+    Args:
+        terms: the table.
+        zeros: True if ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
+
+    Attributes:
+        dropped: sums from which a zero was left out, by their operands.
+    """
+
+    past_reshape = True
+
+    def __init__(self, terms: Terms, *, zeros: bool = False):
+        super().__init__(terms)
+        self.zeros, self.dropped = zeros, set[tuple[int, ...]]()
+
+    def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
+        """Returns a function of cells, element by element; for floats it is a separate term."""
+        sorts = [self.terms.node(cell).sort for cell in cells]
+        if name in ("select", "convert") or not any(map(is_float, (*sorts, sort))):
+            return super().map(name, cells, sort, detail)
+        cells = list(cells)
+        if (
+            name == "add"
+            and self.zeros
+            and (left := [cell for cell in cells if not self._is_zero(cell)]) != cells
+        ):
+            self.dropped.add(tuple(cells))
+            return left[0] if left else cells[0]
+        if name in COMMUTING:  # up to which of two NaNs is kept
+            cells = [cells[i] for i in self.terms.ordered(cells)]
+        return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
+
+    def padded(self, cell: int) -> Label | None:
+        """Returns the label of a cell that is a concatenation with a zero part; None for any other cell."""
+        node, args, _ = self.terms.open(cell)
+        return (
+            self.terms.fresh(cell)[0][0] if node.kind == "concat" and any(map(self._is_zero, args)) else None
+        )
+
+    def _is_zero(self, cell: int) -> bool:
+        node = self.terms.node(cell)
+        return node.kind == "float" and node.params in ZEROS
+
+    def _convert(self, cell: int, source: str, target: str) -> int:
+        if source == target or not (is_float(source) or is_float(target)):
+            return super()._convert(cell, source, target)
+        return self.terms.make("map", ("convert", source, target), [cell], target)
+
+    def constant(self, value: bool | int | str, sort: str) -> int:
+        """Returns an integer or a boolean.
+
+        Raises:
+            RefusalError: a float is requested by its value; `element` makes these.
+        """
+        if is_float(sort):
+            raise RefusalError(f"got the constant {value} of {sort}, expected an integer or a boolean")
+        return super().constant(value, sort)
+
+    def element(self, value: Any, sort: str) -> int:
+        """Returns the constant for one element of a program's constant; for floats identified by all bits.
+
+        Args:
+            value: a number, or all its bits as text.
+            sort: sort of the element.
+
+        Raises:
+            RefusalError: a NaN, because Python's number does not keep its bits.
+        """
+        if not is_float(sort):
+            return super().element(value, sort)
+        if value != value:
+            raise RefusalError(f"got a NaN of {sort} in a constant, expected numbers")
+        text = value if isinstance(value, str) else float(value).hex()
+        return self.terms.leaf("float", text, sort=sort)
+
+    def _never(self, *args: Any, **options: Any) -> Any:
+        raise RefusalError("got a law of the reals, expected operations that round")
+
+    number = total = product = reciprocal = sum_over = _never
+
+    def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
+        """Returns a conjunction or disjunction; maxima of floats are operations."""
+        return self._never() if is_float(sort) else super().extreme(name, cells, sort)
+
+    def extreme_over(self, name: str, cell: int, labels: Sequence[Label], sort: str = REAL) -> int:
+        """Returns the conjunction or disjunction along labels."""
+        return self._never() if is_float(sort) else super().extreme_over(name, cell, labels, sort)
+
+    def opaque(
+        self,
+        name: str,
+        key: Hashable,
+        cells: Sequence[int],
+        labels: Sequence[Label | None],
+        shape: Sequence[int],
+        sort: str,
+    ) -> int:
+        """Returns one result of an operation on whole arrays: all axes of its operands end, the result's axes begin.
+
+        Args:
+            name: name of the operation, with its dialect.
+            key: all other content of the operation, with the shapes of its operands.
+            cells: the operands, with the labels of their dimensions.
+            labels: of all dimensions by role; None if the operand is uniform, or of length one.
+            shape, sort: of the result.
+        """
+        fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]
+        bound = [label for label in labels if label is not None]
+        params = Referring((key, tuple(shape)), tuple(labels))
+        return self.terms.make(name, params, cells, sort, bound=bound, fresh=fresh)
 
 
 def attributes(step: Step, but: str = "") -> str:
@@ -87,8 +217,8 @@ def placed(tensors: Tensors, x: Tensor, names: Sequence[Label]) -> tuple[int, di
     """Returns the cell of a tensor labelled by ``names``, and for each name whether the cell depends on it."""
     cell = whole(tensors, x)
     held = tensors.terms.labels(cell)
-    moved = tensors.terms.relabel(cell, {dim: names[dim] for dim in held})
-    return moved, {names[dim]: dim in held for dim in range(len(x.shape))}
+    moved = tensors.terms.relabel(cell, dict(enumerate(names)))
+    return moved, {name: dim in held for dim, name in enumerate(names)}
 
 
 def operation(
@@ -110,7 +240,7 @@ def operation(
     algebra = algebra_of(tensors)
     if roles is None:
         roles = [[(place, dim) for dim in range(len(x.shape))] for place, x in enumerate(operands)]
-        more = step.remember("whole", lambda: (attributes(step), tuple(body(each) for each in step.blocks)))
+        more = (attributes(step), tuple(body(each) for each in step.blocks))
     cells, sizes, held = [], {}, {}
     for x, names in zip(operands, roles, strict=True):
         cell, depends = placed(tensors, x, names)
@@ -128,17 +258,8 @@ def operation(
 
 def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns a product of whole arrays, keyed by the roles of dimensions: their layout changes no sum."""
-    text = step.text("dot_dimension_numbers")
-    roles = []
-    for side, x in zip(("lhs", "rhs"), operands, strict=True):
-        names: dict[int, Label] = {}
-        for kind in ("batching", "contracting"):
-            dims = contractions.numbers(text, f"{side}_{kind}_dimensions")
-            names |= {dim: (kind, place) for place, dim in enumerate(dims)}
-        free = [dim for dim in range(len(x.shape)) if dim not in names]
-        names |= {dim: (side, place) for place, dim in enumerate(free)}
-        roles.append([names[dim] for dim in range(len(x.shape))])
-    more = step.remember("rest", lambda: attributes(step, "dot_dimension_numbers"))
+    roles = contractions.dot_roles(step, operands)
+    more = attributes(step, "dot_dimension_numbers")
     return operation(tensors, step, operands, roles, ("by role", more))
 
 
@@ -150,14 +271,11 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
         except RefusalError:
             return operation(tensors, step, operands)
     gone, inputs = step.dims("dimensions"), operands[: len(operands) // 2]
-    kept = [dim for dim in range(len(inputs[0].shape)) if dim not in gone]
-    names: list[Label] = [
-        ("gone", sorted(gone).index(dim)) if dim in gone else ("kept", kept.index(dim))
-        for dim in range(len(inputs[0].shape))
-    ]
-    more = step.remember(
-        "rest", lambda: (attributes(step, "dimensions"), tuple(body(each) for each in step.blocks))
-    )
+    names: list[Label] = []
+    for dim in range(len(inputs[0].shape)):
+        kind = "gone" if dim in gone else "kept"
+        names.append((kind, sum(name[0] == kind for name in names)))
+    more = (attributes(step, "dimensions"), tuple(body(each) for each in step.blocks))
     roles = [names] * len(inputs) + [[]] * len(inputs)
     return operation(tensors, step, operands, roles, ("by role", more))
 
@@ -166,27 +284,24 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     """Applies an operation place by place; for floats, all its attributes are part of the function."""
     if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
-    name, (sort,) = facts(step.name).short, step.sorts
-    step.remember(
-        "function",
-        lambda: (_function(tensors, name, sort, attributes(step)), operations.function_key(step)),
-    )
-    return operations.elementwise(tensors, step, operands)
+    return operations.elementwise(tensors, step, operands, _function(tensors, step))
 
 
-def _function(tensors: Tensors, name: str, sort: str, detail: str) -> Any:
-    algebra = algebra_of(tensors)
-    plain = lambda *cells: algebra.map(name, cells, sort, detail or None)  # noqa: E731
+def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
+    name, (sort,), algebra = facts(step.name).short, step.sorts, algebra_of(tensors)
+    detail = attributes(step) or None
+    plain = lambda *cells: algebra.map(name, cells, sort, detail)  # noqa: E731
     if name != "add" or not algebra.zeros:
         return plain
 
     def add(a: int, b: int) -> int:
         """Adds piece by piece if pieces are zero, as padding is."""
+        pieces = tensors.pieces
         label = next((label for cell in (a, b) if (label := algebra.padded(cell)) is not None), None)
         if label is None:
             return plain(a, b)
-        pieces, parts, start = tensors.pieces, [], 0
-        ends = {end for cell in (a, b) for end in algebra.ends(cell, label)}
+        ends = {end for cell in (a, b) for end in pieces.ends(cell, label)}
+        parts, start = [], 0
         for end in sorted(ends):
             cut = [pieces.cut(cell, label, (start, end, 1), PIECE) for cell in (a, b)]
             parts.append((add(*cut), end - start))
@@ -214,7 +329,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
             raise RefusalError(f"constant: {error}") from error
         known = str(value).partition(" : ")[0] if number != number else number
         return [tensors.uniform(algebra_of(tensors).element(known, sort), shape, sort)]
-    data: Data = step.remember("data", lambda: Data.of(value, shape))
+    data = Data.of(value, shape)
     if np.dtype(data.dtype) != {"f16": np.float16, "f32": np.float32, "f64": np.float64}.get(sort):
         raise RefusalError(f"constant: got elements of {sort} as {data.dtype}, expected those that NumPy has")
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
@@ -234,21 +349,17 @@ def moving(handler: Handler) -> Handler:
     """Returns a handler that resolves movement if it is known, and else keeps the operation opaque."""
 
     def move(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+        promised = (
+            step.text("indices_are_sorted") == "true"
+        )  # an order that rows by themselves do not promise
         try:
-            return handler(tensors, step, operands)
+            return operation(tensors, step, operands) if promised else handler(tensors, step, operands)
         except RefusalError:
             return operation(tensors, step, operands)
 
     return move
 
 
-def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns rows of a table; a promised order of the indices makes the operation opaque."""
-    promised = step.text("indices_are_sorted") == "true"
-    return operation(tensors, step, operands) if promised else _rows(tensors, step, operands)
-
-
-_rows = moving(contractions.gather)
 MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "bitcast_convert")
 BITS = Arithmetic(
     algebra=Rounding,
@@ -260,7 +371,6 @@ BITS = Arithmetic(
         "stablehlo.iota": iota,
         "stablehlo.dot_general": dot_general,
         "stablehlo.reduce": reduce,
-        "stablehlo.gather": gather,
         "stablehlo.optimization_barrier": OPERATIONS["stablehlo.optimization_barrier"],
     },
     sort_of=sort_of,

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from parity.prove.exact.integers import fold, wrap
+from parity.prove.exact.scalars import fold
 from parity.prove.exact.terms import REAL, RefusalError, Terms
 
 __all__ = ["Tables"]
@@ -45,7 +45,7 @@ class Tables:
     def tabulate(
         self, name: str, cells: Sequence[int], known: Sequence[Any], sort: str, detail: Hashable
     ) -> tuple[int, int, tuple[Any, ...]] | None:
-        """Returns the integer that a function depends on, its minimum, and the function's values.
+        """Returns the integer that a function depends on, its minimum, and the function's values over its range.
 
         Args:
             name, sort, detail: as for `Algebra.map`; of integers or booleans.
@@ -55,6 +55,8 @@ class Tables:
         Returns:
             None if it is not a function of a single integer of known range.
         """
+        if not self.ranges:
+            return None
         columns, base = [], None
         for cell, literal in zip(cells, known, strict=True):
             if literal is not None:
@@ -72,8 +74,8 @@ class Tables:
             [column[place] if isinstance(column, tuple) else column for column in columns]
             for place in range(high - low)
         ]
-        made = [_folded(name, row, sort, detail) for row in rows]
-        return None if any(value is None for value in made) else (base, low, tuple(made))
+        made = tuple([fold(name, row, sort, detail) for row in rows])
+        return None if None in made else (base, low, made)
 
     def _column(self, cell: int) -> tuple[int, tuple[Any, ...]] | None:
         """Returns the integer that a cell depends on, and the values of the function."""
@@ -87,13 +89,3 @@ class Tables:
         while term not in self.ranges and (node := self.terms.nodes[term]).kind in PASSING:
             term = node.args[0][0]
         return self.ranges.get(term)
-
-
-def _folded(name: str, row: Sequence[Any], sort: str, detail: Hashable) -> Any:
-    if name in ("and", "or") and sort == "i1":
-        return all(row) if name == "and" else any(row)
-    if name == "select":
-        return row[1] if row[0] else row[2]
-    if name == "convert":
-        return wrap(int(row[0]), sort)
-    return fold(name, row, sort, detail)

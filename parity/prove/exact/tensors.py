@@ -3,21 +3,19 @@
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.memory import ProofMemory
 from parity.prove.exact.pieces import Pieces
 from parity.prove.exact.terms import Axis, RefusalError
 
-__all__ = ["Floats", "Tensor", "Tensors", "common"]
+__all__ = ["Floats", "Tensor", "Tensors"]
 
 MOST_PARTS = 4_096
 """Longest dimension that is split."""
-KEPT_TENSORS, KEPT_CELLS = 50_000, 400_000
-"""Numbers of cached results for tensors and for cells."""
 LARGE = 4_096
 """Largest tensor, in cells, for which equal tensors are shared."""
 
@@ -71,14 +69,13 @@ class Tensors:
 
     Attributes:
         results: results of steps, by their content and operands.
-        made: results of functions of cells, by function and cells.
     """
 
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms
         self.pieces = Pieces(algebra)
-        self.results, self.made = ProofMemory(KEPT_TENSORS), ProofMemory(KEPT_CELLS)
-        self._equal = ProofMemory(KEPT_TENSORS)
+        self.results: dict[tuple, Any] = {}
+        self._equal: dict[tuple, Tensor] = {}
 
     def one(self, x: Tensor) -> Tensor:
         """Returns the canonical one of all equal tensors, so that identity means equality."""
@@ -90,11 +87,7 @@ class Tensors:
             x.floats,
             x.cells.item() if x.cells.size == 1 else (x.cells.shape, x.cells.tobytes()),
         )
-        known = self._equal.get(key)
-        if known is None:
-            self._equal.put(key, x)
-            return x
-        return known
+        return self._equal.setdefault(key, x)
 
     def uniform(self, cell: int, shape: Sequence[int], sort: str) -> Tensor:
         """Returns a tensor that consists of one cell."""
@@ -108,8 +101,6 @@ class Tensors:
     @staticmethod
     def map_cells(function: Callable[[int], int], cells: np.ndarray) -> np.ndarray:
         """Returns the results of a function on cells, computed once for equal cells."""
-        if cells.size == 1:
-            return np.full(cells.shape, function(cells.item()), np.int64)
         flat = cells.ravel().tolist()
         made = {cell: function(cell) for cell in dict.fromkeys(flat)}
         return np.array([made[cell] for cell in flat], np.int64).reshape(cells.shape)
@@ -139,51 +130,21 @@ class Tensors:
         ]
         return dataclasses.replace(x, cells=np.concatenate(parts, dim))
 
-    def aligned(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Returns tensors of one shape with the same dimensions split, or uniform there."""
+    def grids(self, tensors: Sequence[Tensor]) -> list[np.ndarray]:
+        """Returns the cells of tensors of one shape, as arrays of one shape: split where any tensor is split."""
         out = list(tensors)
-        if all(x.cells.shape == out[0].cells.shape for x in out):
-            return out
         for dim in range(len(out[0].shape)):
             if any(x.is_split(dim) for x in out):
                 out = [self.split(x, dim) if self.has(x, dim) else x for x in out]
-        return out
+        return list(np.broadcast_arrays(*[x.cells for x in out]))
 
-    def zip_cells(
-        self,
-        function: Callable[..., int],
-        tensors: Sequence[Tensor],
-        sort: str,
-        key: Hashable = None,
-    ) -> Tensor:
-        """Returns the results of a function on the cells of tensors of one shape, place by place.
-
-        Args:
-            function: function of one cell from each tensor.
-            tensors: tensors of one shape.
-            sort: sort of the result.
-            key: identifies the function, so that its results are cached.
-        """
-        shape = tensors[0].shape
-        if all(x.cells.size == 1 for x in tensors):
-            row = tuple([x.cells.item() for x in tensors])
-            cell = self.make(function, row, key)
-            return Tensor(np.full((1,) * len(shape), cell, np.int64), shape, sort)
-        grids = common([x.cells for x in self.aligned(tensors)])
+    def zip_cells(self, function: Callable[..., int], tensors: Sequence[Tensor], sort: str) -> Tensor:
+        """Returns the results of a function on the cells of tensors of one shape, computed once for equal cells."""
+        grids = self.grids(tensors)
         rows = list(zip(*[grid.ravel().tolist() for grid in grids], strict=True))
-        known = {row: self.make(function, row, key) for row in dict.fromkeys(rows)}
+        known = {row: function(*row) for row in dict.fromkeys(rows)}
         cells = np.array([known[row] for row in rows], np.int64).reshape(grids[0].shape)
-        return Tensor(cells, shape, sort)
-
-    def make(self, function: Callable[..., int], row: tuple[int, ...], key: Hashable) -> int:
-        """Returns the result of a function on cells; cached if ``key`` identifies the function."""
-        if key is None:
-            return function(*row)
-        made = self.made.get((key, row))
-        if made is None:
-            made = function(*row)
-            self.made.put((key, row), made)
-        return made
+        return Tensor(cells, tensors[0].shape, sort)
 
     def moved(self, x: Tensor, to: Sequence[int], shape: Sequence[int]) -> Tensor:
         """Returns the tensor with dimension i as dimension ``to[i]`` of ``shape``; the others are uniform.
@@ -197,54 +158,33 @@ class Tensors:
         cells = x.cells.transpose(order).reshape(lengths)
         names = {dim: target for dim, target in enumerate(to) if dim != target}
         if names:
-            key = tuple(to)
-            cells = self.map_cells(lambda cell: self.terms.relabel(cell, names, key), cells)
+            cells = self.map_cells(lambda cell: self.terms.relabel(cell, names), cells)
         return Tensor(cells, tuple(shape), x.sort)
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """Returns the tensor in another shape; groups of dimensions with the same elements are reshaped separately."""
-        extents: list[int] = [0] * len(shape)
-        names: dict[int, int] = {}
-        opaque: list[tuple[list[int], list[int]]] = []
+        extents = [1] * len(shape)
+        names: dict[Any, int] = {("to", dim): dim for dim in range(len(shape))}
+        opaque: list[tuple[list[Axis], list[Axis]]] = []
         for before, after in _groups(x.shape, shape):
             if len(before) == len(after) == 1:
                 names[before[0]] = after[0]
                 extents[after[0]] = x.cells.shape[before[0]]
-                continue
-            if any(x.is_split(dim) for dim in before):
+            elif any(x.is_split(dim) for dim in before):
                 for dim in before:
                     x = self.split(x, dim)
                 for dim in after:
                     extents[dim] = shape[dim]
-                continue
-            opaque.append((before, after))
-            for dim in after:
-                extents[dim] = 1
-        cells = x.cells.reshape([extent or 1 for extent in extents])
-        key = ("reshape", x.shape, tuple(shape))
-        return Tensor(
-            self.map_cells(lambda cell: self._reshaped(cell, names, opaque, (x.shape, shape)), cells)
-            if opaque
-            else self.map_cells(lambda cell: self.terms.relabel(cell, names, key), cells),
-            tuple(shape),
-            x.sort,
-        )
+            else:
+                old: list[Axis] = [(dim, x.shape[dim]) for dim in before]
+                opaque.append((old, [(("to", dim), shape[dim]) for dim in after]))
 
-    def _reshaped(self, cell: int, names: dict[int, int], opaque: list, shapes: tuple) -> int:
-        before, after = shapes
-        moved: dict = {old: ("to", new) for old, new in names.items()}
-        for ins, outs in opaque:
-            old: list[Axis] = [(dim, before[dim]) for dim in ins]
-            new: list[Axis] = [(("to", dim), after[dim]) for dim in outs]
-            cell = self.pieces.reshape(cell, old, new)
-        cell = self.terms.relabel(cell, moved)
-        return self.terms.relabel(cell, {("to", dim): dim for dim in range(len(after))})
+        def reshaped(cell: int) -> int:
+            for old, new in opaque:
+                cell = self.pieces.reshape(cell, old, new)
+            return self.terms.relabel(cell, names)
 
-
-def common(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns arrays broadcast to one shape."""
-    shape = tuple(max(lengths) for lengths in zip(*[x.shape for x in arrays], strict=True))
-    return [x if x.shape == shape else np.broadcast_to(x, shape) for x in arrays]
+        return Tensor(self.map_cells(reshaped, x.cells.reshape(extents)), tuple(shape), x.sort)
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:

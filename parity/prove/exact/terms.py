@@ -16,6 +16,8 @@ __all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms"
 REAL = "real"
 """The sort of all floating-point values: numbers, regardless of their dtype. All other sorts are element types."""
 
+MOST_ORDERS = 120
+"""Number of orders of equal arguments that are compared."""
 Label = Any  # hashable: a dimension of a tensor, or a name
 Axis = tuple[Label, int]
 
@@ -98,7 +100,6 @@ class Terms:
         self._numbers: dict[Node, int] = {}
         self._cells: list[tuple[int, tuple[Label, ...]]] = []
         self._cell_numbers: dict[tuple[int, tuple[Label, ...]], int] = {}
-        self._relabelled: dict[Any, int] = {}
 
     @property
     def cells(self) -> int:
@@ -131,15 +132,10 @@ class Terms:
         term, labels = self._cells[cell]
         return dict(zip(labels, self.nodes[term].shape, strict=True))
 
-    def relabel(self, cell: int, names: Mapping[Any, Label], key: Hashable = None) -> int:
-        """Returns a cell with other labels; ``key`` identifies ``names`` if many cells share them."""
-        known = self._relabelled.get((cell, key)) if key is not None else None
-        if known is None:
-            term, labels = self._cells[cell]
-            known = self.cell(term, tuple([names.get(label, label) for label in labels]))
-            if key is not None:
-                self._relabelled[cell, key] = known
-        return known
+    def relabel(self, cell: int, names: Mapping[Any, Label]) -> int:
+        """Returns a cell with other labels."""
+        term, labels = self._cells[cell]
+        return self.cell(term, tuple([names.get(label, label) for label in labels]))
 
     def leaf(self, kind: str, params: Hashable, axes: Sequence[Axis] = (), sort: str = REAL) -> int:
         """Returns the cell of a term without arguments, with new axes."""
@@ -222,20 +218,10 @@ class Terms:
         """
         term, labels = self._cells[cell]
         node = self.nodes[term]
-        names: list[Label] = []
-        taken, kept = 0, 0
-        if not node.bound:
-            names += labels  # axes that begin at the node come last; no argument has them
-            return node, [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args], names
-        for number in range(1 + max(itertools.chain.from_iterable(where for _, where in node.args))):
-            if number in node.bound:
-                while ("bound", taken) in labels:
-                    taken += 1
-                names.append(("bound", taken))
-                taken += 1
-            else:
-                names.append(labels[kept])
-                kept += 1
+        free = iter(labels)
+        spare = (label for label in (("bound", i) for i in itertools.count()) if label not in labels)
+        count = 1 + max(itertools.chain.from_iterable(where for _, where in node.args), default=-1)
+        names = [next(spare if number in node.bound else free) for number in range(count)]
         args = [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args]
         return node, args, names
 
@@ -243,8 +229,8 @@ class Terms:
         """Returns labels and lengths of the axes that begin at the node of a cell."""
         term, labels = self._cells[cell]
         node = self.nodes[term]
-        numbers = set(itertools.chain.from_iterable(where for _, where in node.args)) - set(node.bound)
-        return list(zip(labels, node.shape, strict=True))[len(numbers) :]
+        read = set(itertools.chain.from_iterable(where for _, where in node.args)) - set(node.bound)
+        return list(zip(labels, node.shape, strict=True))[len(read) :]
 
     def ordered(self, cells: Sequence[int], weights: Sequence[Hashable] | None = None) -> list[int]:
         """Returns positions of ``cells`` in an order that depends on their content, not on the given order.
@@ -253,32 +239,21 @@ class Terms:
             cells: arguments of a node whose arguments commute.
             weights: further distinctions, comparable.
         """
-        if len(cells) == 1:
-            return [0]
-        keys = [
-            (self._cells[cell][0], weights[i] if weights is not None else 0) for i, cell in enumerate(cells)
-        ]
+        labels = [self._cells[cell][1] for cell in cells]
+        keys = [(self._cells[cell][0], weights[i] if weights else 0) for i, cell in enumerate(cells)]
         order = sorted(range(len(cells)), key=keys.__getitem__)
-        if all(keys[a] != keys[b] for a, b in itertools.pairwise(order)):
+        groups = [list(group) for _, group in itertools.groupby(order, key=keys.__getitem__)]
+        orders = math.prod(math.factorial(len(group)) for group in groups)
+        if orders == 1:
             return order
-        groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: keys[i])]
-        equal = [group for group in groups if len(group) > 1]
-        if not equal:
-            return order
-        if math.prod(math.factorial(len(group)) for group in equal) > 120:
-            return sorted(order, key=lambda i: (keys[i], str(self._cells[cells[i]][1])))
-        choices = itertools.product(*(itertools.permutations(group) for group in groups))
-        return min(
-            (list(itertools.chain.from_iterable(choice)) for choice in choices),
-            key=lambda chosen: self._shape_of(cells, chosen),
-        )
+        if orders > MOST_ORDERS:
+            return sorted(order, key=lambda i: (keys[i], str(labels[i])))
 
-    def _shape_of(self, cells: Sequence[int], order: Sequence[int]) -> tuple:
-        """Returns the pattern of shared labels in an order, and the labels."""
-        numbers: dict[Label, int] = {}
-        pattern, words = [], []
-        for i in order:
-            labels = self._cells[cells[i]][1]
-            pattern.append(tuple([numbers.setdefault(label, len(numbers)) for label in labels]))
-            words.append(str(labels))
-        return tuple(pattern), tuple(words)
+        def pattern(order: Sequence[int]) -> tuple:
+            """Returns the pattern of shared labels in an order, and the labels."""
+            numbers: dict[Label, int] = {}
+            shared = [tuple([numbers.setdefault(label, len(numbers)) for label in labels[i]]) for i in order]
+            return shared, [str(labels[i]) for i in order]
+
+        choices = itertools.product(*(itertools.permutations(group) for group in groups))
+        return min((list(itertools.chain.from_iterable(choice)) for choice in choices), key=pattern)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from parity.ir.stablehlo.operations import OPERATIONS, Group, facts, names_of
 from parity.prove.exact.algebra import Algebra, Number
 from parity.prove.exact.contents import Step
-from parity.prove.exact.floats import fits, holds
-from parity.prove.exact.integers import is_signed
+from parity.prove.exact.operations import direction
+from parity.prove.exact.scalars import fits, holds, is_signed, width
 from parity.prove.exact.tensors import Floats, Tensor
 from parity.prove.exact.terms import REAL, RefusalError
 from parity.prove.rules.types import is_whole_number, widens
@@ -32,11 +32,6 @@ def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: li
 
     A jump at operands that may have been rounded is recorded in ``algebra.thresholds`` as an assumption, which is
     printed.
-
-    Args:
-        algebra: algebra of the tensors.
-        step: the operation.
-        operands, results: operands and results of the operation.
 
     Raises:
         RefusalError: such operands are constants: then rounding decides, and no assumption on the inputs helps.
@@ -67,7 +62,7 @@ def _jumps(algebra: Algebra, step: Step, operands: Sequence[Tensor]) -> bool:
     """True if an operation is discontinuous in its operands, whose floats may have been rounded."""
     if step.name == "stablehlo.compare" and operands[0].sort == REAL:
         left, right = operands
-        of_sign = step.text("comparison_direction").split()[-1].rstrip(">") in ("GE", "LT")
+        of_sign = direction(step) in ("GE", "LT")
         sure = of_sign and left.floats is Floats.SIGN and _values(algebra, right) == [0]
         return not sure and step.operands[0] != step.operands[1]  # `x != x` finds NaN
     between_floats = step.name == "stablehlo.convert" and step.sorts[0] == REAL
@@ -84,8 +79,12 @@ def _is_exact(algebra: Algebra, step: Step, operands: Sequence[Tensor], results:
         return fits(step.shapes[0][step.dims("iota_dimension")[0]], step.element)
     if step.name == "stablehlo.convert":
         source = str(step.read.source.operands[0].type.element_type)
-        whole = is_whole_number(source)
-        if fits(1 << int(source.lstrip("ui")), step.element) if whole else widens(source, step.element):
+        fit = (
+            fits(1 << width(source), step.element)
+            if is_whole_number(source)
+            else widens(source, step.element)
+        )
+        if fit:
             return True
     if step.name not in CORRECT:
         return False
@@ -93,14 +92,9 @@ def _is_exact(algebra: Algebra, step: Step, operands: Sequence[Tensor], results:
     if step.name != "stablehlo.convert" and any(x.cells.tobytes() == made.cells.tobytes() for x in operands):
         return True  # a sum with zero, a product with one
     values = _values(algebra, made)
-    return all(holds(value, step.element) for value in values) if values else _are_fractions(algebra, made)
-
-
-def _are_fractions(algebra: Algebra, x: Tensor) -> bool:
-    """True if all cells are random numbers from 0 to 1, made from the bits of numbers from 1 to 2."""
-    return all(
-        algebra.definedness.is_fraction(algebra.terms.term(cell)) for cell in set(x.cells.ravel().tolist())
-    )
+    if values:
+        return all(holds(value, step.element) for value in values)
+    return all(map(algebra.definedness.is_fraction, _terms(algebra, made)))  # random, from bits from 1 to 2
 
 
 def _is_not_negative(algebra: Algebra, x: Tensor) -> bool:
@@ -109,7 +103,11 @@ def _is_not_negative(algebra: Algebra, x: Tensor) -> bool:
         return x.sort == "i1" or not is_signed(x.sort)
     if x.floats is not Floats.EXACT:
         return x.floats is Floats.SIGN
-    return all(algebra.definedness.sign(algebra.terms.term(cell)) for cell in set(x.cells.ravel().tolist()))
+    return all(map(algebra.definedness.sign, _terms(algebra, x)))
+
+
+def _terms(algebra: Algebra, x: Tensor) -> set[int]:
+    return {algebra.terms.term(cell) for cell in x.cells.ravel().tolist()}
 
 
 def _values(algebra: Algebra, x: Tensor) -> list[Number]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.prove.exact.integers import COMPARE, is_signed, width
+from parity.prove.exact.scalars import COMPARE, is_signed, width
 from parity.prove.exact.tensors import Tensor
 from parity.prove.exact.terms import REAL, Node, Terms
 

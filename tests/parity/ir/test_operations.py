@@ -22,7 +22,7 @@ from parity.ir.stablehlo.operations import (
     facts,
     has_effect,
 )
-from parity.prove.exact import Link, Named, ProofCache, Relation, equal, integers
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal, scalars
 from parity.prove.exact.devices import COLLECTIVES
 from parity.prove.exact.interpreter import REALS
 from parity.prove.exact.rounded import BITS
@@ -478,7 +478,7 @@ def test_the_evaluator_computes_what_the_machine_computes(name, run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", integers.FOLDS)
+@pytest.mark.parametrize("name", scalars.FOLDS)
 def test_integers_are_folded_as_the_machine_computes_them(name, run):
     ends = np.array([-128, -7, -1, 0, 1, 3, 100, 127])
     rows = np.array(list(itertools.product(ends, repeat=FUNCTIONS[name].arity)))
@@ -487,7 +487,7 @@ def test_integers_are_folded_as_the_machine_computes_them(name, run):
     if name == "clamp":
         rows = rows[rows[:, 0] <= rows[:, 2]]
     made = run(FUNCTIONS[name], "i8", rows)
-    assert [integers.fold(name, row, "i8", None) for row in rows.tolist()] == made.tolist()
+    assert [scalars.fold(name, row, "i8", None) for row in rows.tolist()] == made.tolist()
 
 
 def claim(arithmetic, left, right, names, others):

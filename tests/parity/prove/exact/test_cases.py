@@ -15,7 +15,6 @@ from parity.compare.exactness import named, relation
 from parity.compare.session import Session
 from parity.prove.exact import ProofCache, equal
 from parity.prove.exact.claim import _inputs, _Side
-from parity.prove.exact.tensors import Tensors
 
 
 def comparison(name, flavour=Flavour.NNX):
@@ -84,8 +83,8 @@ def test_terms_of_both_sides_evaluate_like_both_sides():
     case = comparison("grad")
     cache, sides = ProofCache(), []
     for side in (case.reference, case.candidate):
-        sides.append(_Side(named(side), cache.algebra))
-    given = _inputs(sides, relation(case.reference, case.weights, case.case), Tensors(cache.algebra))
+        sides.append(_Side(named(side), cache))
+    given = _inputs(sides, relation(case.reference, case.weights, case.case), cache.tensors)
     batch = case.reference.build.inputs(0)
     arrays = {
         f"state {path}": np.asarray(x, np.float64) for path, x in case.state.items() if "key" not in path

@@ -368,6 +368,19 @@ def test_an_unknown_operation_on_rows_is_refused_not_guessed():
     assert not found.proved and "sort" in found.refusal
 
 
+@pytest.mark.parametrize("split_axes", [(), (0,)], ids=str)
+@pytest.mark.parametrize(
+    ("reduction", "start"),
+    [(jnp.max, -(2**31)), (jnp.min, 2**31 - 1), (jnp.bitwise_and.reduce, -1), (jnp.bitwise_or.reduce, 0)],
+    ids=["max", "min", "and", "or"],
+)
+def test_a_reduction_of_integers_is_not_its_start(reduction, start, split_axes):
+    run = lambda x: reduction(x, 0)  # noqa: E731
+    assert claim(run, run, (3, 4), dtype=jnp.int32, split_axes=split_axes).proved
+    found = claim(run, lambda x: jnp.full((4,), start), (3, 4), dtype=jnp.int32, split_axes=split_axes)
+    assert not found.proved and found.difference
+
+
 def test_integers_wrap_around_as_the_machine_does():
     found = claim(lambda x: x + (2**31 - 1) + 1, lambda x: x + (-(2**31) + 0), (3,), dtype=jnp.int32)
     assert not found.proved  # sums of integers are not reordered

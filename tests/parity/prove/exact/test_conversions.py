@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.floats import rounded
+from parity.prove.exact.scalars import rounded
 from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
 from parity.prove.rules.elementwise import _computed
 from parity.prove.rules.logic import Call

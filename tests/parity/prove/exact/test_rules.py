@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from campaigns.exact.evaluate import Evaluator
 
-from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.claim import Named, _Side
+from parity.prove.exact.claim import Named, ProofCache, _Side
 from parity.prove.exact.relation import atom
-from parity.prove.exact.terms import Terms
 
 B, T, D, V = 3, 4, 5, 7
 
@@ -29,16 +27,16 @@ def walked(name, split_axes):
     """Returns the values of the terms of an operation."""
     arrays, (program, truth) = OPERATIONS[name][1], lowered(name)
     names = [f"x{i}" for i in range(len(arrays))]
-    algebra = Algebra(Terms())
+    cache = ProofCache()
     results = [f"y{i}" for i in range(len(truth))]
     with jax.enable_x64(True):
-        side = _Side(Named(program=program, arguments=names, results=results), algebra)
+        side = _Side(Named(program=program, arguments=names, results=results), cache)
         given = {
-            name: atom(side.interpreter.tensors, name, *side.types[name], dims)
+            name: atom(cache.tensors, name, *side.types[name], dims)
             for name, dims in zip(names, split_axes, strict=True)
         }
         made = side.walk(given)
-    evaluator = Evaluator(algebra.terms, dict(zip(names, arrays, strict=True)))
+    evaluator = Evaluator(cache.algebra.terms, dict(zip(names, arrays, strict=True)))
     return [evaluator.tensor(x) for x in made.values()]
 
 

@@ -13,7 +13,6 @@ from parity.ir.jax_internals import parse_module, stablehlo_module
 from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 from parity.prove.exact.contents import Contents, WalkedFunctions
-from parity.prove.exact.memory import ProofMemory
 from parity.prove.exact.terms import sort_of
 
 X = jax.ShapeDtypeStruct((3, 3), jnp.float32)
@@ -130,16 +129,6 @@ def test_placement_is_no_content_and_all_else_is():
     assert content(text.replace("contracting_dims = [1] x [0]", "contracting_dims = [0] x [0]")) != plain
 
 
-def test_long_unused_entries_are_removed():
-    memory = ProofMemory(2)
-    for key in "abc":
-        memory.put(key, key)
-        assert memory.get("a") == "a"
-    for key in "defg":
-        memory.put(key, key)
-    assert memory.get("a") is None and memory.get("g") == "g"
-
-
 @pytest.mark.slow
 def test_a_place_outlives_the_program_that_was_there_first():
     cache, kept = ProofCache(), (named(SHARED["rows"]), named(SHARED["columns"]))
@@ -150,7 +139,7 @@ def test_a_place_outlives_the_program_that_was_there_first():
         return dataclasses.replace(side, program=parse_module(text, module))
 
     first = equal(*map(parsed, kept), relation(), cache)
-    for loop_indices in range(9):  # more programs than are kept
+    for loop_indices in range(9):
         pair = named(looping(loop_indices, 1)), named(looping(loop_indices, 1))
         assert equal(*pair, relation(), cache).proved
     gc.collect()

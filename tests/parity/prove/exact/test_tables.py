@@ -10,10 +10,7 @@ import pytest
 from campaigns.exact.evaluate import Evaluator
 
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.claim import _inputs, _Side
-from parity.prove.exact.tensors import Tensors
-from parity.prove.exact.terms import Terms
 
 X = jax.ShapeDtypeStruct((2, 3), jnp.int32)
 WITHIN = (-6, 12)
@@ -92,10 +89,9 @@ def test_tables_equal_jax(name, split_axes):
     truth = [np.asarray(y) for y in function(jnp.asarray(x))]
     results = [f"y{place}" for place in range(len(truth))]
     program = Named(program=jax.jit(function).lower(X), arguments=["x"], results=results)
-    algebra = Algebra(Terms())
-    both = [_Side(program, algebra), _Side(program, algebra)]
-    tensors = Tensors(algebra)
-    given = _inputs(both, relation({"x": WITHIN}, split_axes), tensors)[0]
+    cache = ProofCache()
+    both, algebra = [_Side(program, cache), _Side(program, cache)], cache.algebra
+    given = _inputs(both, relation({"x": WITHIN}, split_axes), cache.tensors)[0]
     made = both[0].walk(given).values()
     assert any(operator.contains(str(node.params), "table") for node in algebra.terms.nodes)
     for y, expected in zip(made, truth, strict=True):

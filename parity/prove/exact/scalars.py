@@ -1,0 +1,133 @@
+"""Elements of a program as on the machine: integers that wrap around, and the numbers that float types represent."""
+
+import functools
+import math
+import operator
+import re
+from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["fits", "fold", "holds", "in_range", "is_signed", "rounded", "saturate", "width", "wrap"]
+
+COMPARE = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
+
+
+def width(sort: str) -> int:
+    """Returns the bits of an integer type such as ``ui32``."""
+    return int(sort.lstrip("sui"))
+
+
+def is_signed(sort: str) -> bool:
+    """True if an integer type has a sign."""
+    return not sort.startswith("u")
+
+
+def wrap(value: int, sort: str) -> int | bool:
+    """Returns the value as represented in ``sort``."""
+    if sort == "i1":
+        return bool(value)
+    bits = width(sort)
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if is_signed(sort) and value >> (bits - 1) else value
+
+
+def saturate(value: float | Fraction | str, sort: str) -> int | bool:
+    """Returns the integer to which a float is converted: truncated, clipped to the range of ``sort``; 0 for NaN.
+
+    Args:
+        value: a number, or ``inf``, ``-inf``, ``nan``.
+        sort: sort of the result.
+    """
+    if sort == "i1":
+        return value != 0
+    count = 1 << width(sort)
+    low = -count // 2 if is_signed(sort) else 0
+    high = low + count - 1
+    if isinstance(value, str):
+        return {"inf": high, "-inf": low, "nan": 0}[value]
+    return min(max(math.trunc(value), low), high)
+
+
+FOLDS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "remainder": lambda a, b: abs(a) % abs(b) * (1 if a >= 0 else -1),
+    "maximum": max,
+    "minimum": min,
+    "and": lambda *values: functools.reduce(operator.and_, values),
+    "or": lambda *values: functools.reduce(operator.or_, values),
+    "xor": operator.xor,
+    "negate": operator.neg,
+    "abs": abs,
+    "sign": lambda a: (a > 0) - (a < 0),
+    "clamp": lambda low, x, high: min(max(x, low), high),
+}
+
+
+def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int | bool | None:
+    """Returns the result of an operation on constants; None if it cannot be computed.
+
+    Args:
+        name: name of the operation.
+        values: values of the operands.
+        sort: sort of the result.
+        detail: the direction of a comparison.
+    """
+    if name == "compare":
+        return COMPARE[str(detail)](*values)
+    if name == "select":
+        return values[1] if values[0] else values[2]
+    if name == "convert":
+        return wrap(int(values[0]), sort)
+    if name == "not":
+        return (not values[0]) if sort == "i1" else wrap(~values[0], sort)
+    if name not in FOLDS or (name in ("divide", "remainder") and values[1] == 0):
+        return None
+    return wrap(FOLDS[name](*values), sort)
+
+
+@functools.cache
+def _dtype(element: str) -> np.dtype:
+    """Returns the NumPy type of ``bf16``, ``f32``, ``f8E4M3FN`` and similar types."""
+    name = re.sub(r"^f(\d+)", r"float\1_", element).rstrip("_").lower()
+    return jnp.dtype("bfloat16" if element == "bf16" else name)
+
+
+def rounded(value: Fraction | int | str, element: str) -> float:
+    """Returns the float of an element type to which a number is converted, or ``inf``, ``-inf``, ``nan``."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if Fraction(value) > 0 else -math.inf
+    with np.errstate(all="ignore"):
+        return float(np.float64(number).astype(_dtype(element)))
+
+
+def in_range(value: Fraction | int | str, element: str) -> bool:
+    """True if a number is converted to the nearest value of an element type, not clipped, nor to infinity or NaN."""
+    if isinstance(value, str):
+        return str(rounded(value, element)) == value
+    return math.isfinite(rounded(value, element)) and abs(value) <= float(jnp.finfo(_dtype(element)).max)
+
+
+def holds(value: Fraction | int, element: str) -> bool:
+    """True if a number is a value of an element type."""
+    return rounded(value, element) == value
+
+
+def fits(count: int, element: str) -> bool:
+    """True if all whole numbers below ``count`` are values of an element type."""
+    return count <= 2 ** (int(jnp.finfo(_dtype(element)).nmant) + 1)
