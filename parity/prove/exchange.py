@@ -13,8 +13,7 @@ from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.conditions import MOVES, Conditions, without
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import apart_in, grade, number, regrouped
-from parity.prove.numbering import Numbering, Table, captures
-from parity.prove.regions import users
+from parity.prove.numbering import Numbering, Table, captures, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, side_of
 
