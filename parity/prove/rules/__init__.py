@@ -10,7 +10,6 @@ from parity.prove.rules import (
     literals,
     logic,
     moves,
-    pads,
     terms,
     weight_views,
 )
@@ -20,7 +19,7 @@ from parity.prove.rules.terms import Terms
 
 __all__ = ["EXACT", "LOOSE", "MODULES", "RULES", "RewriteRule", "RuledNumbering", "Terms", "shared_alike"]
 
-MODULES = (contractions, elementwise, floats, literals, logic, moves, pads, terms, weight_views)
+MODULES = (contractions, elementwise, floats, literals, logic, moves, terms, weight_views)
 """The modules whose import registers the rules."""
 EXACT: frozenset[str] = frozenset(name for name, rule in RULES.items() if not rule.loose)
 """The rules of ``proved``."""

@@ -125,7 +125,7 @@ class RuledNumbering(Numbering):
         kinds = [kind for kind in out if kind is not None]
         axes, inputs = list(items["dimensions"]), len(operands) // 2
         if inputs == 1:
-            view = sum_of_one(table, *operands, axes, op.regions[0])
+            view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
             if view is not None:
                 self.vanished.add(op.results.start)
                 number = env[op.results.start] = table.shaped(Value(view, kinds[0]))
