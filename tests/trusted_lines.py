@@ -20,7 +20,7 @@ OUTSIDE = ("parity.compare.backends", "parity.cases", "parity.compare.", "parity
 NAMING = (
     "parity.ir.location",
     "parity.prove.annotations",
-    *(f"parity.prove.{name}" for name in ("elements", "exchange", "frontier", "grade", "search")),
+    *(f"parity.prove.{name}" for name in ("exchange", "frontier", "grade", "search")),
 )
 SKIPPED = {
     tokenize.COMMENT,

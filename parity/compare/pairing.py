@@ -28,8 +28,8 @@ from parity.prove import (
 )
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
+from parity.prove.numbering import users
 from parity.prove.proof import NO_UNPAIRED
-from parity.prove.regions import users
 from parity.prove.search import side_of
 
 __all__ = [

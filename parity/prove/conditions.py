@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
-from parity.prove.regions import users
+from parity.prove.numbering import users
 from parity.prove.rules.types import is_whole_number, parse_array
 
 __all__ = ["Conditions", "without"]

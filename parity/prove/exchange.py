@@ -13,12 +13,11 @@ from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.conditions import MOVES, Conditions, without
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import apart_in, grade, number, regrouped
-from parity.prove.numbering import Numbering, Table, captures
-from parity.prove.regions import users
+from parity.prove.numbering import Numbering, Table, captures, users
 from parity.prove.rules.types import is_whole_number, parse_array
-from parity.prove.search import Search, side_of
+from parity.prove.search import Search, attributes_of, side_of
 
-__all__ = ["explain"]
+__all__ = ["Exchange"]
 
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
@@ -71,26 +70,16 @@ class _Swap:
         return kept
 
 
-def explain(
-    table: Table,
-    sides: tuple[StableProgram, StableProgram],
-    numberings: Sequence[Numbering],
-    results: Sequence[tuple[int, int]],
-    unequal: Sequence[int],
-) -> list[Frontier]:
-    """Returns the first differences of two numbered programs, at least one; graded ones come first.
+class Exchange:
+    """The first differences of two numbered programs.
 
     Args:
         table: of both programs.
         sides: the programs; operations of the candidate are changed and restored.
         numberings: numberings of the programs.
         results: the pairs of results.
-        unequal: positions of the pairs that are not shown equal.
     """
-    return _Exchange(table, sides, numberings, results).run(unequal)
 
-
-class _Exchange:
     def __init__(
         self,
         table: Table,
@@ -102,7 +91,11 @@ class _Exchange:
         self._kept: dict[_Swap, tuple[tuple[int, ...], Form, Any]] = {}
 
     def run(self, unequal: Sequence[int]) -> list[Frontier]:
-        """See `explain`."""
+        """Returns the differences, at least one; graded ones come first.
+
+        Args:
+            unequal: positions of the pairs that are not shown equal.
+        """
         visited = sum(numbering.visited for numbering in self._numberings)
         entries, swaps = self._search(unequal)
         if not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
@@ -120,7 +113,7 @@ class _Exchange:
 
     def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
         """Returns the current first differences, and the possible exchanges."""
-        search = Search(self._table, *self._sides, *self._numberings)
+        search = Search(self._table, self._sides, self._numberings)
         entries, swaps = [], []
         for entry in search.run(self._results, unequal):
             swap = _swap(search, entry)
@@ -239,7 +232,7 @@ _Found = tuple[Unlike, int, int]
 
 def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
     """Returns the attributes in which two operations on equal operands differ."""
-    first, second = search.attributes(left), search.attributes(right)
+    first, second = attributes_of(left), attributes_of(right)
     names = {name for name in (*first, *second) if first.get(name) != second.get(name)}
     if not names or search.numbers(0, left) != search.numbers(1, right):
         return None
@@ -256,7 +249,7 @@ def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
 def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
     """Returns the only operand in which two operations of one form differ: a constant, or a counter."""
     first, second = search.numbers(0, left), search.numbers(1, right)
-    if search.attributes(left) != search.attributes(right) or len(first) != len(second):
+    if attributes_of(left) != attributes_of(right) or len(first) != len(second):
         return None
     places = [(place, place) for place in range(len(first)) if first[place] != second[place]]
     if len(places) == 2 and left.form.kind in (Kind.REORDER, Kind.COMMUTE):

@@ -51,14 +51,14 @@ class FrontierSide:
         return f"{operation}{self.place.against(other.place if other else None)}"
 
 
-class Trait(enum.Enum):
+class Trait(enum.StrEnum):
     """The one thing in which two operations on equal operands differ."""
 
-    CONSTANT = enum.auto()
-    COMPARISON = enum.auto()
-    PRECISION = enum.auto()
-    COUNTER = enum.auto()
-    CONDITION = enum.auto()
+    CONSTANT = "another constant"
+    COMPARISON = "another comparison"
+    PRECISION = "another precision"
+    COUNTER = "another value of an integer counter"
+    CONDITION = "a condition that only one side has"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

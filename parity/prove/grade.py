@@ -1,6 +1,5 @@
 """Grades first differences: whether a verdict on them may rest on numbers."""
 
-import enum
 import math
 import re
 from collections.abc import Sequence
@@ -18,14 +17,6 @@ MASKS = -1e4, 1e30
 """Constants below or above these hide an entry, such as the fill of a mask or the start of a maximum."""
 
 
-class _Reason(enum.StrEnum):
-    CONSTANT = "another constant"
-    COMPARISON = "another comparison"
-    PRECISION = "another precision"
-    COUNTER = "another value of an integer counter"
-    CONDITION = "a condition that only one side has"
-
-
 def grade(entry: Frontier) -> str:
     """Returns the reason why a first difference may not rest on numbers, as a phrase; empty if it may, or if undecided.
 
@@ -41,7 +32,7 @@ def grade(entry: Frontier) -> str:
     if unlike.trait is Trait.CONSTANT and not _apart(unlike):
         return ""
     values = f", {unlike.reference} against {unlike.candidate}" if unlike.trait is Trait.COUNTER else ""
-    return f"{_Reason[unlike.trait.name]}{values}"
+    return f"{unlike.trait}{values}"
 
 
 def regrouped(several: Sequence[Unlike]) -> bool:

@@ -1,10 +1,12 @@
 """Value numbering of inlined programs in a table that both sides share."""
 
+import collections
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
-__all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes"]
+__all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes", "users"]
 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
@@ -67,36 +69,34 @@ class Numbering:
         Returns:
             The numbers of its side effects, in order.
         """
-        env, table = self.env, self.table
-        ids, nodes, commuting, first = table.ids, table.nodes, table.commuting, self._commuting
         effects: list[int] = []
         for op in region.ops:
             if op.live is None:
                 continue
             self.visited += 1
-            form = op.form
-            kind = form.kind
-            if kind > Kind.COMMUTE or op.effect:
+            if op.form.kind > Kind.COMMUTE or op.effect:
                 self._special(op, depth, effects)
-                continue
-            if kind >= first:
-                left, right = op.operands
-                left, right = env[left], env[right]
-                key = (form.word, left, right) if left < right else (form.word, right, left)
             else:
-                key = (form.word, *[env[value] for value in op.operands])
-            number = ids.get(key)
-            if number is None:
-                number = ids[key] = len(nodes)
-                nodes.append(key)
-                if kind >= first:
-                    commuting.add(form.word)
-            if form.results == 1:
-                env[op.results.start] = number
-            else:
-                for slot, value in enumerate(op.results):
-                    env[value] = table.number(f"#result {slot}", number)
+                self._bind(op, self._plain(op))
         return effects
+
+    def _plain(self, op: Op) -> int:
+        """Returns the number of a pure function of its operands."""
+        form, env = op.form, self.env
+        operands = [env[value] for value in op.operands]
+        if form.kind >= self._commuting:
+            operands.sort()
+            self.table.commuting.add(form.word)
+        return self.table.number(form.word, *operands)
+
+    def _bind(self, op: Op, number: int) -> int:
+        """Gives the results of an operation their numbers; returns the operation's."""
+        if op.form.results == 1:
+            self.env[op.results.start] = number
+        else:
+            for slot, value in enumerate(op.results):
+                self.env[value] = self.table.number(f"#result {slot}", number)
+        return number
 
     def _special(self, op: Op, depth: int, effects: list[int]) -> None:
         # An operation with side effects is identified by its position in the order of side effects within the enclosing
@@ -105,19 +105,14 @@ class Numbering:
         if op.effect:
             tail = [self.table.number(f"#effect {len(effects)}", *scope)]
             self._scope = (tail[0],)
-        kind = op.form.kind
-        if kind == Kind.WHILE:
-            number = self._loop(op, depth, tail)
-        elif kind == Kind.BRANCH:
-            number = self._branch(op, depth, tail)
-        elif kind == Kind.BARRIER:
-            number = self._barrier(op)
-        elif kind == Kind.MANUAL:
-            number = self._manual(op, depth, tail)
-        elif kind == Kind.CONSTRAINT:
-            number = self._constraint(op)
-        else:
-            number = self._opaque(op, depth, tail)
+        methods = {
+            Kind.WHILE: self._loop,
+            Kind.BRANCH: self._branch,
+            Kind.BARRIER: self._barrier,
+            Kind.MANUAL: self._manual,
+            Kind.CONSTRAINT: self._constraint,
+        }
+        number = methods.get(op.form.kind, self._opaque)(op, depth, tail)
         self._scope = scope
         if op.effect:
             effects.append(number)
@@ -127,13 +122,7 @@ class Numbering:
         table, env = self.table, self.env
         if op.regions:
             tail = [*tail, table.number("#regions", *[self._closed(each, depth + 1) for each in op.regions])]
-        number = table.number(op.form.word, *[env[value] for value in op.operands], *tail)
-        if op.form.results == 1:
-            env[op.results.start] = number
-        else:
-            for slot, value in enumerate(op.results):
-                env[value] = table.number(f"#result {slot}", number)
-        return number
+        return self._bind(op, table.number(op.form.word, *[env[value] for value in op.operands], *tail))
 
     def _closed(self, region: Region, depth: int) -> int:
         table, env = self.table, self.env
@@ -143,14 +132,14 @@ class Numbering:
         done = table.number("#effects", *effects)
         return table.number("#region", done, *[env[value] for value in region.outputs])
 
-    def _constraint(self, op: Op) -> int:
+    def _constraint(self, op: Op, *_: Any) -> int:
         """Numbers a closed sharding constraint; a constraint on the result of the same constraint is dropped."""
         operand, word = self.env[op.operands[0]], op.form.word
         repeated = self.table.nodes[operand][0] == word
         number = self.env[op.results[0]] = operand if repeated else self.table.number(word, operand)
         return number
 
-    def _barrier(self, op: Op) -> int:
+    def _barrier(self, op: Op, *_: Any) -> int:
         table, env, form = self.table, self.env, op.form
         live = op.live or ()
         members = [table.number(f"#member {form.slots_out[k]}", env[op.operands[k]]) for k in live]
@@ -188,25 +177,22 @@ class Numbering:
         return table.number(form.bare, *tail)
 
     def _loop(self, op: Op, depth: int, tail: list[int]) -> int:
-        """Numbers a loop by colour refinement of its live carries; docs/soundness.md has the argument."""
-        env = self.env
-        live = op.live or ()
-        results = [op.results[slot] for slot in live]
-        known = None
-        if depth and not self._sketching:
-            inputs = [env[op.operands[slot]] for slot in live]
-            known = (id(op), *tail, *inputs, *[env[value] for value in captures(op)])
-            if known in self._memo:
-                number, outputs = self._memo[known]
-                for value, output in zip(results, outputs, strict=True):
-                    env[value] = output
-                return number
-        number = self._refine(op, depth, tail, live)
-        if known is not None:
-            self._memo[known] = (number, [env[value] for value in results])
+        """Numbers a loop, or takes the numbers that an inner loop got in an earlier round from the same inputs."""
+        env, live = self.env, op.live or ()
+        if not depth or self._sketching:
+            return self._refine(op, depth, tail, live)
+        read = [*(op.operands[slot] for slot in live), *captures(op)]
+        known = (id(op), *tail, *[env[value] for value in read])
+        if known not in self._memo:
+            number = self._refine(op, depth, tail, live)
+            self._memo[known] = number, {op.results[slot]: env[op.results[slot]] for slot in live}
+        number, outputs = self._memo[known]
+        for value, output in outputs.items():
+            env[value] = output
         return number
 
     def _refine(self, op: Op, depth: int, tail: list[int], live: tuple[int, ...]) -> int:
+        """Numbers a loop by colour refinement of its live carries; docs/soundness.md has the argument."""
         table, env = self.table, self.env
         condition, body = op.regions
         colours, moving = initial_colours(table, op, depth, env)
@@ -341,3 +327,17 @@ def captures(op: Op) -> tuple[int, ...]:
                 defined.update(inner.results)
         op.captures = tuple(sorted(used - defined))
     return op.captures
+
+
+def users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:
+    """Returns the readers of each value with the operand's position; None for a region that returns it."""
+    found: dict[int, list[tuple[Op | None, int]]] = collections.defaultdict(list)
+    for value in program.body.outputs:
+        found[value].append((None, 0))
+    for each in program.body.walk():
+        if each.live is not None:
+            for place, value in enumerate(each.operands):
+                found[value].append((each, place))
+            for value in (value for region in each.regions for value in region.outputs):
+                found[value].append((None, 0))
+    return found

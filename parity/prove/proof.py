@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import collector_paused, read_program
-from parity.prove.exchange import explain
+from parity.prove.exchange import Exchange
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
 from parity.prove.numbering import Numbering, Table, number_program
@@ -301,7 +301,7 @@ class _Attempt:
         """Returns the first differences."""
         found = []
         if self.unequal or not self.missed:
-            found = explain(self._table, self._sides, self._numberings, self._results, self.unequal)
+            found = Exchange(self._table, self._sides, self._numberings, self._results).run(self.unequal)
         return [*found, *self.missed]
 
 

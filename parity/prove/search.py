@@ -1,11 +1,10 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
-from parity.prove.elements import Elements
 from parity.prove.frontier import (
     MOST_ENTRIES,
     Frontier,
@@ -15,8 +14,11 @@ from parity.prove.frontier import (
     short,
 )
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
+from parity.prove.rules.numbering import RuledNumbering
+from parity.prove.rules.terms import Terms, Value
+from parity.prove.rules.types import parse_array
 
-__all__ = ["Search", "side_of"]
+__all__ = ["Search", "attributes_of", "side_of"]
 
 _MAX_ROUNDS = 6
 _Pair = tuple[Op | None, Op | None]
@@ -39,30 +41,29 @@ class _Marks:
 
 
 class Search:
-    """Searches two numbered programs for their first differences."""
+    """Searches two numbered programs for their first differences.
 
-    def __init__(
-        self,
-        table: Table,
-        reference: StableProgram,
-        candidate: StableProgram,
-        left: Numbering,
-        right: Numbering,
-    ):
-        self._table = table
-        self.programs = (reference, candidate)
-        self._numberings = (left, right)
+    With rules, each value is identified by its elements in order, so that a change of shape is no difference.
+
+    Args:
+        table: of both programs.
+        programs: the reference and the candidate.
+        numberings: numberings of the programs.
+    """
+
+    def __init__(self, table: Table, programs: Sequence[StableProgram], numberings: Sequence[Numbering]):
+        self._table, self.programs, self._numberings = table, programs, numberings
+        self._values: dict[int, Value] = table.values if isinstance(table, Terms) else {}
         self.compared: dict[Frontier, tuple[Op, Op, int]] = {}
         """The operations of each difference, and the number of loops around them."""
         self._literals: dict[int, str] = {}
-        self._elements = Elements(table, self._numberings)
         for numbering in self._numberings:
             numbering.forget()
 
     def run(self, results: Sequence[tuple[int, int]], unequal: Sequence[int]) -> list[Frontier]:
         """Returns the first differences, at least one."""
         bodies = (self.programs[0].body, self.programs[1].body)
-        known = tuple(self._elements.numbers(side, body.parameters) for side, body in enumerate(bodies))
+        known = tuple(self._known(side, body.parameters) for side, body in enumerate(bodies))
         entries = list(dict.fromkeys(self._regions(bodies, known, 0, 0)))
         if entries:
             return entries
@@ -80,38 +81,47 @@ class Search:
 
     def numbers(self, side: int, op: Op) -> list[int]:
         """Returns the numbers of an operation's operands, each of its elements in order."""
-        return [self._elements.number(side, value) for value in op.operands]
+        return [self._flat(side, value) for value in op.operands]
 
     def literal(self, side: int, value: int) -> str | None:
         """Returns a constant as text; None for a computed value."""
         return self._literals.get(self.number(side, value))
 
     def types_alike(self, left: Op, right: Op) -> bool:
-        """Returns `Elements.types_alike`."""
-        return self._elements.types_alike(left, right)
+        """True if results have equal types, or, with rules, equal counts and element types."""
+        if left.form.slots_out == right.form.slots_out or not isinstance(self._table, Terms):
+            return left.form.slots_out == right.form.slots_out
+        kinds = [[parse_array(kind) for kind in op.form.slots_out] for op in (left, right)]
+        covered = [[(kind.element, kind.count) if kind else None for kind in side] for side in kinds]
+        return covered[0] == covered[1] and None not in covered[0]
 
-    @staticmethod
-    def attributes(op: Op) -> dict[str, str]:
-        """Returns the attributes of an operation as text, without a constant's value and without the callee."""
-        return _attributes(op)
+    def _flat(self, side: int, value: int) -> int:
+        """Returns the number of a value's elements in order, regardless of its shape."""
+        number = self.number(side, value)
+        known = self._values.get(number)
+        return self._table.flat(known.view) if known and isinstance(self._table, Terms) else number
+
+    def _source(self, side: int, value: int) -> int:
+        """Returns the number of the source of which a value is a view."""
+        number = self.number(side, value)
+        return self._values[number].view.source if number in self._values else number
+
+    def _known(self, side: int, values: Iterable[int]) -> set[int]:
+        """Returns the numbers of those values that have one."""
+        return {self._flat(side, value) for value in values if self.number(side, value) >= 0}
 
     def _regions(self, regions: tuple, known: tuple, depth: int, loops: int) -> list[Frontier]:
         """Compares two regions whose parameters are numbered."""
         for numbering, region in zip(self._numberings, regions, strict=True):
             numbering.region(region, depth)
+        live = [[op for op in region.ops if op.live is not None] for region in regions]
         here = tuple(
-            outer
-            | self._elements.numbers(
-                side, (value for op in region.ops if op.live is not None for value in op.results)
-            )
-            for side, (outer, region) in enumerate(zip(known, regions, strict=True))
+            outer | self._known(side, (value for op in ops for value in op.results))
+            for side, (outer, ops) in enumerate(zip(known, live, strict=True))
         )
-        fronts = []
-        for side, region in enumerate(regions):
-            other = here[1 - side]
-            fronts.append(
-                [op for op in region.ops if op.live is not None and self._is_first(op, side, other)]
-            )
+        fronts = [
+            [op for op in ops if self._is_first(op, side, here[1 - side])] for side, ops in enumerate(live)
+        ]
         entries: list[Frontier] = []
         for pair in self._pair(*fronts):
             left, right = self._movement(pair, regions)
@@ -128,36 +138,31 @@ class Search:
 
         Movement that rules follow is not a difference by itself; only its reader is.
         """
-        env = self._numberings[side].env
-        results = [env[op.results[slot]] for slot in op.live or ()] if op.form.results else []
-        inputs = [env[value] for value in _inputs(op)]
-        literal = all(number in self._literals for number in inputs) and not op.regions and not op.effect
+        numbering, inputs = self._numberings[side], _inputs(op)
+        results = [op.results[slot] for slot in op.live or ()] if op.form.results else []
+        numbers = [numbering.env[value] for value in inputs]
+        literal = all(number in self._literals for number in numbers) and not op.regions and not op.effect
         if literal and len(results) == 1:
-            self._literals[results[0]] = self._literal_text(op, inputs)
+            self._literals[numbering.env[results[0]]] = self._literal_text(op, numbers)
             return False
-        if results and (
-            self._elements.is_movement(side, op) or self._elements.numbers(side, self._live(op)) <= other
-        ):
+        removed = isinstance(numbering, RuledNumbering) and op.results.start in numbering.vanished
+        if results and (removed or self._known(side, results) <= other):
             return False
         return all(
-            env[value] in self._literals
-            or {self._elements.number(side, value), self._elements.source(side, value)} & other
-            for value in _inputs(op)
+            number in self._literals or {self._flat(side, value), self._source(side, value)} & other
+            for number, value in zip(numbers, inputs, strict=True)
         )
-
-    @staticmethod
-    def _live(op: Op) -> list[int]:
-        return [op.results[slot] for slot in op.live or ()]
 
     def _movement(self, pair: _Pair, regions: tuple) -> _Pair:
         """Returns the movements that give two like operations other elements of one source, or the pair unchanged."""
         left, right = pair
         if not left or not right:
             return pair
-        if left.form.name != right.form.name or _attributes(left) != _attributes(right):
+        if left.form.name != right.form.name or attributes_of(left) != attributes_of(right):
             return pair
         for first, second in zip(left.operands, right.operands, strict=False):
-            if self._elements.moved(first, second):
+            moved = self._flat(0, first) != self._flat(1, second)
+            if moved and self._source(0, first) == self._source(1, second):
                 makers = [
                     _maker(region, value) for region, value in zip(regions, (first, second), strict=True)
                 ]
@@ -191,7 +196,7 @@ class Search:
         yield from ((None, right[number]) for number in rest)
 
     def _marks(self, side: int, op: Op) -> "_Marks":
-        inputs = frozenset(self._elements.numbers(side, _inputs(op)))
+        inputs = frozenset(self._known(side, _inputs(op)))
         return _Marks(op.form.name, inputs, tuple(op.form.slots_out), inlined_source(op).stack)
 
     def _correspond(self, left: Op, right: Op) -> bool:
@@ -203,7 +208,7 @@ class Search:
 
     def _shared(self, left: Op, right: Op) -> float:
         """Returns the share of equal operands."""
-        first, second = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
+        first, second = self._known(0, _inputs(left)), self._known(1, _inputs(right))
         return len(first & second) / max(len(first | second), 1)
 
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
@@ -226,7 +231,7 @@ class Search:
 
     def _with_parameters(self, regions: tuple, known: tuple) -> tuple:
         return tuple(
-            outer | self._elements.numbers(side, region.parameters)
+            outer | self._known(side, region.parameters)
             for side, (outer, region) in enumerate(zip(known, regions, strict=True))
         )
 
@@ -321,19 +326,16 @@ class Search:
         return bool(updates[0] and updates[1])
 
     def _differences(self, left: Op, right: Op) -> tuple[str, ...]:
-        lines = attribute_differences(_attributes(left), _attributes(right))
+        lines = attribute_differences(attributes_of(left), attributes_of(right))
         if not lines and left.form.bare != right.form.bare:
             lines = (f"attributes: {difference(left.form.bare, right.form.bare)}",)
         if left.form.name != right.form.name:
             lines = (f"{left.form.name} against {right.form.name}",)
-        if not self._elements.types_alike(left, right) and left.form.kind != Kind.WHILE:
+        if not self.types_alike(left, right) and left.form.kind != Kind.WHILE:
             lines += (f"result type: {_types(left)} against {_types(right)}",)
         if left.form.kind == Kind.WHILE or left.form.name != right.form.name:
             return lines
-        numbers = [
-            [self._elements.number(side, value) for value in op.operands]
-            for side, op in enumerate((left, right))
-        ]
+        numbers = [self.numbers(0, left), self.numbers(1, right)]
         swapped = sorted(numbers[0]) == sorted(numbers[1]) and numbers[0] != numbers[1]
         if swapped and left.form.kind != Kind.COMMUTE:
             return (*lines, "the same operands in another order")
@@ -397,7 +399,8 @@ def _maker(region: Region, value: int) -> Op | None:
     return next((op for op in region.ops if value in op.results), None)
 
 
-def _attributes(op: Op) -> dict[str, str]:
+def attributes_of(op: Op) -> dict[str, str]:
+    """Returns the attributes of an operation as text, without a constant's value and without the callee."""
     return {name: str(value) for name, value in op.form.attributes.items() if name not in ("value", "callee")}
 
 

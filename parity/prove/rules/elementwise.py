@@ -31,13 +31,13 @@ _FOLDS = {
 _BOOLEANS = frozenset({"and", "or", "xor", "not"})
 
 
-def elementwise(table: Terms, name: str, op: Application, commutes: bool) -> View:
+def elementwise(table: Terms, op: Application, name: str, commutes: bool) -> View:
     """Returns an elementwise operation in normal form.
 
     Args:
         table: the table in which terms are numbered.
-        name: the operation's name, with its dialect.
         op: the operation.
+        name: its name, with its dialect.
         commutes: True if its operands may be exchanged.
     """
     count, out = op.out.count, op.out

@@ -3,15 +3,15 @@
 import dataclasses
 
 from parity.prove.rules.registry import RewriteRule
-from parity.prove.rules.terms import Term, Terms
-from parity.prove.rules.types import is_number, is_whole_number, widens
+from parity.prove.rules.terms import Term, Terms, Value
+from parity.prove.rules.types import Array, is_number, is_whole_number, widens
 from parity.prove.rules.views import View, compose
 
-__all__ = ["Call", "inside", "opposite_of"]
+__all__ = ["Call", "branch", "inside"]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
-_SAME_EITHER_WAY = ("EQ", "NE")
-_OPPOSITE = {"EQ": "NE", "NE": "EQ"}
+_OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "LE", "LE": "LT"}
+"""The direction of the negation; the orders exchange operands, too, and have one for integers only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]]
 def _direction(table: Terms, call: Call) -> Call | None:
     """Returns ``a > b`` as ``b < a``, and ``a == b`` with exchangeable operands."""
     direction, _, order = call.note.partition(" ")
-    if direction in _SAME_EITHER_WAY and not call.commutes:
+    if direction in ("EQ", "NE") and not call.commutes:
         return dataclasses.replace(call, commutes=True)
     if direction not in _SWAPPED:
         return None
@@ -93,15 +93,18 @@ def _opposite(table: Terms, call: Call) -> Call | None:
     """Returns ``a != b`` for ``not (a == b)`` and the reverse; for integers ``b <= a`` for ``not (a < b)``."""
     if call.element != "i1" or (found := inside(table, call.operands[0], "compare")) is None:
         return None
-    term, (left, right) = found
+    term, operands = found
+    opposite = _negated(term, operands)
+    return None if opposite is None else Call("compare", *opposite, term.elements, "i1")
+
+
+def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, ...]] | None:
+    """Returns the note and the operands of the opposite comparison; None for orders of floats, because of NaN."""
     direction, _, order = term.note.partition(" ")
-    if direction in _OPPOSITE:
-        note, operands = f"{_OPPOSITE[direction]} {order}", (left, right)
-    elif is_whole_number(term.elements[0]) and direction in ("LT", "LE"):
-        note, operands = f"{'LE' if direction == 'LT' else 'LT'} {order}", (right, left)
-    else:
+    if direction in ("LT", "LE") and not is_whole_number(term.elements[0]):
         return None
-    return Call("compare", note, operands, term.elements, "i1")
+    note = f"{_OPPOSITE[direction]} {order}"
+    return note, operands if direction in ("EQ", "NE") else operands[::-1]
 
 
 @RewriteRule(
@@ -133,14 +136,14 @@ def _negated_predicate(table: Terms, call: Call) -> Call | None:
     For integers ``a <= b`` counts as the negation of ``b < a``.
     """
     predicate, yes, no = call.operands
-    opposite = opposite_of(table, predicate)
+    opposite = _opposite_of(table, predicate)
     if opposite is None:
         return None
     elements = (call.elements[0], call.elements[2], call.elements[1])
     return dataclasses.replace(call, operands=(opposite, no, yes), elements=elements)
 
 
-def opposite_of(table: Terms, predicate: View) -> View | None:
+def _opposite_of(table: Terms, predicate: View) -> View | None:
     """Returns the opposite of a predicate if it is a negation, an inequality, or known and false at first."""
     data = table.literal(predicate)
     if data is not None:
@@ -150,14 +153,10 @@ def opposite_of(table: Terms, predicate: View) -> View | None:
     term = table.terms.get(predicate.source)
     if term is None or term.name != "compare":
         return None
-    direction, _, order = term.note.partition(" ")
-    if direction == "NE":
-        note, operands = f"EQ {order}", term.operands
-    elif direction == "LE" and is_whole_number(term.elements[0]):
-        note, operands = f"LT {order}", term.operands[::-1]
-    else:
+    opposite = _negated(term, term.operands) if term.note[:2] in ("NE", "LE") else None
+    if opposite is None:
         return None
-    made = table.term(Term("compare", note, operands, term.elements), "i1", predicate.size)
+    made = table.term(Term("compare", *opposite, term.elements), "i1", predicate.size)
     return compose(View(made.source, made.size, predicate.offset, predicate.factors), made)
 
 
@@ -314,3 +313,47 @@ def _neutral(table: Terms, call: Call) -> View | None:
         if call.element == "i1" and known is not None and (call.name, known) in (("and", 0), ("or", 1)):
             return other
     return None
+
+
+@RewriteRule(
+    name="known-branch",
+    rewrites="case of a known index -> the branch",
+    condition="no side effects; the last branch is taken where the index is out of bounds",
+    argument="The others do not run. XLA replaces such an operation by its branch before anything is fused.",
+    attacked_by="branch by a constant",
+    keeps_narrow=True,
+)
+@RewriteRule(
+    name="opposite-branch",
+    rewrites="case(not p, a, b) -> case(p, b, a)",
+    condition="two branches without side effects",
+    argument="Case by case.",
+    attacked_by="branches exchanged",
+    keeps_narrow=True,
+)
+def branch(table: Terms, index: int, count: int) -> tuple[int | None, list[int]] | None:
+    """Returns the index of a branch in normal form and the branches in order; None for the index if one is known.
+
+    Args:
+        table: table in which terms are numbered.
+        index: number of the index, a boolean or an integer.
+        count: number of branches.
+    """
+    known = table.values.get(index)
+    if known is None:
+        return None
+    value, kind = table.scalar(known.view), known.type
+    if value is not None and kind.element != "i1" and table.allows("known-branch"):
+        table.use("known-branch")
+        return None, [value if 0 <= value < count else count - 1]
+    term = table.terms.get(known.view.source)
+    if count != 2 or term is None or term.name != "convert" or term.elements != ("i1",):
+        return None
+    if not known.view.is_whole or not table.allows("opposite-branch"):
+        return None
+    opposite = _opposite_of(table, term.operands[0])
+    if opposite is None or not opposite.is_whole:
+        return None
+    table.use("opposite-branch")
+    made = table.term(Term("convert", term.note, (opposite,), term.elements), kind.element, 1)
+    return table.shaped(Value(made, Array((), kind.element))), [1, 0]

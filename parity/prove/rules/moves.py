@@ -1,5 +1,6 @@
-"""Data movement as views."""
+"""Data movement as views, and pads in normal form: pads of pads, and updates of a constant at a known place."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -8,7 +9,8 @@ from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, joined, whole
 
-__all__ = ["replaced"]
+_Edges = tuple[tuple[int, int, int, int], ...]
+"""For each axis that is padded or longer than one: its size, and the padding before, after and between elements."""
 
 
 @normal_form("stablehlo.reshape")
@@ -21,7 +23,7 @@ __all__ = ["replaced"]
     keeps_narrow=True,
 )
 def _reshape(table: Terms, op: Application) -> View | None:
-    return _counted(table, "reshape", op.operands[0].view)
+    return table.accept("reshape", op.operands[0].view)
 
 
 @normal_form("stablehlo.broadcast_in_dim")
@@ -45,8 +47,8 @@ def _broadcast(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     axes = list(op.attributes["broadcast_dimensions"])
     if operand.type.count == op.out.count and axes == sorted(axes):
-        return _counted(table, "unit-dims", operand.view)
-    return _counted(table, "broadcast", operand.view.broadcast(operand.type.shape, axes, op.out.shape))
+        return table.accept("unit-dims", operand.view)
+    return table.accept("broadcast", operand.view.broadcast(operand.type.shape, axes, op.out.shape))
 
 
 @normal_form("stablehlo.transpose")
@@ -61,7 +63,7 @@ def _broadcast(table: Terms, op: Application) -> View | None:
 def _transpose(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     view = operand.view.transposed(operand.type.shape, list(op.attributes["permutation"]))
-    return _counted(table, "transpose", view)
+    return table.accept("transpose", view)
 
 
 @normal_form("stablehlo.reverse")
@@ -74,8 +76,8 @@ def _transpose(table: Terms, op: Application) -> View | None:
 )
 def _reverse(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
-    return _counted(
-        table, "reverse", operand.view.reversed(operand.type.shape, list(op.attributes["dimensions"]))
+    return table.accept(
+        "reverse", operand.view.reversed(operand.type.shape, list(op.attributes["dimensions"]))
     )
 
 
@@ -122,7 +124,7 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
     ]
     limits = [start + size for start, size in zip(starts, sizes, strict=True)]
     view = _part(table, operand, starts, limits, [1] * len(sizes))
-    return _counted(table, "static-slice", view)
+    return table.accept("static-slice", view)
 
 
 def _part(
@@ -130,7 +132,7 @@ def _part(
 ) -> View | None:
     view, shape = operand.view, operand.type.shape
     found = _of_concatenation(table, operand, starts, limits, steps)
-    return _counted(table, "slice", found or view.sliced(shape, starts, limits, steps))
+    return table.accept("slice", found or view.sliced(shape, starts, limits, steps))
 
 
 def _of_concatenation(
@@ -203,7 +205,7 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     argument="Both hold the update's elements in its place, and the array's elements elsewhere.",
     attacked_by="row put in place or joined",
 )
-def replaced(
+def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
     """Returns an array with some elements replaced as a concatenation; None unless one axis is cut.
@@ -246,8 +248,121 @@ def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> 
     return [(operand.view, operand.type.shape[axis])]
 
 
-def _counted(table: Terms, rule: str, view: View | None) -> View | None:
-    if view is None or not table.allows(rule):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Padding(Term):
+    """A pad in normal form; its operands are the padded array and the one element around it."""
+
+    edges: _Edges = ()
+
+
+@normal_form("stablehlo.pad")
+@RewriteRule(
+    name="empty-pad",
+    rewrites="pad by nothing -> its operand",
+    condition="low and high padding zero, interior zero or an axis of size one",
+    argument="No element is added or dropped.",
+    attacked_by="pad by nothing",
+    keeps_narrow=True,
+)
+@RewriteRule(
+    name="pad",
+    rewrites="a pad of a pad with the same element -> one pad; axes of size one that are not padded -> none; "
+    "negative edges -> a slice",
+    condition="one element around both, no holes where edges are negative",
+    argument="Place p of the inner array becomes low + p * (1 + gap) of the outer; such functions compose; "
+    "but compiled code had other bits at level 3.",
+    attacked_by="pad of a pad",
+    loose=True,
+)
+def _pad(table: Terms, op: Application) -> View | None:
+    """Returns a pad in normal form, or its operand if it adds nothing; pads of pads with one element are merged."""
+    operand, value = op.operands
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    edges = zip(operand.type.shape, *(list(op.attributes[name]) for name in names), strict=True)
+    return _padded(table, "pad", op.out, (operand.view, value.view), tuple(edges))
+
+
+@normal_form("stablehlo.dynamic_update_slice")
+@RewriteRule(
+    name="update-as-pad",
+    rewrites="dynamic_update_slice of one element everywhere -> pad of the update with that element",
+    condition="the starts are known integers, or the update is as long as the axis; starts are clamped",
+    argument="Both hold the update's elements in its place and the one element around it; but see pad.",
+    attacked_by="put into zeros here or there",
+    loose=True,
+)
+def _update(table: Terms, op: Application) -> View | None:
+    """Returns an update at a known place as a concatenation, or as a pad if it is of a splat; starts are clamped."""
+    operand, new, *starts = op.operands
+    firsts = []
+    for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):
+        known = 0 if size == full else table.scalar(start.view)
+        if known is None:
+            return None
+        firsts.append(min(max(known, 0), full - size))
+    if not operand.view.is_splat or not table.allows("update-as-pad"):
+        return _replaced(table, op.out, operand, new.type, new.view, firsts)
+    edges = tuple(
+        (size, first, full - size - first, 0)
+        for size, full, first in zip(new.type.shape, operand.type.shape, firsts, strict=True)
+    )
+    around = View(operand.view.source, operand.view.size, operand.view.offset, ())
+    return _padded(table, "update-as-pad", op.out, (new.view, around), edges)
+
+
+def _padded(table: Terms, rule: str, out: Array, views: tuple[View, View], edges: _Edges) -> View | None:
+    edges = tuple((size, low, high, gap if size > 1 else 0) for size, low, high, gap in edges)
+    inner, around = views
+    if not any(low or high or gap for _, low, high, gap in edges):
+        return table.accept("empty-pad" if rule == "pad" else rule, inner)
+    if not table.allows(rule):
         return None
+    if any(low < 0 or high < 0 for _, low, high, _ in edges):
+        cut = _cut(inner, edges)
+        if cut is None:
+            return None
+        table.use(rule)
+        return _padded(table, rule, out, (cut[0], around), cut[1])
+    edges = tuple(edge for edge in edges if edge[0] > 1 or any(edge[1:]))
+    below = table.terms.get(inner.source)
+    if isinstance(below, Padding) and inner.is_whole and below.operands[1] == around:
+        both = _composed(below.edges, edges)
+        if both is not None:
+            inner, edges = below.operands[0], both
+    number = table.number(f"~pad {out.element} {edges}", table.flat(inner), table.flat(around))
+    made = Padding("pad", "", (inner, around), (out.element, out.element), edges)
+    table.terms.setdefault(number, made)
     table.use(rule)
-    return view
+    return whole(number, out.count)
+
+
+def _cut(view: View, edges: _Edges) -> tuple[View, _Edges] | None:
+    """Returns the part of an array that negative edges leave, and the other edges; None if there are holes."""
+    if any(gap and (low < 0 or high < 0) for _, low, high, gap in edges):
+        return None
+    starts = [max(-low, 0) for _, low, _, _ in edges]
+    limits = [size - max(-high, 0) for size, _, high, _ in edges]
+    if any(start >= limit for start, limit in zip(starts, limits, strict=True)):
+        return None
+    part = view.sliced([size for size, *_ in edges], starts, limits, [1] * len(edges))
+    left = tuple(
+        (limit - start, max(low, 0), max(high, 0), gap)
+        for (_, low, high, gap), start, limit in zip(edges, starts, limits, strict=True)
+    )
+    return None if part is None else (part, left)
+
+
+def _composed(inner: _Edges, outer: _Edges) -> _Edges | None:
+    """Returns two pads as one; None if their axes do not match."""
+    lengths = [low + (size - 1) * (1 + gap) + 1 + high for size, low, high, gap in inner]
+    if lengths != [size for size, *_ in outer]:
+        return None
+    return tuple(
+        (
+            size,
+            far_low + low * (1 + wide),
+            far_high + high * (1 + wide),
+            (1 + gap) * (1 + wide) - 1 if size > 1 else 0,
+        )
+        for (size, low, high, gap), (_, far_low, far_high, wide) in zip(inner, outer, strict=True)
+    )

@@ -1,39 +1,26 @@
 """Value numbering whose keys are first brought into normal form."""
 
+import collections
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.operations import Group, facts
-from parity.ir.stablehlo.program import Form, Kind, Op, Region
+from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.numbering import Numbering
-from parity.prove.rules.branches import branch
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
+from parity.prove.rules.logic import branch
 from parity.prove.rules.registry import NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
 from parity.prove.rules.views import whole
 
-__all__ = ["RuledNumbering"]
+__all__ = ["RuledNumbering", "shared_alike"]
 
-
-class _Facts:
-    """The function that normalises a form, its result type, and its attributes; None if the table lacks one."""
-
-    __slots__ = ("attributes", "form", "normalise", "out")
-
-    def __init__(self, form: Form, op: Op):
-        self.form = form  # keeps the form alive, whose id is the key
-        self.out = parse_array(form.slots_out[0]) if form.results == 1 else None
-        self.normalise = NORMAL_FORMS.get(form.name)
-        known = facts(form.name)
-        read = self.normalise is not None or known.group is Group.ELEMENTWISE
-        items = dict(attribute_items(op.source))
-        self.attributes: dict[str, Any] | None = items if read and known.attributes >= set(items) else None
-
-
-def _is_narrow(operands: list[Value], *types: Array) -> bool:
-    return any(is_narrow(kind.element) for kind in (*(operand.type for operand in operands), *types))
+_Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
+"""The function that brings an operation into normal form, the operation's attributes, and its result type."""
 
 
 class RuledNumbering(Numbering):
@@ -43,51 +30,65 @@ class RuledNumbering(Numbering):
 
     def __init__(self, table: Terms, values: int, reorder: bool = False):
         super().__init__(table, values, reorder)
-        self._facts: dict[int, _Facts] = {}
+        self._normalisers: dict[Form, _Normaliser | None] = {}
         self.vanished: set[int] = set()
         """First results of operations that rules removed: moves, and those equal to an operand or a constant."""
 
-    def region(self, region: Region, depth: int) -> list[int]:
-        """Numbers the live operations of a region as `Numbering` does, but each in normal form if it has one."""
-        env, table = self.env, self.table
-        effects: list[int] = []
-        for op in region.ops:
-            if op.live is None:
-                continue
-            self.visited += 1
-            form = op.form
-            if form.kind > Kind.COMMUTE or op.effect:
-                self._special(op, depth, effects)
-                continue
-            operands = [env[value] for value in op.operands]
-            key = (form.word, *operands)
-            known = table.normal.get(key)
-            if known is None:
-                known = table.normal[key] = self._remembered(op, operands)
-            else:
-                table.use_again(known.used)
-            number = known.number
-            if known.vanished:
-                self.vanished.add(op.results.start)
-            if form.results == 1:
-                env[op.results.start] = number
-            else:
-                for slot, value in enumerate(op.results):
-                    env[value] = table.number(f"#result {slot}", number)
-        return effects
-
-    def _remembered(self, op: Op, operands: list[int]) -> Normal:
-        """Returns the normal form for all operations with the same word and operands; it depends on nothing else."""
-        table, form = self.table, op.form
-        table.trail = []
-        number, vanished = self._normal(op), False
-        if number is None:
-            if form.kind >= self._commuting:
-                operands = sorted(operands)
-            number = table.number(form.word, *operands)
+    def _plain(self, op: Op) -> int:
+        """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
+        table = self.table
+        key = (op.form.word, *[self.env[value] for value in op.operands])
+        known = table.normal.get(key)
+        if known is None:
+            table.trail = []
+            number = self._normal(op)
+            vanished = number is not None and not table.built
+            number = super()._plain(op) if number is None else number
+            known = table.normal[key] = Normal(number, vanished, tuple(table.trail))
         else:
-            vanished = not table.built
-        return Normal(number, vanished, tuple(table.trail))
+            table.use_again(known.used)
+        if known.vanished:
+            self.vanished.add(op.results.start)
+        return known.number
+
+    def _normal(self, op: Op) -> int | None:
+        """Returns the number of an operation's normal form; None if it has none."""
+        if op.form not in self._normalisers:
+            self._normalisers[op.form] = self._normaliser(op)
+        found = self._normalisers[op.form]
+        operands = None if found is None else self._operands(op)
+        if found is None or operands is None:
+            return None
+        (normalise, attributes, out), table = found, self.table
+        table.narrow = _is_narrow(operands, out)
+        table.built = False
+        view = normalise(table, Application(attributes, out, operands))
+        return None if view is None else table.shaped(Value(table.settled(view, out.element), out))
+
+    def _normaliser(self, op: Op) -> _Normaliser | None:
+        """Returns how a form is normalised; None if the rules do not know it, its type, or one of its attributes."""
+        form, known, attributes = op.form, facts(op.form.name), dict(attribute_items(op.source))
+        normalise = NORMAL_FORMS.get(form.name)
+        if normalise is None and known.group is Group.ELEMENTWISE:
+            commutes = form.kind >= self._commuting
+            normalise = functools.partial(elementwise, name=form.name, commutes=commutes)
+        out = parse_array(form.slots_out[0]) if form.results == 1 else None
+        if normalise is None or out is None or not known.attributes >= set(attributes):
+            return None
+        return normalise, attributes, out
+
+    def _operands(self, op: Op) -> list[Value] | None:
+        """Returns the values of the operands; None if the rules do not know one of their types."""
+        found = []
+        for position, value in enumerate(op.operands):
+            known = self.table.values.get(self.env[value])
+            if known is None:
+                kind = parse_array(str(op.source.operands[position].type))
+                if kind is None:
+                    return None
+                known = self.table.value(self.env[value], kind)
+            found.append(known)
+        return found
 
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
         chosen = None if op.effect else branch(self.table, self.env[op.operands[0]], len(op.regions))
@@ -108,76 +109,72 @@ class RuledNumbering(Numbering):
         return table.number(op.form.bare, taken)
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
-        if op.form.name != "stablehlo.reduce" or op.effect:
-            return super()._opaque(op, depth, tail)
-        return self._reduction(op, depth) or super()._opaque(op, depth, tail)
+        found = None
+        if op.form.name == "stablehlo.reduce" and not op.effect:
+            found = self._reduction(op, depth)
+        return super()._opaque(op, depth, tail) if found is None else found
 
     def _reduction(self, op: Op, depth: int) -> int | None:
         """Numbers a reduction by the order of kept and reduced axes, regardless of their shape; None without a rule."""
+        table, env = self.table, self.env
         operands, out = self._operands(op), [parse_array(kind) for kind in op.form.slots_out]
         items = dict(attribute_items(op.source))
-        if operands is None or set(items) != {"dimensions"}:
+        if operands is None or None in out or set(items) != {"dimensions"}:
             return None
-        self.table.narrow = _is_narrow(operands)
-        if len(operands) == 2 and out[0] is not None:
-            view = sum_of_one(self.table, operands[0], operands[1], list(items["dimensions"]), op.regions[0])
+        table.narrow = _is_narrow(operands)
+        kinds = [kind for kind in out if kind is not None]
+        axes, inputs = list(items["dimensions"]), len(operands) // 2
+        if inputs == 1:
+            view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
             if view is not None:
                 self.vanished.add(op.results.start)
-                number = self.env[op.results.start] = self.table.shaped(Value(view, out[0]))
+                number = env[op.results.start] = table.shaped(Value(view, kinds[0]))
                 return number
-        pattern = reduction_pattern(self.table, operands[0].type.shape, list(items["dimensions"]))
+        pattern = reduction_pattern(table, operands[0].type.shape, axes)
         if pattern is None:
             return None
-        table, env = self.table, self.env
-        inputs = len(operands) // 2
         flat = [table.flat(operand.view) for operand in operands[:inputs]]
         starts = [env[value] for value in op.operands[inputs:]]
         body = table.number("#regions", *[self._closed(each, depth + 1) for each in op.regions])
-        kinds = [kind.element for kind in out if kind is not None]
-        if len(kinds) < len(out):
-            return None
-        number = table.number(f"#reduction {pattern} {kinds}", *flat, *starts, body)
-        for slot, (value, kind) in enumerate(zip(op.results, out, strict=True)):
-            assert kind is not None
-            part = number if len(out) == 1 else table.number(f"#result {slot}", number)
+        elements = [kind.element for kind in kinds]
+        number = table.number(f"#reduction {pattern} {elements}", *flat, *starts, body)
+        for slot, (value, kind) in enumerate(zip(op.results, kinds, strict=True)):
+            part = number if len(kinds) == 1 else table.number(f"#result {slot}", number)
             env[value] = table.shaped(Value(whole(part, kind.count), kind))
         return number
 
-    def _normal(self, op: Op) -> int | None:
-        facts = self._facts.get(id(op.form))
-        if facts is None:
-            facts = self._facts[id(op.form)] = _Facts(op.form, op)
-        if facts.out is None or facts.attributes is None:
-            return None
-        operands = self._operands(op)
-        if operands is None:
-            return None
-        self.table.narrow = _is_narrow(operands, facts.out)
-        self.table.built = False
-        operation = Application(facts.attributes, facts.out, operands)
-        if facts.normalise is not None:
-            view = facts.normalise(self.table, operation)
-        else:
-            commutes = op.form.kind >= self._commuting
-            view = elementwise(self.table, op.form.name, operation, commutes)
-        if view is None:
-            return None
-        view = self.table.settled(view, facts.out.element)
-        return self.table.shaped(Value(view, facts.out))
 
-    def _operands(self, op: Op) -> list[Value] | None:
-        """Returns the values of the operands; None if the rules do not know one of their types."""
-        found = []
-        for position, value in enumerate(op.operands):
-            number = self.env[value]
-            known = self.table.values.get(number)
-            if known is None:
-                kind = self._type(op, position)
-                if kind is None:
-                    return None
-                known = self.table.value(number, kind)
-            found.append(known)
-        return found
+def _is_narrow(operands: Sequence[Value], *types: Array) -> bool:
+    return any(is_narrow(kind.element) for kind in (*(operand.type for operand in operands), *types))
 
-    def _type(self, op: Op, position: int) -> Array | None:
-        return parse_array(str(op.source.operands[position].type))
+
+def shared_alike(
+    table: Terms, sides: Sequence[StableProgram], strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]
+) -> bool:
+    """True if each value that rules equate has equally many strict numbers on both sides.
+
+    One side may write a value in two forms, the other twice in one form. The compiler shares equal
+    expressions, so it computes the value twice on one side and once on the other. Fusion with its readers differs, and
+    so may the rounding.
+
+    Args:
+        table: that of the ruled numbering.
+        sides: both programs.
+        strict, ruled: numberings of the programs without rules, and with them.
+    """
+    left, right = (_forms(table, *each) for each in zip(sides, strict, ruled, strict=True))
+    return all(len(left[value]) == len(right[value]) for value in left.keys() & right.keys())
+
+
+def _forms(
+    table: Terms, side: StableProgram, strict: Numbering, ruled: RuledNumbering
+) -> dict[int, set[int]]:
+    """Returns the strict numbers of each value that a program computes, by the number that it has with rules."""
+    found: dict[int, set[int]] = collections.defaultdict(set)
+    for op in side.body.walk():
+        computes = op.live is not None and op.form.kind <= Kind.REGION and op.form.results
+        if computes and op.results.start not in ruled.vanished:
+            for result in op.results:
+                value = table.values.get(ruled.env[result])
+                found[value.view.source if value else ruled.env[result]].add(strict.env[result])
+    return found

@@ -114,6 +114,13 @@ class Terms(Table):
         """True if a rule may be used on the operation that is being numbered."""
         return rule in self.enabled and (not self.narrow or rule in self._on_narrow)
 
+    def accept(self, rule: str, view: View | None) -> View | None:
+        """Returns what a rule made, and counts its use; None if it made nothing or may not be used."""
+        if view is not None and self.allows(rule):
+            self.use(rule)
+            return view
+        return None
+
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
         used = (rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,)

@@ -43,7 +43,11 @@ SABOTAGES = (
     ),
     (numbering, '"#region", done, *[env[value] for value in region.outputs]', '"#region", done'),
     (numbering, '"#parameter {depth} {position} {kind}"', '"#parameter {depth} {kind}"'),
-    (numbering, "key = (form.word, *[env[value]", "key = (form.name, *[env[value]"),
+    (
+        numbering,
+        "return self.table.number(form.word, *operands)",
+        "return self.table.number(form.name, *operands)",
+    ),
     (numbering, 'slots_in[position]}", env[outer]', 'slots_in[position]}"'),
     (numbering, "repeated = self.table.nodes[operand][0] == word", "repeated = True"),
     (liveness, "for op in self._effects:\n            self._need(op)", "pass"),

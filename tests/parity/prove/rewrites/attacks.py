@@ -16,7 +16,8 @@ from measure import STEPS, compare, gradient  # pyright: ignore[reportMissingImp
 from steps import B, D, Step, T  # pyright: ignore[reportMissingImports]
 
 from parity.prove import Proof, prove
-from parity.prove.rules import elementwise, numbering, pads
+from parity.prove.rules import elementwise, numbering
+from parity.prove.rules import moves as movements
 from parity.prove.rules.registry import NORMAL_FORMS, SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import numpy_type
@@ -205,7 +206,7 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
     "known-branch": (numbering, "branch", _first_branch),
     "opposite-branch": (numbering, "branch", _first_branch),
-    "update-in-place": (pads, "replaced", _unchanged),
+    "update-in-place": (movements, "_replaced", _unchanged),
     "fold": (elementwise, "_folded", _zero),
     "integers-past-moves": (elementwise, "_hoisted", _unmoved),
     **{f"past-{movement}": (elementwise, "_hoisted", _unmoved) for movement in PAST},
