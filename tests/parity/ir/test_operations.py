@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from campaigns.exact import evaluate
 from campaigns.prover import mutate
+from campaigns.prover.modules import parse_module, run_module
 from jax.extend.mlir.dialects import chlo, func, sdy, stablehlo
 
-from parity.ir.jax_internals import parse_module, run_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.stablehlo.operations import (
     FUNCTIONS,
     OPERATIONS,
