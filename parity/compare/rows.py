@@ -7,7 +7,7 @@ from parity.ir.hlo.collectives import Collective
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.memory import QUANTITIES, Memory
 from parity.ir.hlo.model import LoopTree
-from parity.ir.hlo.visits import visits
+from parity.ir.hlo.optimised import visits
 from parity.ir.stablehlo.dtypes import TypedOp
 
 __all__ = ["Row", "collective_rows", "dot_rows", "dtype_rows", "loop_rows", "memory_rows"]

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from parity.ir.hlo.optimised import optimised_module
-from parity.ir.hlo.visits import visits
+from parity.ir.hlo.optimised import optimised_module, visits
 
 __all__ = ["Cycles", "read_cycles"]
 

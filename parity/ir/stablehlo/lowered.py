@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from parity.ir.hlo.model import Leaf, Loop, LoopTree
-from parity.ir.hlo.trips import count_trips, swap
+from parity.ir.hlo.model import Leaf, Loop, LoopTree, Side, count_trips
 from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Affine, Scope, Values
 from parity.ir.stablehlo.functions import Functions
@@ -142,24 +141,13 @@ class _While:
         match = _DIRECTION.search(str(test.form.attributes["comparison_direction"]))
         direction = match.group(1) if match else ""
         sides = [self.values.affine(side, made.scope, self.condition) for side in test.operands]
-        left, right = (self._known(side) for side in sides)
-        if left is None or right is None:
-            return None
-        if right.factor:
-            left, right, direction = right, left, swap(direction)
-        if left.factor != 1 or right.factor or left.slot not in self.counters:
-            return None
-        start = self.values.constant(self.op.operands[left.slot], self.scope)
-        if start is None:
-            return None
-        return count_trips(start, self.counters[left.slot], right.offset - left.offset, direction)
+        return count_trips([_side(side) for side in sides], direction, self._step, self._start)
 
-    def _known(self, side: Affine | None) -> Affine | None:
-        """Replaces a carry that the loop never changes with its initial constant."""
-        if side is None or not side.factor or not self.values.invariant(self.op, side.slot, self.scope):
-            return side
-        start = self.values.constant(self.op.operands[side.slot], self.scope)
-        return None if start is None else Affine(-1, 0, side.factor * start + side.offset)
+    def _step(self, slot: int) -> int | None:
+        return 0 if self.values.invariant(self.op, slot, self.scope) else self.counters.get(slot)
+
+    def _start(self, slot: int) -> int | None:
+        return self.values.constant(self.op.operands[slot], self.scope)
 
     def stacked(self) -> list[tuple[Leaf, bool]]:
         """Returns the outputs written at a counter, and for each whether it is an unchanged scanned input."""
@@ -220,6 +208,13 @@ class _While:
         if made.maker is self.body:
             return self.values.invariant(self.op, made.place, self.scope)
         return made.op is None
+
+
+def _side(side: Affine | None) -> Side | None:
+    """Returns a side of a loop's condition; None if it is a multiple of a carry."""
+    if side is None or side.factor not in (0, 1):
+        return None
+    return (side.slot if side.factor else None), side.offset
 
 
 def _same_count(op: Op) -> bool:
