@@ -1,6 +1,5 @@
 """The loop tree of a lowered StableHLO module."""
 
-import dataclasses
 import functools
 import math
 import re
@@ -22,14 +21,6 @@ _MOVES = names_of(Group.REARRANGES, Group.SAME, "bitcast_convert", "convert", "s
 _MOVING_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Item:
-    """An operation that may hold loops: a while, a call or one with regions."""
-
-    op: Op
-    inner: tuple["_Item", ...]
-
-
 def lowered_loops(lowered: Any) -> LoopTree:
     """Returns the loop tree of a lowered program, before any optimisation.
 
@@ -48,7 +39,8 @@ def lowered_loops(lowered: Any) -> LoopTree:
     with functions.module.context:
         main = Scope(functions["main"])
         reader = _Loops(Values(functions))
-        loops = tuple(reader.loops(reader.items(main.function), main, SourceLocation()))
+        reader.has_loops(main.function)
+        loops = tuple(reader.loops(main.function.body, main, SourceLocation()))
         return LoopTree(stage="lowered", loops=loops, operations=reader.operations)
 
 
@@ -62,46 +54,36 @@ class _Loops:
     def __init__(self, values: Values):
         self.values = values
         self.operations = 0
-        self._items: dict[Function, tuple[_Item, ...]] = {}
+        self._known: dict[Function, bool] = {}
 
-    def items(self, function: Function) -> tuple[_Item, ...]:
-        """Returns the operations of a function that may hold loops."""
-        if function not in self._items:
-            self._items[function] = self._inside(function.body)
-        return self._items[function]
+    def has_loops(self, function: Function) -> bool:
+        """True if a function or one that it calls has loops; at the first call, counts its operations."""
+        if function not in self._known:
+            self._known[function] = False
+            for op in function.body.walk():
+                self.operations += op.name != "stablehlo.constant"
+                inside = op.callee and self.has_loops(self.values.functions[op.callee])
+                self._known[function] |= op.name == "stablehlo.while" or bool(inside)
+        return self._known[function]
 
-    def _inside(self, region: Region) -> tuple[_Item, ...]:
+    def loops(self, region: Region, scope: Scope, caller: SourceLocation) -> list[Loop]:
+        """Returns the loops of a region in a scope, once per call site."""
         found = []
         for op in region.ops:
-            self.operations += op.name != "stablehlo.constant"
-            if op.callee:
-                if self.items(self.values.functions[op.callee]):
-                    found.append(_Item(op, ()))
-            elif op.regions:
-                inner = tuple(item for part in op.regions for item in self._inside(part))
-                if inner or op.name == "stablehlo.while":
-                    found.append(_Item(op, inner))
-        return tuple(found)
-
-    def loops(self, items: tuple[_Item, ...], scope: Scope, caller: SourceLocation) -> list[Loop]:
-        """Returns the loops of operations in a scope, once per call site."""
-        found = []
-        for item in items:
-            if item.op.name == "stablehlo.while":
-                found.append(self._loop(item, scope, caller))
-            elif item.op.callee:
-                callee = self.values.enter(item.op, scope)
-                found += self.loops(
-                    self.items(callee.function), callee, operation_source(item.op.source, caller)
-                )
+            if op.name == "stablehlo.while":
+                found.append(self._loop(op, scope, caller))
+            elif op.callee:
+                callee = self.values.enter(op, scope)
+                if self.has_loops(callee.function):
+                    place = operation_source(op.source, caller)
+                    found += self.loops(callee.function.body, callee, place)
             else:
-                found += self.loops(item.inner, scope, caller)
+                found += [loop for inner in op.regions for loop in self.loops(inner, scope, caller)]
         return found
 
-    def _loop(self, item: _Item, scope: Scope, caller: SourceLocation) -> Loop:
-        place = operation_source(item.op.source, caller)
-        reader = _While(self.values, item.op, scope, place)
-        types = item.op.form.types
+    def _loop(self, op: Op, scope: Scope, caller: SourceLocation) -> Loop:
+        reader = _While(self.values, op, scope, operation_source(op.source, caller))
+        types = op.form.types
         stacked = reader.stacked()
         return Loop(
             trips=reader.trips(),
@@ -110,7 +92,7 @@ class _Loops:
             provenance=reader.provenance,
             stacked=tuple(leaf for leaf, _ in stacked),
             passthrough=tuple(leaf for leaf, passed in stacked if passed),
-            inner=tuple(self.loops(item.inner, scope, caller)),
+            inner=tuple(loop for region in op.regions for loop in self.loops(region, scope, caller)),
         )
 
 
