@@ -149,12 +149,8 @@ def measured_difference(
     """
     found = []
     differ = [path for path in reference if deviation(path, reference[path], candidate[path]) is not None]
-    least = (
-        NEGLIGIBLE
-        * max((finite_norm(reference[path]) for path in reference if is_float(reference[path])), default=0.0)
-        if differ
-        else 0.0
-    )
+    norms = [finite_norm(array) for array in reference.values() if differ and is_float(array)]
+    least = NEGLIGIBLE * max(norms, default=0.0)
     for path in differ:
         left, again = reference[path], [run[path] for run in nudged()]
         if not is_float(left):
