@@ -16,6 +16,7 @@ __all__ = [
     "bind",
     "bodies",
     "equations",
+    "evaluate",
     "forwarded_arguments",
     "opened",
     "origin",
@@ -56,6 +57,32 @@ def equations(jaxpr: Any) -> Iterator[Any]:
         yield equation
         for body in bodies(equation):
             yield from equations(body)
+
+
+def evaluate(
+    closed: Any,
+    arguments: Sequence[Any],
+    apply: Callable[[Any, list[Any]], Sequence[Any]],
+    constant: Callable[[Any], Any],
+) -> list[Any]:
+    """Returns the results of a program over values of any kind.
+
+    Args:
+        closed: a jaxpr, closed over its constants or not.
+        arguments: flat.
+        apply: returns the results of an equation, given its operands.
+        constant: returns the value of a literal or of an array that the program closes over.
+    """
+    jaxpr = opened(closed)
+    values: dict[Any, Any] = dict(zip(jaxpr.invars, arguments, strict=True))
+    values.update(zip(jaxpr.constvars, map(constant, getattr(closed, "consts", ())), strict=True))
+
+    def read(variable: Any) -> Any:
+        return constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
+
+    for equation in jaxpr.eqns:
+        values.update(zip(equation.outvars, apply(equation, [*map(read, equation.invars)]), strict=True))
+    return [*map(read, jaxpr.outvars)]
 
 
 def variables(row: Sequence[Any]) -> list[Any]:

@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bodies, equations, opened
+from parity.ir.jaxprs import CALLS, bodies, equations, evaluate, opened
 
 __all__ = ["changed_types", "is_narrow", "retraced", "round_other_way", "rounds", "widen", "widened"]
 
@@ -196,21 +195,7 @@ class _Retrace:
         self._given = widened if hook is widen else lambda value: value
 
     def body(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
-        jaxpr = opened(closed)
-        given = zip(
-            (*jaxpr.constvars, *jaxpr.invars), (*getattr(closed, "consts", ()), *arguments), strict=True
-        )
-        values = {variable: self._given(value) for variable, value in given}
-
-        def read(variable: Any) -> Any:
-            if isinstance(variable, core.Literal):
-                return self._given(variable.val)
-            return values[variable]
-
-        for equation in jaxpr.eqns:
-            outputs = self._equation(equation, [read(variable) for variable in equation.invars])
-            values.update(zip(equation.outvars, outputs, strict=True))
-        return [read(variable) for variable in jaxpr.outvars]
+        return evaluate(closed, [*map(self._given, arguments)], self._equation, self._given)
 
     def _equation(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
         name, inner = equation.primitive.name, bodies(equation)

@@ -7,12 +7,14 @@ follows each argument through elementwise operations with constants, so that ``c
 import collections
 import dataclasses
 import enum
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers, integers
 from parity.ir.stablehlo.operations import Group, facts, names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.program import Op, StableProgram
+from parity.values.walk import Walk
 
 __all__ = ["ConstantUse", "Constants", "Use", "met_constants"]
 
@@ -229,9 +231,9 @@ def met_constants(program: StableProgram) -> Constants:
     Args:
         program: as the prover reads it.
     """
-    walk = _Walk(program)
-    for position, value in enumerate(program.body.parameters):
-        walk.known[value] = _Known(forms=frozenset({_Form(position)}))
+    walk = _Walk(program, COMPUTED)
+    arguments = range(len(program.body.parameters))
+    walk.give(program.body.parameters, [_Known(forms=frozenset({_Form(position)})) for position in arguments])
     walk.region(program.body)
     wraps = {
         position: int(divisor)
@@ -254,25 +256,13 @@ def _inverse(step: str, after: float, constant: float) -> Sequence[float]:
         return []
 
 
-class _Walk:
-    def __init__(self, program: StableProgram):
-        self.known: list[_Known] = [COMPUTED] * program.values
+class _Walk(Walk[_Known]):
+    def __init__(self, program: StableProgram, unknown: _Known):
+        super().__init__(program, unknown)
         self.seen: dict[ConstantUse, None] = {}
         self.guards: collections.Counter[str] = collections.Counter()
 
-    def region(self, region: Region) -> None:
-        for op in region.ops:
-            if op.live is not None:
-                SLOTTED.get(op.form.kind, _Walk.plain)(self, op)
-
-    def of(self, values: Sequence[int]) -> list[_Known]:
-        return [self.known[value] for value in values]
-
-    def give(self, values: Sequence[int], known: Sequence[_Known]) -> None:
-        for value, each in zip(values, known, strict=True):
-            self.known[value] = each
-
-    def plain(self, op: Op) -> None:
+    def results(self, op: Op) -> _Known:
         for inner in op.regions:
             self.give(inner.parameters, [COMPUTED] * len(inner.parameters))
             self.region(inner)
@@ -282,7 +272,16 @@ class _Walk:
             self.guards[guard] += 1
         for use, side, constants in MEETINGS[name](op, operands) if name in MEETINGS else ():
             self._add(op, use, side, constants)
-        self.give(op.results, [_result(op, name, operands)] * len(op.results))
+        return _result(op, name, operands)
+
+    def join(self, op: Op, facts: Sequence[_Known]) -> _Known:
+        return functools.reduce(_Known.join, facts)
+
+    def branch(self, op: Op) -> None:
+        super().branch(op)
+        if op.form.name.endswith("case"):
+            places = [float(number) for number in range(len(op.regions))]
+            self._add(op, Use.INDEXED, self.known[op.operands[0]], places)
 
     def _add(self, op: Op, use: Use, side: _Known, constants: Sequence[float]) -> None:
         if side.numbers or not constants:
@@ -311,39 +310,6 @@ class _Walk:
             self.region(region)
         self.give(op.results, carried)
 
-    def branch(self, op: Op) -> None:
-        for region in op.regions:
-            self.region(region)
-        if op.form.name.endswith("case"):
-            self._add(
-                op,
-                Use.INDEXED,
-                self.known[op.operands[0]],
-                [float(number) for number in range(len(op.regions))],
-            )
-        for slot, value in enumerate(op.results):
-            first, *others = self.of([region.outputs[slot] for region in op.regions])
-            for other in others:
-                first = first.join(other)
-            self.known[value] = first
-
-    def barrier(self, op: Op) -> None:
-        self.give(op.results, self.of(op.operands))
-
-    def manual(self, op: Op) -> None:
-        (inner,) = op.regions
-        self.give(inner.parameters, self.of(op.operands))
-        self.region(inner)
-        self.give(op.results, self.of(inner.outputs))
-
-
-SLOTTED: Mapping[Kind, Callable[[_Walk, Op], None]] = {
-    Kind.WHILE: _Walk.loop,
-    Kind.BRANCH: _Walk.branch,
-    Kind.BARRIER: _Walk.barrier,
-    Kind.MANUAL: _Walk.manual,
-}
-
 
 def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:
     """Returns the constants and functions of an operation's results."""
@@ -356,10 +322,7 @@ def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:
         return operands[0]
     if op.form.name in JOINED:
         inputs = {"select": operands[1:], "clamp": operands[1:2]}
-        first, *others = inputs.get(name, operands[: facts(op.form.name).first_index])
-        for other in others:
-            first = first.join(other)
-        return first
+        return functools.reduce(_Known.join, inputs.get(name, operands[: facts(op.form.name).first_index]))
     if len(operands) == 1 and name in INVERSES:
         return _after(operands[0], name, 0.0)
     if name == "multiply" and op.operands[0] == op.operands[1] and not operands[0].numbers:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.values.ladder import FLOOR_FACTOR, Deviation, deviation
-from parity.values.noise import is_float
+from parity.values.noise import finite_norm, is_float
 
 __all__ = ["off_over_counts"]
 
@@ -59,7 +59,7 @@ def _off(path: str, start: int, counts: Sequence[int], runs: tuple) -> tuple[int
     if (finite[0] != finite[1]).any():
         moved = (finite[0] != finite[2]).any()
         return None if moved else (start, dataclasses.replace(off, note="finite on one side only"), 0.0)
-    scale = max(_norm(run[path]) for run in reference)
+    scale = max(finite_norm(run[path]) for run in reference)
     noise = max(
         RESOLUTION * scale,
         float(jnp.finfo(left.dtype).eps) * scale,
@@ -79,11 +79,6 @@ def _slope(path: str, start: int, counts: Sequence[int], reference: Sequence[Fla
         return 0.0
     nearest = min(others, key=lambda other: abs(counts[other] - counts[start]))
     return _distance(reference[start][path], reference[nearest][path]) / abs(counts[nearest] - counts[start])
-
-
-def _norm(array: np.ndarray) -> float:
-    wide = np.asarray(array, np.float64)
-    return float(np.linalg.norm(np.where(np.isfinite(wide), wide, 0.0)))
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -8,7 +8,16 @@ import numpy as np
 from parity.builds.tree import Leaf, Role
 from parity.values.ladder import deviation
 
-__all__ = ["DRAWS", "measure_floor", "nudge", "randomise", "to_float64"]
+__all__ = [
+    "DRAWS",
+    "finite_norm",
+    "is_float",
+    "measure_floor",
+    "nudge",
+    "randomise",
+    "resolution",
+    "to_float64",
+]
 
 Flat = Mapping[str, np.ndarray]
 DRAWS = 3
@@ -18,6 +27,17 @@ DRAWS = 3
 def is_float(array: np.ndarray) -> bool:
     """True if the array holds floats, including bfloat16 and similar dtypes."""
     return jnp.issubdtype(array.dtype, np.floating)
+
+
+def resolution(array: np.ndarray) -> float:
+    """Returns half a unit in the last place of a number near one; 0 for integers."""
+    return float(jnp.finfo(array.dtype).eps) / 2 if is_float(array) else 0.0
+
+
+def finite_norm(array: np.ndarray) -> float:
+    """Returns the norm of the finite entries of a float array."""
+    wide = np.asarray(array, np.float64)
+    return float(np.linalg.norm(np.where(np.isfinite(wide), wide, 0.0)))
 
 
 def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, np.ndarray]:
@@ -72,12 +92,8 @@ def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
     for path, array in reference.items():
         found = [deviation(path, array, again[path]) for again in nudged]
         noise = float(np.median([off.relative if off else 0.0 for off in found]))
-        floor[path] = max(noise, _resolution(array))
+        floor[path] = max(noise, resolution(array))
     return floor
-
-
-def _resolution(array: np.ndarray) -> float:
-    return float(jnp.finfo(array.dtype).eps) / 2 if is_float(array) else 0.0
 
 
 def to_float64(flat: Flat) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.values.ladder import FLOOR_FACTOR
-from parity.values.noise import is_float
+from parity.values.noise import resolution
 from parity.verdicts import Finding
 
 __all__ = ["ChangedChoice", "find_flips", "forced_inputs", "margin_noise"]
@@ -95,7 +95,7 @@ def margin_noise(reference: Flat, others: Sequence[Flat]) -> dict[str, float]:
     """
     return {
         path.removesuffix(MARGIN): max(
-            _resolution(margin), *(_typical(margin, run[path]) for run in others if path in run)
+            resolution(margin), *(_typical(margin, run[path]) for run in others if path in run)
         )
         for path, margin in reference.items()
         if path.endswith(MARGIN)
@@ -107,11 +107,6 @@ def _typical(margin: np.ndarray, other: np.ndarray) -> float:
     if not open_choice.any():
         return 0.0
     return float(np.median(np.abs(margin[open_choice].astype(np.float64) - other[open_choice])))
-
-
-def _resolution(margin: np.ndarray) -> float:
-    """Returns half a unit in the last place of a score near one."""
-    return float(np.finfo(margin.dtype).eps) / 2 if is_float(margin) else 0.0
 
 
 def forced_inputs(routing: Flat) -> dict[str, np.ndarray]:

@@ -7,11 +7,12 @@ parameter reaches may still be the same program.
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Operation, facts
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.program import Op, StableProgram
+from parity.values.walk import Walk
 
 __all__ = ["Content", "Fact", "result_facts"]
 
@@ -36,11 +37,6 @@ class Fact:
     sources: frozenset[str] = frozenset()
     content: Content = Content.ANY
 
-    def join(self, other: "Fact") -> "Fact":
-        """Returns the facts that hold for a value that is one or the other."""
-        same = self.content is other.content
-        return Fact(self.sources | other.sources, self.content if same else Content.ANY)
-
 
 def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tuple[Fact, ...]:
     """Returns the facts about each result of a program. Loops are iterated to a fixed point.
@@ -49,95 +45,61 @@ def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tu
         program: as the prover reads it.
         labels: labels of each argument of ``@main``; a computed value has the union of the labels of its operands.
     """
-    walk = _Walk(program)
-    for value, label in zip(program.body.parameters, labels, strict=True):
-        walk.facts[value] = Fact(label)
+    walk = _Walk(program, Fact())
+    walk.give(program.body.parameters, [Fact(label) for label in labels])
     walk.region(program.body)
-    return tuple(walk.facts[value] for value in program.body.outputs)
+    return tuple(walk.of(program.body.outputs))
 
 
-class _Walk:
-    def __init__(self, program: StableProgram):
-        self.facts: list[Fact] = [Fact()] * program.values
-        self._known: dict[tuple[int, ...], Fact] = {}
-        self._facts: dict[Fact, Fact] = {}
+class _Walk(Walk[Fact]):
+    def __init__(self, program: StableProgram, unknown: Fact):
+        super().__init__(program, unknown)
+        self._made: dict[tuple, Fact] = {}
 
-    def region(self, region: Region) -> None:
-        for op in region.ops:
-            if op.live is not None:
-                SLOTTED.get(op.form.kind, _Walk.plain)(self, op)
-
-    def of(self, values: Sequence[int]) -> list[Fact]:
-        return [self.facts[value] for value in values]
-
-    def plain(self, op: Op) -> None:
+    def results(self, op: Op) -> Fact:
         """Caches facts by form and operands' facts: there are few of both, so that most are known."""
         if op.regions:
-            fact = self._made(op)
-        else:
-            key = (id(op.form), *[id(self.facts[value]) for value in op.operands])
-            fact = self._known.get(key)
-            if fact is None:
-                fact = self._known[key] = self._made(op)
-        for value in op.results:
-            self.facts[value] = fact
+            return self._fact(op)
+        key = (op.form, *self.of(op.operands))
+        if key not in self._made:
+            self._made[key] = self._fact(op)
+        return self._made[key]
 
-    def _made(self, op: Op) -> Fact:
+    def _fact(self, op: Op) -> Fact:
         known = self.of(op.operands)
-        sources = frozenset().union(*(fact.sources for fact in known))
+        sources = _sources(known)
         for inner in op.regions:  # combiners: only their captures; see `_content`
             for value, fact in zip(inner.parameters, known * 2, strict=False):
-                self.facts[value] = Fact(fact.sources)
+                self.known[value] = Fact(fact.sources)
             self.region(inner)
-            sources |= frozenset().union(*(fact.sources for fact in self.of(inner.outputs)))
-        fact = Fact(sources, _content(op, known))
-        return self._facts.setdefault(fact, fact)
+            sources |= _sources(self.of(inner.outputs))
+        return Fact(sources, _content(op, known))
 
     def loop(self, op: Op) -> None:
         condition, body = op.regions
-        carried = self.of(op.operands)
-        while True:
+        carried, before = self.of(op.operands), None
+        while carried != before:
             for region in (condition, body):
-                for value, fact in zip(region.parameters, carried, strict=True):
-                    self.facts[value] = fact
+                self.give(region.parameters, carried)
                 self.region(region)
-            stop = self.facts[condition.outputs[0]].sources
-            after = [old.join(new) for old, new in zip(carried, self.of(body.outputs), strict=True)]
-            if after == carried:
-                break
-            carried = after
-        for value, fact in zip(op.results, carried, strict=True):
-            self.facts[value] = Fact(fact.sources | stop, fact.content)
+            before, after = carried, self.of(body.outputs)
+            carried = [_joined(pair) for pair in zip(carried, after, strict=True)]
+        stop = self.known[condition.outputs[0]].sources
+        self.give(op.results, [Fact(fact.sources | stop, fact.content) for fact in carried])
 
-    def branch(self, op: Op) -> None:
-        for region in op.regions:
-            self.region(region)
-        chosen = self.facts[op.operands[0]].sources
-        for slot, value in enumerate(op.results):
-            first, *others = self.of([region.outputs[slot] for region in op.regions])
-            for other in others:
-                first = first.join(other)
-            self.facts[value] = Fact(first.sources | chosen, first.content)
-
-    def barrier(self, op: Op) -> None:
-        for value, fact in zip(op.results, self.of(op.operands), strict=True):
-            self.facts[value] = fact
-
-    def manual(self, op: Op) -> None:
-        (inner,) = op.regions
-        for value, fact in zip(inner.parameters, self.of(op.operands), strict=True):
-            self.facts[value] = fact
-        self.region(inner)
-        for value, fact in zip(op.results, self.of(inner.outputs), strict=True):
-            self.facts[value] = fact
+    def join(self, op: Op, facts: Sequence[Fact]) -> Fact:
+        joined = _joined(facts)
+        return Fact(joined.sources | self.known[op.operands[0]].sources, joined.content)
 
 
-SLOTTED: Mapping[Kind, Callable[[_Walk, Op], None]] = {
-    Kind.WHILE: _Walk.loop,
-    Kind.BRANCH: _Walk.branch,
-    Kind.BARRIER: _Walk.barrier,
-    Kind.MANUAL: _Walk.manual,
-}
+def _sources(known: Sequence[Fact]) -> frozenset[str]:
+    return frozenset().union(*(fact.sources for fact in known))
+
+
+def _joined(known: Sequence[Fact]) -> Fact:
+    """Returns the facts that hold for a value that is any of several."""
+    contents = {fact.content for fact in known}
+    return Fact(_sources(known), contents.pop() if len(contents) == 1 else Content.ANY)
 
 
 def _content(op: Op, known: Sequence[Fact]) -> Content:

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.builds.tree import Leaf, Role
 from parity.values.ladder import Deviation, deviation
-from parity.values.noise import is_float
+from parity.values.noise import finite_norm, is_float
 
 __all__ = ["EXTREMES", "StressKind", "measured_difference", "perturb"]
 
@@ -149,31 +149,16 @@ def measured_difference(
     """
     found = []
     differ = [path for path in reference if deviation(path, reference[path], candidate[path]) is not None]
-    least = NEGLIGIBLE * max((_size(reference[path]) for path in reference), default=0.0) if differ else 0.0
+    norms = [finite_norm(array) for array in reference.values() if differ and is_float(array)]
+    least = NEGLIGIBLE * max(norms, default=0.0)
     for path in differ:
         left, again = reference[path], [run[path] for run in nudged()]
         if not is_float(left):
-            off = _off_exactly(path, left, candidate[path], again)
-        else:
-            off = None if _size(left) < least else _off(path, left, candidate[path], again)
-        found += [off] if off else []
+            off = deviation(path, left, candidate[path])
+            found += [(off, 0.0)] if off and all(np.array_equal(left, run) for run in again) else []
+        elif finite_norm(left) >= least and (off := _off(path, left, candidate[path], again)):
+            found.append(off)
     return found
-
-
-def _size(array: np.ndarray) -> float:
-    """Returns the norm of the finite entries."""
-    if not is_float(array):
-        return 0.0
-    wide = array.astype(np.float64)
-    return float(np.linalg.norm(np.where(np.isfinite(wide), wide, 0.0)))
-
-
-def _off_exactly(
-    path: str, left: np.ndarray, right: np.ndarray, again: Sequence[np.ndarray]
-) -> tuple[Deviation, float] | None:
-    """Returns the deviation of an integer leaf; None if perturbations change the leaf too."""
-    off = deviation(path, left, right)
-    return (off, 0.0) if off and all(np.array_equal(left, run) for run in again) else None
 
 
 def _off(

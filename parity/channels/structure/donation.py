@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.ir.hlo.hlo_shapes import Shape
+from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.optimised import optimised_module
 from parity.verdicts import ChannelResult, Finding, Verdict
 

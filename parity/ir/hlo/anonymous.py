@@ -7,10 +7,8 @@ from typing import Any
 
 import jax
 
-from parity.ir.hlo.hlo import Computation, HloModule, Instruction
+from parity.ir.hlo.hlo import CALLS, Computation, HloModule, Instruction, Shape
 from parity.ir.hlo.hlo_parse import parse_hlo
-from parity.ir.hlo.hlo_shapes import Shape
-from parity.ir.hlo.hlo_words import CALLS
 from parity.ir.jax_internals import compiled_program
 
 __all__ = ["anonymous_digest", "compiled_digest"]

@@ -5,10 +5,8 @@ import math
 import re
 from typing import Any
 
-from parity.ir.hlo.hlo import Computation, HloModule, Instruction
-from parity.ir.hlo.hlo_words import COLLECTIVES
-from parity.ir.hlo.optimised import optimised_module
-from parity.ir.hlo.visits import Visit, visits
+from parity.ir.hlo.hlo import COLLECTIVES, Computation, HloModule, Instruction
+from parity.ir.hlo.optimised import Visit, optimised_module, visits
 from parity.ir.location import SourceLocation
 
 __all__ = ["Collective", "read_collectives"]

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from parity.ir.hlo.optimised import optimised_module
-from parity.ir.hlo.visits import visits
+from parity.ir.hlo.optimised import optimised_module, visits
 
 __all__ = ["Cycles", "read_cycles"]
 
@@ -18,20 +17,13 @@ class Cycles:
             unknown.
         in_loops: the part inside loops; None like ``total``.
         instructions: number of instructions with an estimate.
-        unstated: number of collectives and custom calls without an estimate; their time is not in the sum.
         reason: the reason for a missing total; empty if there is a total.
     """
 
     total: int | None
     in_loops: int | None
     instructions: int
-    unstated: int
     reason: str = ""
-
-
-_TIMED_APART = frozenset(
-    {"all-gather", "all-reduce", "all-to-all", "collective-permute", "custom-call", "reduce-scatter"}
-)
 
 
 def read_cycles(compiled: Any) -> Cycles:
@@ -47,7 +39,7 @@ def read_cycles(compiled: Any) -> Cycles:
     Raises:
         ValueError: the text is malformed, or an estimate is not a number.
     """
-    total, inside, count, unstated, unknown = 0, 0, 0, 0, 0
+    total, inside, count, unknown = 0, 0, 0, 0
     for visit in visits(optimised_module(compiled)):
         if visit.fused or "execution_thread" in visit.computation.attributes:
             continue
@@ -55,7 +47,6 @@ def read_cycles(compiled: Any) -> Cycles:
         config = one.backend_config().get("window_config")
         stated = config.get("estimated_cycles") if isinstance(config, dict) else None
         if stated is None:
-            unstated += one.base in _TIMED_APART and one.phase in ("", "start")
             continue
         if not str(stated).isdecimal() or len(str(stated)) > 18:
             raise ValueError(f"HLO line {one.line}: estimated_cycles of {one.name} is {str(stated)[:40]!r}")
@@ -71,5 +62,5 @@ def read_cycles(compiled: Any) -> Cycles:
             if unknown
             else "the backend states no cycles"
         )
-        return Cycles(total=None, in_loops=None, instructions=count, unstated=unstated, reason=reason)
-    return Cycles(total=total, in_loops=inside, instructions=count, unstated=unstated)
+        return Cycles(total=None, in_loops=None, instructions=count, reason=reason)
+    return Cycles(total=total, in_loops=inside, instructions=count)

@@ -1,16 +1,191 @@
-"""A module of optimised HLO as data."""
+"""A module of optimised HLO as data: its vocabulary, shapes, instructions and computations."""
 
 import dataclasses
 import functools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 
-from parity.ir.hlo.hlo_shapes import Shape
-from parity.ir.hlo.hlo_words import ASYNC_SUFFIXES, CALLS
 from parity.ir.location import Frame, SourceLocation
 
-__all__ = ["Computation", "HloModule", "Instruction", "Sources"]
+__all__ = [
+    "ASYNC_SUFFIXES",
+    "CALLS",
+    "COLLECTIVES",
+    "ELEMENT_BITS",
+    "OPCODES",
+    "Computation",
+    "HloModule",
+    "Instruction",
+    "Shape",
+    "read_shape",
+]
+
+_OPCODES = """
+abs acos acosh add add-dependency after-all all-gather all-reduce all-to-all and asin asinh async atan
+atan2 atanh batch-norm-grad batch-norm-inference batch-norm-training bitcast bitcast-convert
+block-scaled-dot broadcast call cbrt ceil cholesky clamp collective-broadcast collective-permute compare
+complex concatenate conditional constant convert convolution copy cosh cosine count-leading-zeros
+custom-call divide domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf exponential
+exponential-minus-one fft floor fusion gather get-dimension-size get-tuple-element imag infeed iota
+is-finite log log-plus-one logistic map maximum minimum multiply negate not opt-barrier
+optimization-barrier or outfeed pad parameter partition-id popcnt power ragged-all-to-all ragged-dot real
+recv reduce reduce-precision reduce-scatter reduce-window remainder replica-id reshape reverse rng
+rng-bit-generator rng-get-and-update-state round-nearest-afz round-nearest-even rsqrt scaled-dot scan
+scatter select select-and-scatter send set-dimension-size shift-left shift-right-arithmetic
+shift-right-logical sign sine sinh slice sort sqrt stochastic-convert subtract tan tanh topk transpose
+triangular-solve tuple while xor
+"""
+
+OPCODES = frozenset(_OPCODES.split())
+
+ASYNC_SUFFIXES = ("-start", "-update", "-done")
+
+COLLECTIVES = frozenset(
+    {
+        "all-gather",
+        "all-reduce",
+        "all-to-all",
+        "collective-broadcast",
+        "collective-permute",
+        "ragged-all-to-all",
+        "reduce-scatter",
+    }
+)
+
+CALLS = (
+    "calls",
+    "to_apply",
+    "condition",
+    "body",
+    "branch_computations",
+    "true_computation",
+    "false_computation",
+    "called_computations",
+    "select",
+    "scatter",
+)
+
+_FLOAT8 = "e3m4 e4m3 e4m3b11fnuz e4m3fn e4m3fnuz e5m2 e5m2fnuz e8m0fnu"
+
+ELEMENT_BITS = {
+    "pred": 8,
+    "token": 0,
+    "opaque": 0,
+    "bf16": 16,
+    "c64": 64,
+    "c128": 128,
+    "f4e2m1fn": 4,
+    **{f"f8{name}": 8 for name in _FLOAT8.split()},
+    **{f"{sign}{bits}": bits for sign in "su" for bits in (1, 2, 4, 8, 16, 32, 64)},
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+}
+
+_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]{}()]*)\](\{[^{}\n]*\})?")
+_SIZE = re.compile(r"(?:<=)?(\d+)|\?")
+_GROUP = r"\((?:[^()\n]|\([^()\n]*\))*\)"
+_LAYOUT = re.compile(rf"\{{[\d,]*(?::(?:[A-Z#*]*{_GROUP})*)?\}}")
+_DEEPEST = 50
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of an HLO value.
+
+    Args:
+        element: element type such as ``bf16``; ``tuple`` for a tuple.
+        sizes: dimensions; -1 if unbounded, the bound if dynamic.
+        layout: the text in braces after the dimensions: order, tiles, memory space; may be empty.
+        dynamic: True if some dimension is dynamic.
+        parts: the elements of a tuple.
+    """
+
+    element: str
+    sizes: tuple[int, ...] = ()
+    layout: str = ""
+    dynamic: bool = False
+    parts: tuple["Shape", ...] = ()
+
+    @property
+    def leaves(self) -> tuple["Shape", ...]:
+        """The arrays of a shape, with tuples flattened."""
+        if self.element != "tuple":
+            return (self,)
+        return tuple(leaf for part in self.parts for leaf in part.leaves)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all arrays, without the padding that a tiled layout may add."""
+        if self.element == "tuple":
+            return sum(part.bytes for part in self.parts)
+        return -(-math.prod(max(size, 0) for size in self.sizes) * ELEMENT_BITS[self.element] // 8)
+
+    def __str__(self) -> str:
+        if self.element == "tuple":
+            return f"({', '.join(map(str, self.parts))})"
+        return f"{self.element}[{','.join(map(str, self.sizes))}]"
+
+
+def read_shape(text: str, start: int) -> tuple[Shape, int]:
+    """Reads one shape.
+
+    Args:
+        text: HLO text without comments.
+        start: position of the shape.
+
+    Returns:
+        The shape and the position after it.
+
+    Raises:
+        ValueError: there is no shape at that position; the message quotes it.
+    """
+    return _read(text, start, 0)
+
+
+def _read(text: str, start: int, depth: int) -> tuple[Shape, int]:
+    if depth > _DEEPEST:
+        raise ValueError(f"a tuple nested deeper than {_DEEPEST}")
+    if text.startswith("(", start):
+        return _read_tuple(text, start + 1, depth)
+    if text.startswith("b(", start):
+        shape, end = _read(text, start + 2, depth + 1)
+        if not text.startswith(")", end):
+            raise ValueError(f"expected ')' after a buffer shape, got {text[end : end + 20]!r}")
+        return shape, end + 1
+    match = _ARRAY.match(text, start)
+    if not match:
+        raise ValueError(f"expected a shape, got {text[start : start + 40]!r}")
+    return _array(match.group(1), match.group(2), match.group(3) or ""), match.end()
+
+
+def _read_tuple(text: str, start: int, depth: int) -> tuple[Shape, int]:
+    parts, place = [], start
+    while not text.startswith(")", place):
+        if parts:
+            if not text.startswith(",", place):
+                raise ValueError(f"expected ',' or ')' in a tuple shape, got {text[place : place + 20]!r}")
+            place += 1
+        while text.startswith(" ", place):
+            place += 1
+        part, place = _read(text, place, depth + 1)
+        parts.append(part)
+    return Shape("tuple", parts=tuple(parts)), place + 1
+
+
+@functools.lru_cache(maxsize=4096)
+def _array(element: str, sizes: str, layout: str) -> Shape:
+    if element not in ELEMENT_BITS:
+        raise ValueError(f"unknown element type {element!r}")
+    if layout and not _LAYOUT.fullmatch(layout):
+        raise ValueError(f"unknown layout {layout!r}")
+    words = [word.strip() for word in sizes.split(",")] if sizes.strip() else []
+    matches = [_SIZE.fullmatch(word) for word in words]
+    if not all(matches):
+        raise ValueError(f"unknown dimensions {sizes!r}")
+    found = tuple(int(match.group(1)) if match and match.group(1) else -1 for match in matches)
+    return Shape(element, found, layout, any(not word.isdigit() for word in words))
+
 
 _NAME = re.compile(r"%?([\w.\-]+)")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s}]+)')
@@ -91,14 +266,12 @@ class Computation:
         instructions: all of them; the last one marked ROOT is the result.
         root: name of the result.
         attributes: those after the closing brace, such as ``execution_thread``.
-        line: its line in the text, from 1.
     """
 
     name: str
     instructions: tuple[Instruction, ...]
     root: str
     attributes: Mapping[str, str]
-    line: int
 
     @functools.cached_property
     def by_name(self) -> dict[str, Instruction]:
@@ -117,40 +290,20 @@ class Computation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sources:
-    """The source tables at the head of a module: files, functions, places and stack frames by number."""
-
-    files: Mapping[int, str]
-    functions: Mapping[int, str]
-    places: Mapping[int, tuple[int, int, int]]
-    frames: Mapping[int, int]
-
-    def frame(self, number: int) -> tuple[str, str, int] | None:
-        """Returns function, file and line of a stack frame's innermost place; None if it is not listed."""
-        place = self.places.get(self.frames.get(number, 0))
-        if place is None:
-            return None
-        file, function, line = place
-        return self.functions.get(function, ""), self.files.get(file, ""), line
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class HloModule:
     """A module: computations in order, each after those it calls.
 
     Args:
-        name: the module's name.
         attributes: the text of each attribute of the first line by key.
         computations: by name, callees first.
         entry: name of the entry computation.
-        sources: the source tables.
+        frames: the innermost line of each numbered stack frame.
     """
 
-    name: str
     attributes: Mapping[str, str]
     computations: Mapping[str, Computation]
     entry: str
-    sources: Sources
+    frames: Mapping[int, Frame]
 
     def instructions(self) -> Iterator[tuple[Computation, Instruction]]:
         """Yields every instruction of every computation once."""
@@ -168,15 +321,10 @@ class HloModule:
         fields = instruction.metadata()
         if not fields:
             return fallback or SourceLocation()
-        number = _number(fields.get("stack_frame_id"))
-        frame = self.sources.frame(number) if number else None
-        function, file, line = frame or (
-            "",
-            fields.get("source_file", ""),
-            _number(fields.get("source_line")),
+        frame = self.frames.get(_number(fields.get("stack_frame_id"))) or Frame(
+            fields.get("source_file", ""), _number(fields.get("source_line"))
         )
-        frames = (Frame(file, line, function),) if file else ()
-        return SourceLocation(stack=fields.get("op_name", ""), frames=frames)
+        return SourceLocation(stack=fields.get("op_name", ""), frames=(frame,) if frame.file else ())
 
 
 def _number(text: str | None) -> int:

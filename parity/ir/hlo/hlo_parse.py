@@ -4,9 +4,8 @@ import bisect
 import json
 import re
 
-from parity.ir.hlo.hlo import Computation, HloModule, Instruction, Sources
-from parity.ir.hlo.hlo_shapes import Shape, read_shape
-from parity.ir.hlo.hlo_words import ASYNC_SUFFIXES, OPCODES
+from parity.ir.hlo.hlo import ASYNC_SUFFIXES, OPCODES, Computation, HloModule, Instruction, Shape, read_shape
+from parity.ir.location import Frame
 
 __all__ = ["parse_hlo"]
 
@@ -62,20 +61,20 @@ class _Parser:
             raise self._error("expected 'HloModule NAME' at the start")
         self.place = match.end()
         attributes = self._attributes()
-        sources = self._sources()
+        frames = self._frames()
         while self._skip_space() < len(self.text):
             self._computation()
         if not self.entry:
             raise self._error("no ENTRY computation: the text is cut off or not a module")
         return HloModule(
-            name=match.group(1),
             attributes=attributes,
             computations=self.computations,
             entry=self.entry,
-            sources=sources,
+            frames=frames,
         )
 
-    def _sources(self) -> Sources:
+    def _frames(self) -> dict[int, Frame]:
+        """Reads the source tables: files, functions, places and stack frames by number."""
         tables: dict[str, dict[int, str]] = {}
         while (match := _TABLE.match(self.text, self._skip_space())) is not None:
             self.place = match.end()
@@ -85,62 +84,44 @@ class _Parser:
                 self.place = row.end()
             if not _BLANK.match(self.text, self.place):
                 raise self._error(f"unknown row in {match.group(1)}")
+        files, functions = tables.get("FileNames", {}), tables.get("FunctionNames", {})
         places, frames = {}, {}
         for number, row in tables.get("FileLocations", {}).items():
-            fields = dict(_PAIR.findall(row))
-            wanted = ("file_name_id", "function_name_id", "line")
-            places[number] = tuple(int(fields.get(key, 0)) for key in wanted)
+            fields = {key: int(value) for key, value in _PAIR.findall(row)}
+            function = functions.get(fields.get("function_name_id", 0), "")
+            places[number] = Frame(
+                files.get(fields.get("file_name_id", 0), ""), fields.get("line", 0), function
+            )
         for number, row in tables.get("StackFrames", {}).items():
-            frames[number] = int(dict(_PAIR.findall(row)).get("file_location_id", 0))
-        return Sources(
-            files=tables.get("FileNames", {}),
-            functions=tables.get("FunctionNames", {}),
-            places=places,
-            frames=frames,
-        )
+            place = places.get(int(dict(_PAIR.findall(row)).get("file_location_id", 0)))
+            if place is not None:
+                frames[number] = place
+        return frames
 
     def _computation(self) -> None:
         match = _COMPUTATION.match(self.text, self.place)
         if not match:
             raise self._error("expected a computation")
-        start, name = self.place, match.group(2)
-        if name in self.computations:
-            raise self._error(f"computation {name} is defined twice")
+        name = match.group(2)
         self.place = self._closing(match.end())
         if not _ARROW.match(self.text, self.place):
             raise self._error(f"expected ' -> ' after the parameters of {name}")
         self._shape(self.place + 4)
         self._expect(" {\n")
         instructions, root = self._instructions(name)
-        line = self._line(start)
         attributes = self._attributes()
         self.computations[name] = Computation(
-            name=name, instructions=instructions, root=root, attributes=attributes, line=line
+            name=name, instructions=instructions, root=root, attributes=attributes
         )
-        if match.group(1):
-            if self.entry:
-                raise self._error(f"two ENTRY computations: {self.entry} and {name}")
-            self.entry = name
+        self.entry = name if match.group(1) else self.entry
 
     def _instructions(self, computation: str) -> tuple[tuple[Instruction, ...], str]:
         found: dict[str, Instruction] = {}
-        parameters: set[int] = set()
         root = ""
         while not self.text.startswith("}", self.place):
             if _BLANK.match(self.text, self.place):
                 raise self._error(f"computation {computation} is cut off")
-            start = self.place
             instruction, is_root = self._instruction(found)
-            if instruction.name in found:
-                raise self._error(f"instruction {instruction.name} is defined twice", start)
-            if instruction.opcode == "parameter":
-                if not (instruction.literal.isdecimal() and instruction.literal.isascii()):
-                    raise self._error("expected a parameter number", start)
-                if len(instruction.literal) > 9 or int(instruction.literal) in parameters:
-                    raise self._error(f"parameter {instruction.literal} is defined twice or absurd", start)
-                parameters.add(int(instruction.literal))
-            if is_root and root:
-                raise self._error(f"two ROOT instructions in {computation}", start)
             root = instruction.name if is_root else root
             found[instruction.name] = instruction
         self.place += 1
@@ -216,8 +197,6 @@ class _Parser:
         """Reads ``, key=value`` pairs up to the end of the line."""
         found: dict[str, str] = {}
         while (match := _ATTRIBUTE.match(self.text, self.place)) is not None:
-            if match.group(1) in found:
-                raise self._error(f"attribute {match.group(1)} is given twice")
             self.place = match.end()
             found[match.group(1)] = self._value(match.group(1))
         end = _BLANK.match(self.text, self.place)

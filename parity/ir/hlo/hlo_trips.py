@@ -3,7 +3,7 @@
 import dataclasses
 
 from parity.ir.hlo.hlo import Computation, HloModule, Instruction
-from parity.ir.hlo.trips import count_trips, swap
+from parity.ir.hlo.model import Side, count_trips
 
 __all__ = ["hlo_trips"]
 
@@ -68,27 +68,8 @@ class _Counter:
         direction = test.attributes.get("direction", "")
         if test.opcode != "compare" or len(test.operands) != 2:
             return None
-        left, right = (self._affine(name, frame) for name in test.operands)
-        if left is None or right is None:
-            return None
-        left, right = self._settle(left), self._settle(right)
-        if left is None or right is None:
-            return None
-        if right[0] is not None:
-            left, right, direction = right, left, swap(direction)
-        if left[0] is None or right[0] is not None:
-            return None
-        step, start = self._step(left[0]), self._start(left[0])
-        if not step or start is None:
-            return None
-        return count_trips(start, step, right[1] - left[1], direction)
-
-    def _settle(self, side: tuple[int | None, int]) -> tuple[int | None, int] | None:
-        """Replaces a carry that the body never changes with its initial constant."""
-        if side[0] is None or self._step(side[0]) != 0:
-            return side
-        start = self._start(side[0])
-        return None if start is None else (None, start + side[1])
+        sides = [self._affine(name, frame) for name in test.operands]
+        return count_trips(sides, direction, self._step, self._start)
 
     def _step(self, slot: int) -> int | None:
         """Returns the increment of a carry in the body: 0 if unchanged, None if it is not a constant."""
@@ -131,7 +112,7 @@ class _Counter:
                 return source.operands[index], source_frame
         return None
 
-    def _affine(self, name: str, frame: _Scope, depth: int = 0) -> tuple[int | None, int] | None:
+    def _affine(self, name: str, frame: _Scope, depth: int = 0) -> Side | None:
         """Returns (slot, offset) for a carry plus a constant, (None, value) for a constant, else None."""
         one, frame = self._resolve(name, frame)
         if depth > _DEEPEST:

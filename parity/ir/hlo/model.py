@@ -1,12 +1,16 @@
-"""Data model of the loops of a program: a loop, its place in the tree, the tree."""
+"""Loops of a program: a loop, its place in the tree, the tree, and the iterations of a counted loop."""
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from parity.ir.location import SourceLocation
 
-__all__ = ["Leaf", "Loop", "LoopTree", "PlacedLoop"]
+__all__ = ["Leaf", "Loop", "LoopTree", "PlacedLoop", "Side", "count_trips"]
+
+Side = tuple[int | None, int]
+"""The slot of a carry and an offset to it, or None and a constant."""
+_SWAPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,3 +125,52 @@ def _walk(loops: tuple[Loop, ...], prefix: str, depth: int, times: int | None) -
         yield PlacedLoop(path=path, depth=depth, times=times, loop=loop)
         inside = None if times is None or loop.trips is None else times * loop.trips
         yield from _walk(loop.inner, f"{path}.", depth + 1, inside)
+
+
+def count_trips(
+    sides: Sequence[Side | None],
+    direction: str,
+    step: Callable[[int], int | None],
+    start: Callable[[int], int | None],
+) -> int | None:
+    """Returns the iterations of a loop that runs while ``sides[0] <direction> sides[1]``.
+
+    Args:
+        sides: the slot of a carry and an offset, or None and a constant; None if a side is neither.
+        direction: ``LT``, ``LE``, ``GT``, ``GE`` or ``NE``.
+        step: returns the increment of a carry per iteration; 0 if unchanged, None if it is not a constant.
+        start: returns the initial value of a carry; None if it is not a constant.
+
+    Returns:
+        The count, or None for a loop that does not end or has another kind of condition.
+    """
+    settled = [_settle(side, step, start) for side in sides]
+    if None in settled or direction not in _SWAPPED:
+        return None
+    (slot, shift), (other, bound) = settled  # pyright: ignore[reportGeneralTypeIssues]
+    if slot is None:
+        slot, shift, other, bound, direction = other, bound, slot, shift, _SWAPPED[direction]
+    if slot is None or other is not None:
+        return None
+    by, first = step(slot), start(slot)
+    return _count(first, by, bound - shift, direction) if by and first is not None else None
+
+
+def _settle(side: Side | None, step: Callable, start: Callable) -> Side | None:
+    """Replaces a carry that the body never changes with its initial constant."""
+    if side is None or side[0] is None or step(side[0]) != 0:
+        return side
+    first = start(side[0])
+    return None if first is None else (None, first + side[1])
+
+
+def _count(start: int, step: int, limit: int, direction: str) -> int | None:
+    """Returns the iterations of ``for (i = start; i <direction> limit; i += step)``."""
+    if direction in ("GT", "GE"):
+        start, step, limit, direction = -start, -step, -limit, _SWAPPED[direction]
+    distance = limit - start + (direction == "LE")
+    if direction == "NE":
+        return distance // step if distance % step == 0 and distance // step >= 0 else None
+    if distance <= 0:
+        return 0
+    return -(-distance // step) if step > 0 else None

@@ -1,5 +1,6 @@
-"""The loop tree of optimised HLO."""
+"""Walks over optimised HLO: every instruction with the loops around it, and the loop tree."""
 
+import dataclasses
 from typing import Any
 
 from parity.ir.hlo.hlo import Computation, HloModule, Instruction
@@ -8,10 +9,23 @@ from parity.ir.hlo.hlo_trips import hlo_trips
 from parity.ir.hlo.model import Loop, LoopTree
 from parity.ir.location import SourceLocation
 
-__all__ = ["optimised_loops", "optimised_module"]
+__all__ = ["Visit", "optimised_loops", "optimised_module", "visits"]
 
 _IDLE = frozenset({"bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple"})
 _LOOP_PARTS = ("condition", "body")
+_SCALAR_CALLERS = frozenset(
+    [
+        "all-reduce",
+        "map",
+        "reduce",
+        "reduce-scatter",
+        "reduce-window",
+        "scatter",
+        "select-and-scatter",
+        "sort",
+        "topk",
+    ]
+)
 
 
 def optimised_module(compiled: Any) -> HloModule:
@@ -92,3 +106,63 @@ class _Reader:
             provenance=provenance,
             inner=tuple(inner),
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Visit:
+    """An instruction as reached from the entry.
+
+    Args:
+        computation: the computation that holds it.
+        instruction: the instruction.
+        times: product of the trips of the loops around it; None if some are unknown.
+        depth: number of loops around it.
+        caller: source of the call that leads there, for instructions without metadata.
+        fused: True if it is part of a fusion.
+    """
+
+    computation: Computation
+    instruction: Instruction
+    times: int | None
+    depth: int
+    caller: SourceLocation
+    fused: bool
+
+
+def visits(module: HloModule) -> list[Visit]:
+    """Returns every instruction reached from the entry, once per call site.
+
+    The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
+
+    Args:
+        module: a parsed module.
+
+    Raises:
+        ValueError: a loop of the module is inconsistent.
+    """
+    found: list[Visit] = []
+    start = module.computations[module.entry]
+    waiting: list[tuple[Computation, int | None, int, SourceLocation, bool]] = [
+        (start, 1, 0, SourceLocation(), False)
+    ]
+    while waiting:
+        computation, times, depth, caller, fused = waiting.pop()
+        inner = []
+        for one in computation.instructions:
+            found.append(Visit(computation, one, times, depth, caller, fused))
+            if one.base in _SCALAR_CALLERS or one.phase in ("update", "done") or not one.called():
+                continue
+            place = module.provenance(one, caller)
+            if one.opcode == "while":
+                trips = hlo_trips(module, computation, one)
+                inside = None if times is None or trips is None else times * trips
+                inner += [
+                    (module.computations[name], inside, depth + 1, place, fused) for _, name in one.called()
+                ]
+            else:
+                inner += [
+                    (module.computations[name], times, depth, place, fused or one.opcode == "fusion")
+                    for _, name in one.called()
+                ]
+        waiting += reversed(inner)
+    return found

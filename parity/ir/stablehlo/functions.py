@@ -4,11 +4,10 @@ import functools
 from typing import Any
 
 from parity.ir.jax_internals import hoisted_constants, stablehlo_module
-from parity.ir.mlir import attribute_items, dictionary_items
+from parity.ir.mlir import attribute_items, dictionary_items, symbol_of
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Form, Function, Kind, Op, Region
 from parity.ir.stablehlo.signatures import OpSignatures
-from parity.ir.stablehlo.tokens import symbol_of
 
 __all__ = ["Functions"]
 

@@ -8,7 +8,7 @@ from parity.ir.stablehlo.program import SLOTTED, Kind, Op, Region, StableProgram
 __all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
-_HEAVY_NAMES = names_of(Group.COLLECTIVE, "custom_call")
+_HEAVY_NAMES = names_of(Group.COLLECTIVE) | {"stablehlo.custom_call"}
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 
 

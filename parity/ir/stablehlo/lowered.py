@@ -1,14 +1,12 @@
 """The loop tree of a lowered StableHLO module."""
 
-import dataclasses
 import functools
 import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from parity.ir.hlo.model import Leaf, Loop, LoopTree
-from parity.ir.hlo.trips import count_trips, swap
+from parity.ir.hlo.model import Leaf, Loop, LoopTree, Side, count_trips
 from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Affine, Scope, Values
 from parity.ir.stablehlo.functions import Functions
@@ -21,14 +19,6 @@ _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
 _WIDTH = re.compile(r"(\d+)")
 _MOVES = names_of(Group.REARRANGES, Group.SAME, "bitcast_convert", "convert", "slice")
 _MOVING_CALLS = frozenset({"Sharding", "annotate_device_placement"})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Item:
-    """An operation that may hold loops: a while, a call or one with regions."""
-
-    op: Op
-    inner: tuple["_Item", ...]
 
 
 def lowered_loops(lowered: Any) -> LoopTree:
@@ -49,7 +39,8 @@ def lowered_loops(lowered: Any) -> LoopTree:
     with functions.module.context:
         main = Scope(functions["main"])
         reader = _Loops(Values(functions))
-        loops = tuple(reader.loops(reader.items(main.function), main, SourceLocation()))
+        reader.has_loops(main.function)
+        loops = tuple(reader.loops(main.function.body, main, SourceLocation()))
         return LoopTree(stage="lowered", loops=loops, operations=reader.operations)
 
 
@@ -63,46 +54,36 @@ class _Loops:
     def __init__(self, values: Values):
         self.values = values
         self.operations = 0
-        self._items: dict[Function, tuple[_Item, ...]] = {}
+        self._known: dict[Function, bool] = {}
 
-    def items(self, function: Function) -> tuple[_Item, ...]:
-        """Returns the operations of a function that may hold loops."""
-        if function not in self._items:
-            self._items[function] = self._inside(function.body)
-        return self._items[function]
+    def has_loops(self, function: Function) -> bool:
+        """True if a function or one that it calls has loops; at the first call, counts its operations."""
+        if function not in self._known:
+            self._known[function] = False
+            for op in function.body.walk():
+                self.operations += op.name != "stablehlo.constant"
+                inside = op.callee and self.has_loops(self.values.functions[op.callee])
+                self._known[function] |= op.name == "stablehlo.while" or bool(inside)
+        return self._known[function]
 
-    def _inside(self, region: Region) -> tuple[_Item, ...]:
+    def loops(self, region: Region, scope: Scope, caller: SourceLocation) -> list[Loop]:
+        """Returns the loops of a region in a scope, once per call site."""
         found = []
         for op in region.ops:
-            self.operations += op.name != "stablehlo.constant"
-            if op.callee:
-                if self.items(self.values.functions[op.callee]):
-                    found.append(_Item(op, ()))
-            elif op.regions:
-                inner = tuple(item for part in op.regions for item in self._inside(part))
-                if inner or op.name == "stablehlo.while":
-                    found.append(_Item(op, inner))
-        return tuple(found)
-
-    def loops(self, items: tuple[_Item, ...], scope: Scope, caller: SourceLocation) -> list[Loop]:
-        """Returns the loops of operations in a scope, once per call site."""
-        found = []
-        for item in items:
-            if item.op.name == "stablehlo.while":
-                found.append(self._loop(item, scope, caller))
-            elif item.op.callee:
-                callee = self.values.enter(item.op, scope)
-                found += self.loops(
-                    self.items(callee.function), callee, operation_source(item.op.source, caller)
-                )
+            if op.name == "stablehlo.while":
+                found.append(self._loop(op, scope, caller))
+            elif op.callee:
+                callee = self.values.enter(op, scope)
+                if self.has_loops(callee.function):
+                    place = operation_source(op.source, caller)
+                    found += self.loops(callee.function.body, callee, place)
             else:
-                found += self.loops(item.inner, scope, caller)
+                found += [loop for inner in op.regions for loop in self.loops(inner, scope, caller)]
         return found
 
-    def _loop(self, item: _Item, scope: Scope, caller: SourceLocation) -> Loop:
-        place = operation_source(item.op.source, caller)
-        reader = _While(self.values, item.op, scope, place)
-        types = item.op.form.types
+    def _loop(self, op: Op, scope: Scope, caller: SourceLocation) -> Loop:
+        reader = _While(self.values, op, scope, operation_source(op.source, caller))
+        types = op.form.types
         stacked = reader.stacked()
         return Loop(
             trips=reader.trips(),
@@ -111,7 +92,7 @@ class _Loops:
             provenance=reader.provenance,
             stacked=tuple(leaf for leaf, _ in stacked),
             passthrough=tuple(leaf for leaf, passed in stacked if passed),
-            inner=tuple(self.loops(item.inner, scope, caller)),
+            inner=tuple(loop for region in op.regions for loop in self.loops(region, scope, caller)),
         )
 
 
@@ -142,24 +123,13 @@ class _While:
         match = _DIRECTION.search(str(test.form.attributes["comparison_direction"]))
         direction = match.group(1) if match else ""
         sides = [self.values.affine(side, made.scope, self.condition) for side in test.operands]
-        left, right = (self._known(side) for side in sides)
-        if left is None or right is None:
-            return None
-        if right.factor:
-            left, right, direction = right, left, swap(direction)
-        if left.factor != 1 or right.factor or left.slot not in self.counters:
-            return None
-        start = self.values.constant(self.op.operands[left.slot], self.scope)
-        if start is None:
-            return None
-        return count_trips(start, self.counters[left.slot], right.offset - left.offset, direction)
+        return count_trips([_side(side) for side in sides], direction, self._step, self._start)
 
-    def _known(self, side: Affine | None) -> Affine | None:
-        """Replaces a carry that the loop never changes with its initial constant."""
-        if side is None or not side.factor or not self.values.invariant(self.op, side.slot, self.scope):
-            return side
-        start = self.values.constant(self.op.operands[side.slot], self.scope)
-        return None if start is None else Affine(-1, 0, side.factor * start + side.offset)
+    def _step(self, slot: int) -> int | None:
+        return 0 if self.values.invariant(self.op, slot, self.scope) else self.counters.get(slot)
+
+    def _start(self, slot: int) -> int | None:
+        return self.values.constant(self.op.operands[slot], self.scope)
 
     def stacked(self) -> list[tuple[Leaf, bool]]:
         """Returns the outputs written at a counter, and for each whether it is an unchanged scanned input."""
@@ -220,6 +190,13 @@ class _While:
         if made.maker is self.body:
             return self.values.invariant(self.op, made.place, self.scope)
         return made.op is None
+
+
+def _side(side: Affine | None) -> Side | None:
+    """Returns a side of a loop's condition; None if it is a multiple of a carry."""
+    if side is None or side.factor not in (0, 1):
+        return None
+    return (side.slot if side.factor else None), side.offset
 
 
 def _same_count(op: Op) -> bool:

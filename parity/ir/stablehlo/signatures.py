@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.ir.jax_internals import ir
-from parity.ir.mlir import UnreadAttribute, attribute_items
+from parity.ir.mlir import UnreadAttribute, attribute_items, replace_symbols, split_list, symbol_of
 from parity.ir.stablehlo.operations import Group, facts, has_effect
 from parity.ir.stablehlo.program import SLOTTED, Form, Kind
-from parity.ir.stablehlo.tokens import replace_symbols, split_list, symbol_of
 
 __all__ = ["OpSignatures"]
 

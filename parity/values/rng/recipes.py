@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bodies, opened
+from parity.ir.jaxprs import CALLS, bodies, evaluate, opened
 from parity.values.rng.demand import DRAWS
 
 __all__ = ["LeafProvenance", "Recipes"]
@@ -61,7 +60,7 @@ class Recipes:
             names: of its results.
         """
         key = self._made(("the key",), KEY, frozenset(), keyed=True)
-        return dict(zip(names, self._results(traced, [key]), strict=True))
+        return dict(zip(names, evaluate(traced, [key], self._equation, self._constant), strict=True))
 
     def distribution(self, recipes: Iterable[LeafProvenance]) -> int | None:
         """Returns the number that identifies the distribution of some leaves, including layers of stacks.
@@ -98,20 +97,6 @@ class Recipes:
         self._unknown += 1
         return "unknown", self._unknown
 
-    def _results(self, jaxpr: Any, inputs: Sequence[LeafProvenance]) -> list[LeafProvenance]:
-        body = opened(jaxpr)
-        values: dict[Any, LeafProvenance] = dict(zip(body.invars, inputs, strict=True))
-        values.update(zip(body.constvars, map(self._constant, getattr(jaxpr, "consts", ())), strict=True))
-
-        def read(variable: Any) -> LeafProvenance:
-            return self._constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
-
-        for equation in body.eqns:
-            values.update(
-                zip(equation.outvars, self._equation(equation, [*map(read, equation.invars)]), strict=True)
-            )
-        return [*map(read, body.outvars)]
-
     def _constant(self, value: Any) -> LeafProvenance:
         weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
         if _is_key(value):
@@ -130,7 +115,7 @@ class Recipes:
         if name == "scan":
             return self._scan(equation, inner[0], inputs)
         if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
-            return self._results(inner[0], inputs)
+            return evaluate(inner[0], inputs, self._equation, self._constant)
         if name in AS_IT_IS:
             return inputs
         how = (name, self._content(equation.params))
@@ -186,7 +171,7 @@ class Recipes:
             within = keyed if place < constants + carries else recipe.keyed
             given.append(self._made(row, loose, recipe.draws, keyed=within))
         self._depth += 1
-        results = self._results(body, given)
+        results = evaluate(body, given, self._equation, self._constant)
         self._depth -= 1
         ends = [
             self._made(end, self._derived(recipe, end), recipe.draws, keyed=keyed)

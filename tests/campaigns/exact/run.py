@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from campaigns.prover.modules import with_module
 from campaigns.prover.mutate import Mutant, mutants
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
 from parity.compare.session import Session
 from parity.compare.start import AS_WRITTEN
-from parity.ir.jax_internals import with_module
 from parity.prove.exact import Equality, ProofCache, equal
 
 __all__ = ["Campaign", "Kept"]

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
+from campaigns.prover.modules import run_module
 from campaigns.prover.variants import EDITS, Variant, exchange_operands, make_variant
-from parity.ir.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.prove.proof import prove
 
 __all__ = ["LEVELS", "Attack", "attack", "attacked", "different_bits"]

@@ -13,8 +13,9 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from campaigns.prover.indexing import indexed
+from campaigns.prover.modules import parse_module
 from campaigns.prover.textual import TEXTS
-from parity.ir.jax_internals import main_position, parse_module, stablehlo_module
+from parity.ir.jax_internals import main_position, stablehlo_module
 
 __all__ = ["Sample", "Twins", "samples", "twin_samples"]
 

@@ -5,7 +5,8 @@ import re
 from typing import Any
 
 from campaigns.prover.edits import Edited, attribute, parse_attribute
-from parity.ir.jax_internals import ir, is_main, parse_module
+from campaigns.prover.modules import parse_module
+from parity.ir.jax_internals import ir, is_main
 from parity.ir.mlir import UnreadAttribute, attribute_items
 
 __all__ = ["REWRITES"]

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 
 from campaigns.prover.execute import random_inputs, same_bits, single_device
 from campaigns.prover.harmless import Original
+from campaigns.prover.modules import parse_module, run_module
 from campaigns.prover.mutate import Mutant, mutants
 from campaigns.prover.pairs import Pair
 from campaigns.prover.programs import Sample
 from campaigns.prover.variants import make_variant
-from parity.ir.jax_internals import parse_module, run_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.proof import prove
 

@@ -10,6 +10,7 @@ import numpy as np
 import oracle_diloco
 import oracle_drjax
 import pytest
+from crossings import crossings
 
 from models_nnx.shared.config import DilocoConfig, OptimizerConfig, TrainConfig
 from models_nnx.shared.presets import preset, tiny
@@ -19,7 +20,6 @@ from parity.builds.tree import to_host
 from parity.compare.backends.registry import find
 from parity.compare.clock import Clock
 from parity.compare.side import Side
-from parity.ir.hlo.crossings import crossings
 from parity.matrix.decoders import Variant
 
 pytestmark = pytest.mark.slow

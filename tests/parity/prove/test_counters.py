@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from campaigns.prover.modules import parse_module
 
-from parity.ir.jax_internals import parse_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.counters import increment
 

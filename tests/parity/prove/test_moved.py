@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
+from campaigns.prover.modules import run_module
 
-from parity.ir.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.prove import UnpairedPositions, WeightView, WeightViews, prove
 from parity.verdicts import Verdict
 

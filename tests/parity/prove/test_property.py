@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import pytest
 from campaigns.prover.execute import random_inputs, same_bits
 from campaigns.prover.harmless import Original
+from campaigns.prover.modules import run_module
 from campaigns.prover.mutate import mutants
 from campaigns.prover.variants import make_variant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parity.ir.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import prove
 

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaigns.prover.modules import parse_module
 from flax import linen, nnx
 
-from parity.ir.jax_internals import parse_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.prove import prove
 from parity.prove.rules import EXACT, RULES
 from parity.verdicts import Verdict
@@ -219,7 +220,9 @@ def _comparison(order):
 
 @pytest.mark.parametrize(("order", "rung"), [("SIGNED", Verdict.PROVED), ("UNSIGNED", Verdict.UNPROVED)])
 def test_numbers_are_folded_in_their_written_order_only(order, rung):
-    from parity.ir.jax_internals import parse_module, stablehlo_module
+    from campaigns.prover.modules import parse_module
+
+    from parity.ir.jax_internals import stablehlo_module
     from parity.prove import prove
 
     like = stablehlo_module(jax.jit(lambda x: x).lower(jnp.ones(1)))

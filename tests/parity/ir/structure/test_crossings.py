@@ -1,8 +1,7 @@
 """Groups of devices in every form that compilers write, and those that cross an axis."""
 
 import pytest
-
-from parity.ir.hlo.crossings import crossings
+from crossings import crossings
 
 AXES = (("replica", 2), ("fsdp", 4))
 HLO = """HloModule m, num_partitions=8

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaigns.prover.modules import parse_module
 from jax.sharding import AxisType, PartitionSpec
 
 from parity.builds.weights.transforms import StackGrid
-from parity.ir.jax_internals import parse_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.prove.exact import Link, Named, Relation, equal
 
 S, R, M, B, D = 2, 3, 2, 3, 4

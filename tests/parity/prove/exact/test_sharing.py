@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaigns.prover.modules import parse_module
 
-from parity.ir.jax_internals import parse_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 from parity.prove.exact.contents import Contents, WalkedFunctions

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
+from campaigns.prover.modules import run_module
 from measure import LEVELS, STEPS, lower  # pyright: ignore[reportMissingImports]
 
-from parity.ir.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.proof import NO_UNPAIRED, _Attempt
 from parity.prove.rules import EXACT

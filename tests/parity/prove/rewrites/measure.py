@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
+from campaigns.prover.modules import run_module
 from contract import DOTS, STRUCTURE, SUMS  # pyright: ignore[reportMissingImports]
 from floats import FLOATS  # pyright: ignore[reportMissingImports]
 from logic import CASTS, INDICES, LOGIC  # pyright: ignore[reportMissingImports]
@@ -16,7 +17,7 @@ from steps import ELEMENTWISE, MOVES, SHAPES, Step  # pyright: ignore[reportMiss
 from strangers import SUBJECTS  # pyright: ignore[reportMissingImports]
 
 from parity.ir.hlo.anonymous import compiled_digest
-from parity.ir.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.prove import prove
 from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
 

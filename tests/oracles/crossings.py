@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.ir.hlo.hlo import HloModule, Instruction
-from parity.ir.hlo.hlo_words import COLLECTIVES
+from parity.ir.hlo.hlo import COLLECTIVES, HloModule, Instruction
 from parity.ir.hlo.optimised import optimised_module
 
 __all__ = ["Crossing", "crossings"]
