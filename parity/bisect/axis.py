@@ -9,7 +9,6 @@ from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
-from parity.verdicts import BLOCKING
 
 __all__ = ["Judge", "Question", "Search", "SearchResult", "signature_of"]
 
@@ -21,10 +20,8 @@ def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
         result: result of the case.
         channel: the channel in question; the worst by default.
     """
-    blocking = [each for each in result.blocking if not channel or each.name == channel]
-    if not blocking:
-        return None
-    return Signature.seen(blocking[0])
+    worst = next((each for each in result.blocking if not channel or each.name == channel), None)
+    return Signature.seen(worst) if worst else None
 
 
 class Judge:
@@ -54,13 +51,7 @@ class Judge:
 
     def _once(self, case: Case, bench: Session) -> Status:
         self.runs += 1
-        result = run_case(case, bench, (self.signature.channel,))
-        found = result.channels.get(self.signature.channel)
-        if found is None:
-            return Status.OTHER
-        if self.signature.of(found):
-            return Status.FAILS
-        return Status.OTHER if found.verdict in BLOCKING else Status.PASSES
+        return self.signature.status(run_case(case, bench, (self.signature.channel,)).channels)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity.bisect.signature import Signature, Status
-from parity.verdicts import BLOCKING, ChannelResult, Finding
+from parity.run.explain import blocking
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = [
     "REPORT",
@@ -31,7 +32,6 @@ REPORT = "{report}"
 """Placeholder for the file that the command writes its report to."""
 SECONDS = 3_600
 """Time limit of a check; no check of one case should take longer."""
-SEVERITY = ("failed", "error", "vacuous", "open")
 ENGINE = str(Path(__file__).parents[2])
 """The folder from which a check imports the running engine."""
 Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str]]]]
@@ -166,7 +166,9 @@ class Places:
 
     def _add(self, name: str) -> dict[str, Any]:
         result = self._ask(name)
-        entry = {"name": name, "answer": str(result.status)} | ({"why": result.why} if result.why else {})
+        entry: dict[str, Any] = {"name": name, "answer": str(result.status)} | (
+            {"why": result.why} if result.why else {}
+        )
         if result.signature is not None and self.signature is None:
             entry["signature"] = dataclasses.asdict(result.signature)
             self._check = dataclasses.replace(self._check, signature=result.signature)
@@ -229,8 +231,8 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
         return CheckResult(Status.OTHER, why=f"its report has no case {case}")
-    results = [
-        ChannelResult(
+    results = {
+        name: ChannelResult(
             name=name,
             verdict=each["verdict"],
             detail=each["detail"],
@@ -239,20 +241,14 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
             ),
         )
         for name, each in record["channels"].items()
-    ]
-    blocking = sorted(
-        (each for each in results if each.verdict in BLOCKING), key=lambda each: SEVERITY.index(each.verdict)
-    )
-    if not blocking:
+    }
+    worst = next(iter(blocking(results.values())), None)
+    if worst is None:
         return CheckResult(Status.PASSES)
-    if signature is None:
-        return CheckResult(Status.FAILS, Signature.seen(blocking[0]))
-    if any(signature.of(each) for each in blocking):
-        return CheckResult(Status.FAILS, signature)
-    own = next((each for each in results if each.name == signature.channel), None)
-    if own is not None and own not in blocking:
-        return CheckResult(Status.PASSES)
-    return CheckResult(Status.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
+    signature = signature or Signature.seen(worst)
+    status = signature.status(results)
+    why = f"it fails otherwise: {Signature.seen(worst)}" if status is Status.OTHER else ""
+    return CheckResult(status, signature if status is Status.FAILS else None, why)
 
 
 def _last_words(ended: subprocess.CompletedProcess[str]) -> str:

@@ -1,4 +1,4 @@
-"""The failure that is bisected: channel, leaf, kind. Few imports, because a search over commits imports it often."""
+"""The failure that is bisected: channel, leaf, kind."""
 
 import dataclasses
 import enum
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from parity.verdicts import ChannelResult
+from parity.verdicts import BLOCKING, ChannelResult
 
 __all__ = ["Signature", "Status"]
 
@@ -47,6 +47,15 @@ class Signature:
             and self.kind == _kind(result)
             and (not self.leaf or any(self.leaf == _leaf(finding.where) for finding in result.findings))
         )
+
+    def status(self, channels: Mapping[str, ChannelResult]) -> Status:
+        """Returns the status of a case from the results of its channels."""
+        result = channels.get(self.channel)
+        if result is None:
+            return Status.OTHER
+        if self.of(result):
+            return Status.FAILS
+        return Status.OTHER if result.verdict in BLOCKING else Status.PASSES
 
     @classmethod
     def seen(cls, result: ChannelResult) -> "Signature":

@@ -1,8 +1,9 @@
 """The axis ``size``: the smallest dimensions, depth, batch, sequence and mesh with the same failure."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from parity.cases.case import Case
 from parity.compare.clock import SideError
 from parity.ir.jaxprs import bodies, opened
 
-__all__ = ["AXIS", "Sizes", "entries_made", "sized"]
+__all__ = ["AXIS", "Sizes", "sized"]
 
 AXES = ("batch", "sequence")
 """The names of the first two dimensions of a batch."""
@@ -69,26 +70,18 @@ def sized(case: Case, sizes: Sizes) -> Case:
     return dataclasses.replace(made, mesh=MeshSpec(), candidate_mesh=None) if sizes.single else made
 
 
-def _cut(make: Any, cuts: Mapping[int, int]) -> Any:
-    kept: list[Build] = []
-
+def _cut(make: Callable[[], Build], cuts: Mapping[int, int]) -> Callable[[], Build]:
+    @functools.cache
     def cut() -> Build:
-        if not kept:
-            build = make()
-            whole = _lengths(build)
+        build = make()
+        whole = _lengths(build)
 
-            def inputs(seed: int) -> dict[str, np.ndarray]:
-                return {name: _sliced(array, cuts, whole) for name, array in build.inputs(seed).items()}
+        def inputs(seed: int) -> dict[str, np.ndarray]:
+            return {name: _sliced(array, cuts, whole) for name, array in build.inputs(seed).items()}
 
-            batch = inputs(0)
-            shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
-            words = " ".join(f"{AXES[axis]} {size}" for axis, size in cuts.items())
-            kept.append(
-                dataclasses.replace(
-                    build, name=f"{build.name} {words}", inputs=inputs, abstract_inputs=shapes
-                )
-            )
-        return kept[0]
+        shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in inputs(0).items()}
+        words = " ".join(f"{AXES[axis]} {size}" for axis, size in cuts.items())
+        return dataclasses.replace(build, name=f"{build.name} {words}", inputs=inputs, abstract_inputs=shapes)
 
     return cut
 
@@ -162,21 +155,17 @@ def look(question: Question) -> SearchResult:
         )
     work = [_work(each, question) for each in (case, small)]
     ratio = work[0] / work[1] if all(work) else 1.0
-    rows = tuple(
-        (name, str(before), str(after))
-        for name, before, after in _compared(start, found, case)
-        if before != after
-    )
-    words = ", ".join(f"{name} {after}" for name, _, after in rows)
+    changed = [
+        (name, before, after) for name, before, after in _compared(start, found, case) if before != after
+    ]
+    words = ", ".join(f"{name} {after}" for name, _, after in changed)
     return SearchResult(
         axis="size",
         sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.runs} runs)",
         head=("size", "before", "after"),
-        rows=rows,
+        rows=tuple((name, str(before), str(after)) for name, before, after in changed),
         facts={
-            "sizes": {
-                name: after for name, before, after in _compared(start, found, case) if before != after
-            },
+            "sizes": {name: after for name, _, after in changed},
             "fields": dict(found.fields),
             "work": work,
             "ratio": ratio,
@@ -206,16 +195,17 @@ def _steps(sizes: Sizes) -> Iterator[Sizes]:
 
 
 def _compared(start: Sizes, found: Sizes, case: Case) -> Iterator[tuple[str, Any, Any]]:
-    for (name, before), (_, after) in zip(start.fields, found.fields, strict=True):
+    for (name, before), (_, after) in zip(_named(start), _named(found), strict=True):
         yield name, before, after
-    for (axis, before), (_, after) in zip(start.cuts, found.cuts, strict=True):
-        yield AXES[axis], before, after
     yield "mesh", str(case.mesh), "single" if found.single else str(case.mesh)
 
 
+def _named(sizes: Sizes) -> list[tuple[str, int]]:
+    return [*sizes.fields, *((AXES[axis], size) for axis, size in sizes.cuts)]
+
+
 def _words(sizes: Sizes) -> str:
-    named = [*sizes.fields, *((AXES[axis], size) for axis, size in sizes.cuts)]
-    return ", ".join([*(f"{name} {size}" for name, size in named), *(["one device"] if sizes.single else [])])
+    return ", ".join([f"{name} {size}" for name, size in _named(sizes)] + ["one device"] * sizes.single)
 
 
 def _work(case: Case, question: Question) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 import models_nnx.train
 from parity.bisect.blame import STRATEGIES
-from parity.bisect.constants import library_call
+from parity.bisect.source import library_call
 from parity.compare.session import Session
 from parity.ir.location import Frame, SourceLocation
 
