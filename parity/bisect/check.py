@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.bisect.signature import Signature, Status
+from parity.bisect.axis import Signature, Status
 from parity.run.explain import blocking
 from parity.verdicts import ChannelResult, Finding
 

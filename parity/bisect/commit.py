@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from parity.bisect.axis import Status
 from parity.bisect.check import Check, Found, Outcome, Places
-from parity.bisect.signature import Status
 
 __all__ = ["CommitSearch", "search_commits"]
 

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.signature import Status
+from parity.bisect.axis import Question, Search, SearchResult, Status
 from parity.cases.case import Case
 
 __all__ = ["AXIS", "ddmin"]
@@ -26,10 +25,9 @@ def look(question: Question) -> SearchResult:
         return _search(question, parts, lambda kept: remade(_merged(kept)), given=True)
     parts = list(whole.explore.ablations)
     if vary is None or not parts:
-        return SearchResult(
-            axis="config",
-            found=False,
-            sentence="the case has no settings to change: give some with --set, or `with_settings` and `ablations`",
+        return SearchResult.nothing(
+            "config",
+            "the case has no settings to change: give some with --set, or `with_settings` and `ablations`",
         )
 
     def make(kept: Kept) -> Case:
@@ -69,19 +67,15 @@ def _search(
         return statuses[key]
 
     if evaluate_case(parts) is not Status.FAILS:
-        return SearchResult(
-            axis="config", found=False, sentence="the case no longer fails alike: nothing to narrow down"
-        )
+        return SearchResult.nothing("config", "the case no longer fails alike: nothing to narrow down")
     needed = ddmin(parts, lambda kept: evaluate_case(kept) is Status.FAILS)
     rows = tuple(
         (_words(part), str(evaluate_case([other for other in needed if other is not part])))
         for part in needed
     )
     if judge.ask_twice(make(needed)) is Status.AMBIGUOUS:
-        return SearchResult(
-            axis="config",
-            found=False,
-            sentence="ambiguous: the smallest configuration fails and passes by turns",
+        return SearchResult.nothing(
+            "config", "ambiguous: the smallest configuration fails and passes by turns"
         )
     words = " and ".join(_words(part) for part in needed)
     if not needed:

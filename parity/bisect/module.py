@@ -74,7 +74,7 @@ def describe(work: Evidence, found: Evaluated) -> SearchResult:
     """
     rows = _rows(work, found.alignment)
     if not rows:
-        return SearchResult(axis="module", found=False, sentence="no module has weights that both sides use")
+        return SearchResult.nothing("module", "no module has weights that both sides use")
     differs = [row for row in rows if row.differs(False) or row.differs(True)]
     forward = next((row for row in rows if row.differs(False)), None)
     backward = [row for row in rows if row.differs(True)]

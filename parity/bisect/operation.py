@@ -60,16 +60,13 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         strategies: for the lines to blame, in the order of the attempts.
     """
     if not found.failing:
-        return SearchResult(
-            axis="op",
-            found=False,
-            sentence="no result is beyond the floor when both programs are evaluated on one device: the "
+        return SearchResult.nothing(
+            "op",
+            "no result is beyond the floor when both programs are evaluated on one device: the "
             "difference is in structure, placement or random state; see the finding of the channel",
         )
     if not found.divergences:
-        return SearchResult(
-            axis="op", found=False, sentence="results differ, but no operation is first to differ"
-        )
+        return SearchResult.nothing("op", "results differ, but no operation is first to differ")
     sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
     common = shared(sources)
     files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.signature import Status
+from parity.bisect.axis import Question, Search, SearchResult, Status
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
@@ -146,13 +145,9 @@ def look(question: Question) -> SearchResult:
     found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.fixed_axes)
     small = sized(case, found)
     if found == start:
-        return SearchResult(
-            axis="size", found=False, sentence="nothing can be made smaller: the case no longer fails alike"
-        )
+        return SearchResult.nothing("size", "nothing can be made smaller: the case no longer fails alike")
     if judge.ask_twice(small) is Status.AMBIGUOUS:
-        return SearchResult(
-            axis="size", found=False, sentence="ambiguous: the smallest case fails and passes by turns"
-        )
+        return SearchResult.nothing("size", "ambiguous: the smallest case fails and passes by turns")
     work = [_work(each, question) for each in (case, small)]
     ratio = work[0] / work[1] if all(work) else 1.0
     changed = [

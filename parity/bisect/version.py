@@ -17,8 +17,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
+from parity.bisect.axis import Status
 from parity.bisect.check import Check, Found, Outcome, Places, UntestableError
-from parity.bisect.signature import Status
 from parity.compare.backends.cache import default_folder, digest
 
 __all__ = ["VersionSearch", "available", "overlay", "search_versions"]

@@ -72,9 +72,7 @@ def look(question: Question) -> SearchResult:
     work, tried = question.work(), 0
     channel = CHANNELS[question.signature.channel]
     if channel.group is None:
-        return SearchResult(
-            axis="weight", found=False, sentence=f"the channel {channel.name} compares no numbers"
-        )
+        return SearchResult.nothing("weight", f"the channel {channel.name} compares no numbers")
     for words, weights in itertools.islice(changes(work), MOST):
         tried += 1
         question.notify(f"weight: change {tried} of the map: {words}")
@@ -85,10 +83,8 @@ def look(question: Question) -> SearchResult:
                 f"or give a weight rule ({tried} tried)",
                 facts={"change": words, "tried": tried},
             )
-    return SearchResult(
-        axis="weight",
-        found=False,
-        sentence=f"none of {tried} changes of the map makes the failure vanish: no weight is to blame",
+    return SearchResult.nothing(
+        "weight", f"none of {tried} changes of the map makes the failure vanish: no weight is to blame"
     )
 
 
