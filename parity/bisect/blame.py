@@ -278,10 +278,7 @@ def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
 
 def _one_run(value: Node, more: Node) -> bool:
     """True if one call of a function makes both values: their loop iterations and outer stack lines are equal."""
-    one, other = (
-        (*source.library, *(frame for frame in source.own if frame not in source.library))
-        for source in (site(value), site(more))
-    )
+    one, other = (source.own or source.library for source in (site(value), site(more)))
     if not one or not other or value.around.iterations != more.around.iterations:
         return False
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
