@@ -307,7 +307,7 @@ def run_module(module: ir.Module, batches: list[list[Any]], level: int | None = 
     return [[np.asarray(each[0]) for each in one.disassemble_into_single_device_arrays()] for one in ran]
 
 
-# --- traced programs (used by parity.channels.structure.traced) ---
+# --- traced programs (used by parity.channels.traced) ---
 
 
 def scan_split(equation: Any) -> tuple[int, int]:
