@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.run.shard import Shard
+from parity.run.request import Shard
 
 __all__ = ["MergeError", "merge"]
 
