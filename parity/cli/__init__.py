@@ -140,7 +140,7 @@ def _explain(error: Exception) -> int:
         return HARNESS
     message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
     if message:
-        print(f"parity: {message()}; see parity --help", file=sys.stderr)
+        print(f"parity: {message().rstrip('.')}; see parity --help", file=sys.stderr)
         return USAGE
     if isinstance(error, ValueError):
         print(f"parity: {error}", file=sys.stderr)
