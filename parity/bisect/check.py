@@ -21,7 +21,6 @@ __all__ = [
     "Check",
     "CheckResult",
     "Found",
-    "Lay",
     "Outcome",
     "Places",
     "UntestableError",
