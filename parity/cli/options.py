@@ -119,8 +119,8 @@ def console(narrowest: int = NARROWEST) -> Console:
     Args:
         narrowest: least width without a terminal; by default that of the table of cases.
     """
-    plain = _Screen()
-    return plain if plain.is_terminal else _Screen(width=max(narrowest, plain.width))
+    plain = _Screen(emoji=False)  # else the `:100:` of a file and line is printed as a picture
+    return plain if plain.is_terminal else _Screen(emoji=False, width=max(narrowest, plain.width))
 
 
 def say(words: str, style: str = "") -> None:
