@@ -119,9 +119,9 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
         return []
     return [
         Finding(
-            where=right.path,
-            reference=f"{left.spec} from axes {left.logical_axes}",
-            candidate=f"{right.spec} from axes {right.logical_axes}",
+            where=right.leaf.path,
+            reference=f"{left.spec} from axes {left.leaf.logical_axes}",
+            candidate=f"{right.spec} from axes {right.leaf.logical_axes}",
             distance=f"{left.bytes_per_device:,} and {right.bytes_per_device:,} bytes per device",
             cause=f"rules: reference {left.why}; candidate {right.why}"
             if left.why
@@ -168,7 +168,7 @@ def _oracle_findings(side: Side) -> list[Finding]:
                 Finding(
                     where=f"{side.build.name} {path}",
                     reference=f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
-                    candidate=f"{mine.spec} from axes {mine.logical_axes}",
+                    candidate=f"{mine.spec} from axes {leaf.logical_axes}",
                     labels=EXPECTED_GOT,
                     cause=f"a resolver that loses rules or binds an axis twice ({mine.why})",
                     next_step="walk the rules in order and track which mesh axes are used",

@@ -15,8 +15,7 @@ from parity.ir.hlo.cycles import read_cycles
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.model import LoopTree
-from parity.ir.hlo.optimised import optimised_loops
-from parity.ir.hlo.optimised import visits
+from parity.ir.hlo.optimised import optimised_loops, visits
 from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
 from parity.ir.stablehlo.lowered import lowered_loops
 
