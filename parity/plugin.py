@@ -72,7 +72,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     """Starts to record opened files before the project's code runs: cached verdicts depend on them."""
     option = early_config.known_args_namespace
     if option.parity_cached and _names_mark(option.markexpr):
-        from parity.run.outside import watch
+        from parity.run.manifest import watch
 
         words = tuple(word for word in args if not word.startswith("--basetemp="))  # not an input of any case
         early_config.stash[CALLED] = time.time_ns(), words

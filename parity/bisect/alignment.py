@@ -4,6 +4,7 @@ import collections
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,15 +12,15 @@ from parity.bisect.sketch import Sketch, distance
 from parity.bisect.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["GIVEN", "MOVES", "NEAR", "RECAST", "Alignment", "floors"]
+__all__ = ["GIVEN", "MOVES", "NEAR", "RECAST", "Alignment", "floors", "ordered"]
+
+T = TypeVar("T")
 
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
 """Norm above which single numbers are hardly equal by chance."""
 SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
-
-
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
 MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
@@ -28,6 +29,11 @@ MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_d
 
 RECAST = MOVES | {"convert_element_type", "reduce_precision"}
 """Operations that a value survives up to rounding."""
+
+
+def ordered(side: int, at: T, other: T) -> tuple[T, T]:
+    """Returns what belongs to a side and to the other one, the reference's first."""
+    return (at, other) if side == 0 else (other, at)
 
 
 def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
@@ -91,7 +97,7 @@ class Alignment:
         return [
             other
             for other, node in enumerate(self.traces[1 - side].nodes)
-            if node.sketch.kind == kind and self.same(*((at, other) if side == 0 else (other, at)))
+            if node.sketch.kind == kind and self.same(*ordered(side, at, other))
         ]
 
     def shares(self, first: int, second: int) -> bool:
@@ -119,7 +125,7 @@ class Alignment:
             waiting, seen = [at], {at}
             while waiting and len(seen) < (2 if matching else SHORT):
                 fresh = [i for i in self.traces[side].nodes[waiting.pop(0)].inputs if i not in seen]
-                if any(self.same(*((i, other) if side == 0 else (other, i))) for i in fresh):
+                if any(self.same(*ordered(side, i, other)) for i in fresh):
                     return side
                 seen.update(fresh)
                 waiting += fresh
@@ -161,7 +167,7 @@ class Alignment:
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""
-        groups = _Groups(self.traces[0].nodes)
+        groups = _grouped(self.traces[0].nodes)
         first, second = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
         here = 0
         for at, node in enumerate(self.traces[1].nodes):
@@ -181,7 +187,7 @@ class Alignment:
 
     def _match_parts(self, side: int, matches: tuple[list[int], list[int]]) -> None:
         """Matches the values that the other side holds in another layout, such as layers that one side stacks."""
-        groups, held = _Groups(self.traces[1 - side].nodes), set()
+        groups, held = _grouped(self.traces[1 - side].nodes), set()
         for at, node in enumerate(self.traces[side].nodes):
             for parts in node.parts:
                 found = [self._holders(groups, side, at, part) for part in parts]
@@ -216,31 +222,28 @@ class Alignment:
         return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
 
     def _near(self, groups: "_Groups", value: Sketch, noise: Sequence[float]) -> list[int]:
-        found = groups.of(value.kind)
-        if found is None:
+        """Returns the values of a side that are equal to a value up to the noise of each."""
+        if value.kind not in groups:
             return []
-        members, stacked, norms = found
+        members, stacked, norms = groups[value.kind]
         gaps = np.sqrt(np.mean(np.abs(stacked - value.projected) ** 2, axis=1))
         limits = FLOOR_FACTOR * np.array([noise[at] for at in members]) * norms
         return [members[index] for index in np.flatnonzero(gaps <= limits)]
 
 
-class _Groups:
-    """Values that may be equal, by the kind of their sketches."""
+_Groups = Mapping[tuple, tuple[list[int], np.ndarray, np.ndarray]]
+"""The numbers, projections and norms of the values that may be equal, by the kind of their sketches."""
 
-    def __init__(self, nodes: Sequence[Node]):
-        kinds: dict[tuple, list[int]] = collections.defaultdict(list)
-        for at, node in enumerate(nodes):
-            kinds[node.sketch.kind].append(at)
-        self._found = {
-            kind: (
-                members,
-                np.stack([nodes[at].sketch.projected for at in members]),
-                np.array([nodes[at].sketch.norm for at in members]),
-            )
-            for kind, members in kinds.items()
-        }
 
-    def of(self, kind: tuple) -> tuple[list[int], np.ndarray, np.ndarray] | None:
-        """Returns the numbers, projections and norms of the values of a kind; None if there are none."""
-        return self._found.get(kind)
+def _grouped(nodes: Sequence[Node]) -> _Groups:
+    kinds: dict[tuple, list[int]] = collections.defaultdict(list)
+    for at, node in enumerate(nodes):
+        kinds[node.sketch.kind].append(at)
+    return {
+        kind: (
+            members,
+            np.stack([nodes[at].sketch.projected for at in members]),
+            np.array([nodes[at].sketch.norm for at in members]),
+        )
+        for kind, members in kinds.items()
+    }

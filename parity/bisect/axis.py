@@ -1,17 +1,84 @@
-"""Interface of the axes: a question about a failure, a search, and its result as a sentence and a table."""
+"""Interface of the axes: a failure, a question about it, a search, and its result as a sentence and a table."""
 
 import dataclasses
+import enum
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.bisect.signature import Signature, Status
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
-from parity.verdicts import BLOCKING
+from parity.verdicts import BLOCKING, ChannelResult
 
-__all__ = ["Judge", "Question", "Search", "SearchResult", "signature_of"]
+__all__ = ["Judge", "Question", "Search", "SearchResult", "Signature", "Status", "signature_of"]
+
+
+class Status(enum.StrEnum):
+    """Result of a case, compared with a failure.
+
+    ``other``: it fails in another way, or cannot be built, so it is inconclusive. ``ambiguous``: two runs disagree.
+    """
+
+    FAILS = "fails"
+    PASSES = "passes"
+    OTHER = "other"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signature:
+    """The properties by which two failures are the same.
+
+    Args:
+        channel: the channel that fails.
+        leaf: the leaf that differs, without numbers such as layers and indices.
+        kind: the verdict; for an error also its detail.
+    """
+
+    channel: str
+    leaf: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.channel} {self.kind} at {self.leaf}" if self.leaf else f"{self.channel} {self.kind}"
+
+    def of(self, result: ChannelResult) -> bool:
+        """True if a channel's result is this failure; the leaf may be any of those that its findings name."""
+        return (
+            self.channel == result.name
+            and self.kind == _kind(result)
+            and (not self.leaf or any(self.leaf == _leaf(finding.where) for finding in result.findings))
+        )
+
+    def status(self, channels: Mapping[str, ChannelResult]) -> Status:
+        """Returns the status of a case from the results of its channels."""
+        result = channels.get(self.channel)
+        if result is None:
+            return Status.OTHER
+        if self.of(result):
+            return Status.FAILS
+        return Status.OTHER if result.verdict in BLOCKING else Status.PASSES
+
+    @classmethod
+    def seen(cls, result: ChannelResult) -> "Signature":
+        """Returns the signature of a failing channel, with the leaf of its first finding."""
+        leaf = _leaf(result.findings[0].where) if result.findings else ""
+        return cls(channel=result.name, leaf=leaf, kind=_kind(result))
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> "Signature":
+        """Returns the signature that ``dataclasses.asdict`` wrote."""
+        return cls(**{field.name: str(record[field.name]) for field in dataclasses.fields(cls)})
+
+
+def _kind(result: ChannelResult) -> str:
+    return f"{result.verdict} {result.detail}" if result.verdict == "error" else str(result.verdict)
+
+
+def _leaf(where: str) -> str:
+    return re.sub(r"\d+", "#", re.sub(r"\[[^]]*\]$", "", where))
 
 
 def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
@@ -21,10 +88,8 @@ def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
         result: result of the case.
         channel: the channel in question; the worst by default.
     """
-    blocking = [each for each in result.blocking if not channel or each.name == channel]
-    if not blocking:
-        return None
-    return Signature.seen(blocking[0])
+    worst = next((each for each in result.blocking if not channel or each.name == channel), None)
+    return Signature.seen(worst) if worst else None
 
 
 class Judge:
@@ -54,13 +119,7 @@ class Judge:
 
     def _once(self, case: Case, bench: Session) -> Status:
         self.runs += 1
-        result = run_case(case, bench, (self.signature.channel,))
-        found = result.channels.get(self.signature.channel)
-        if found is None:
-            return Status.OTHER
-        if self.signature.of(found):
-            return Status.FAILS
-        return Status.OTHER if found.verdict in BLOCKING else Status.PASSES
+        return self.signature.status(run_case(case, bench, (self.signature.channel,)).channels)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +169,11 @@ class SearchResult:
     head: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def nothing(cls, axis: str, sentence: str) -> "SearchResult":
+        """Returns the result of a search that names no culprit, with the reason."""
+        return cls(axis=axis, sentence=sentence, found=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

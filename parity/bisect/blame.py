@@ -11,10 +11,16 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.bisect.alignment import Alignment
-from parity.bisect.constants import constructor_call, library_call
+from parity.bisect.alignment import Alignment, ordered
 from parity.bisect.divergence import Divergence
-from parity.bisect.source import function_of, functions_around, innermost, site
+from parity.bisect.source import (
+    constructor_call,
+    function_of,
+    functions_around,
+    innermost,
+    library_call,
+    site,
+)
 from parity.bisect.trace import Node
 from parity.ir.location import Frame, equation_source
 
@@ -124,7 +130,10 @@ def _exchanged(parting: Parting) -> Blame | None:
         found = [_at_hand(parting, side, users[side], there[side]) for side in (0, 1)]
         if any(found):
             stacks = [_stack(node) for node in parting.pair(users)]
-            frames = [found[side] or _counterpart(found[1 - side], stacks[side]) for side in (0, 1)]
+            frames = [
+                found[side] or next((each for each in stacks[side] if _twins(each, found[1 - side])), None)
+                for side in (0, 1)
+            ]
             return Blame(frames, parting.moved(users))
     return None
 
@@ -168,11 +177,6 @@ def _stack(node: Node) -> tuple[Frame, ...]:
     return own
 
 
-def _counterpart(other: Frame | None, own: Sequence[Frame]) -> Frame | None:
-    """Returns the line of a call stack in the function that corresponds to one of the other side."""
-    return next((frame for frame in own if other and _twins(frame, other)), None)
-
-
 def _together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
     """Returns the number of functions, counted from the outermost, that two call stacks share."""
     count = 0
@@ -194,7 +198,7 @@ def _not_passed(parting: Parting) -> Blame | None:
         for side in (0, 1):
             frames = _callers(parting, makers[side], makers[1 - side], takers[1 - side])
             if frames:
-                return Blame(frames if side == 0 else frames[::-1], parting.moved(users))
+                return Blame(ordered(side, *frames), parting.moved(users))
     return None
 
 
@@ -214,7 +218,10 @@ def _callers(
     return (caller, takes[twin + 1]) if named else None
 
 
-def _twins(one: Frame, other: Frame) -> bool:
+def _twins(one: Frame, other: Frame | None) -> bool:
+    """True if two lines are in functions of one name, in files of one name."""
+    if other is None:
+        return False
     return (one.file.rpartition("/")[2], one.function) == (other.file.rpartition("/")[2], other.function)
 
 
@@ -231,7 +238,7 @@ def _step_left_out(parting: Parting) -> Blame | None:
         twins = (frame for each in more for frame in own if _twins(frame, each))
         lacking = next(twins, None) or innermost(own, parting.common)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
-        return Blame((None, lacking) if side == 0 else (lacking, None), parting.moved(ends, ()))
+        return Blame(ordered(side, None, lacking), parting.moved(ends, ()))
     return None
 
 
@@ -248,7 +255,7 @@ def _ends_too_soon(parting: Parting) -> Blame | None:
         for value in alignment.traces[side].nodes[at].inputs if at is not None else ():
             frame = _made_by(parting, side, value)
             if frame is not None:
-                return Blame((None, frame) if side == 0 else (frame, None))
+                return Blame(ordered(side, None, frame))
     return None
 
 
@@ -271,10 +278,7 @@ def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
 
 def _one_run(value: Node, more: Node) -> bool:
     """True if one call of a function makes both values: their loop iterations and outer stack lines are equal."""
-    one, other = (
-        (*source.library, *(frame for frame in source.own if frame not in source.library))
-        for source in (site(value), site(more))
-    )
+    one, other = (source.own or source.library for source in (site(value), site(more)))
     if not one or not other or value.around.iterations != more.around.iterations:
         return False
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])

@@ -1,4 +1,4 @@
-"""The check that a search over commits or versions repeats: one command, one case, one failure; and its log."""
+"""The check that a search over commits or versions repeats at each place: one command, one case, one failure."""
 
 import contextlib
 import dataclasses
@@ -6,21 +6,36 @@ import enum
 import json
 import os
 import re
+import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.bisect.signature import Signature, Status
-from parity.verdicts import BLOCKING, ChannelResult, Finding
+from parity.bisect.axis import Signature, Status
+from parity.run.explain import blocking
+from parity.verdicts import ChannelResult, Finding
 
-__all__ = ["REPORT", "Check", "CheckResult", "Found", "Log", "Outcome", "answer_of", "engine"]
+__all__ = [
+    "REPORT",
+    "Check",
+    "CheckResult",
+    "Found",
+    "Lay",
+    "Outcome",
+    "Places",
+    "UntestableError",
+    "answer_of",
+]
 
 REPORT = "{report}"
 """Placeholder for the file that the command writes its report to."""
 SECONDS = 3_600
 """Time limit of a check; no check of one case should take longer."""
-SEVERITY = ("failed", "error", "vacuous", "open")
+ENGINE = str(Path(__file__).parents[2])
+"""The folder from which a check imports the running engine."""
+Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str]]]]
+"""Prepares a place by its name: gives the working directory, and the folders to put on the import path."""
 
 
 class Outcome(enum.StrEnum):
@@ -99,7 +114,7 @@ class Check:
         variables = {
             **os.environ,
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.pathsep.join([*path, *engine()]),
+            "PYTHONPATH": os.pathsep.join(filter(None, [*path, ENGINE, os.environ.get("PYTHONPATH", "")])),
         }
         try:
             ended = subprocess.run(
@@ -113,58 +128,96 @@ class Check:
         report.unlink()
         return found
 
-    def write(self, file: Path) -> None:
-        """Writes the check to a file, atomically."""
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(dataclasses.asdict(self)))
-        partial.replace(file)
 
-    @classmethod
-    def read(cls, file: Path) -> "Check":
-        """Returns the check that `write` wrote."""
-        record = json.loads(file.read_text())
-        signature = Signature.read(record["signature"]) if record["signature"] else None
-        return cls(words=tuple(record["words"]), case=record["case"], signature=signature)
+class Places:
+    """The results of a search's places, also on disk: a search that was killed reads them and continues.
 
-
-@dataclasses.dataclass(frozen=True)
-class Log:
-    """The results of all places on disk; a search that was killed reads them and continues.
+    The first failure becomes the one that counts at all places.
 
     Args:
         folder: folder of the search.
+        check: repeated at each place.
+        lay: prepares a place.
+        notify: called with the text that names the next place.
     """
 
-    folder: Path
+    def __init__(self, folder: Path, check: Check, lay: Lay, notify: Callable[[str], None]):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._file, self._lay, self._notify = folder, folder / "log.jsonl", lay, notify
+        self._log: list[dict[str, Any]] = []
+        for line in self._file.read_text().splitlines() if self._file.exists() else ():
+            with contextlib.suppress(json.JSONDecodeError):  # an incomplete last line
+                self._log.append(json.loads(line))
+        known = next((each["signature"] for each in self._log if "signature" in each), None)
+        self._check = dataclasses.replace(check, signature=Signature.read(known)) if known else check
 
     @property
-    def _file(self) -> Path:
-        return self.folder / "log.jsonl"
+    def signature(self) -> Signature | None:
+        """The failure that counts."""
+        return self._check.signature
 
-    def entries(self) -> list[dict[str, str]]:
-        """Returns all entries; an incomplete last line is ignored."""
-        found = []
-        for line in self._file.read_text().splitlines() if self._file.exists() else ():
-            with contextlib.suppress(json.JSONDecodeError):
-                found.append(json.loads(line))
-        return found
+    def __call__(self, name: str) -> Status:
+        """Returns the status of a place, which is checked unless it is known."""
+        known = self._known(name)
+        return Status((known or self._add(name))["answer"])
 
-    def status(self, name: str) -> Status | None:
-        """Returns the answer of a place; None if it was not checked."""
-        return next((Status(each["answer"]) for each in self.entries() if each["name"] == name), None)
+    def _known(self, name: str) -> dict[str, Any] | None:
+        return next((each for each in self._log if each["name"] == name), None)
 
-    def said(self, name: str) -> str:
-        """Returns the result of a place as text."""
-        entry = next(each for each in self.entries() if each["name"] == name)
-        return str(CheckResult(Status(entry["answer"]), why=entry.get("why", "")))
-
-    def add(self, name: str, result: CheckResult) -> None:
-        """Adds the result of a place."""
-        entry = {"name": name, "answer": str(result.status)} | ({"why": result.why} if result.why else {})
+    def _add(self, name: str) -> dict[str, Any]:
+        result = self._ask(name)
+        entry: dict[str, Any] = {"name": name, "answer": str(result.status)} | (
+            {"why": result.why} if result.why else {}
+        )
+        if result.signature is not None and self.signature is None:
+            entry["signature"] = dataclasses.asdict(result.signature)
+            self._check = dataclasses.replace(self._check, signature=result.signature)
+        self._log.append(entry)
         with self._file.open("a") as log:
             log.write(f"{json.dumps(entry)}\n")
             log.flush()
             os.fsync(log.fileno())
+        return entry
+
+    def _ask(self, name: str) -> CheckResult:
+        self._notify(name)
+        try:
+            with self._lay(name) as (where, path):
+                return self._check.evaluate_case(where, self._folder / f"report-{os.getpid()}.json", path)
+        except UntestableError as error:
+            return CheckResult(Status.OTHER, why=str(error))
+
+    def said(self, name: str) -> str:
+        """Returns the result of a place as text."""
+        entry = self._known(name) or self._add(name)
+        return str(CheckResult(Status(entry["answer"]), why=entry.get("why", "")))
+
+    def found(
+        self, outcome: Outcome, culprits: Sequence[str], ends: Sequence[str], mended: bool = False
+    ) -> Found:
+        """Checks the ends again and returns the result of the search, whose places on disk it deletes.
+
+        Args:
+            outcome: it becomes ambiguous if an end has another status than before.
+            culprits: the culprit, or all candidates.
+            ends: the last place before the change, and the first after it.
+            mended: True if the culprit is the first that passes.
+        """
+        known = {name: Status(entry["answer"]) for name in ends if (entry := self._known(name))}
+        if any(self._ask(name).status is not status for name, status in known.items()):
+            outcome = Outcome.AMBIGUOUS
+        assert self.signature is not None
+        log = tuple({key: entry[key] for key in entry if key != "signature"} for entry in self._log)
+        shutil.rmtree(self._folder)
+        with contextlib.suppress(OSError):  # another search may be running
+            self._folder.parent.rmdir()
+        return Found(
+            outcome=outcome, culprits=tuple(culprits), signature=self.signature, log=log, mended=mended
+        )
+
+
+class UntestableError(ValueError):
+    """A place cannot be prepared."""
 
 
 def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> CheckResult:
@@ -178,8 +231,8 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
         return CheckResult(Status.OTHER, why=f"its report has no case {case}")
-    results = [
-        ChannelResult(
+    results = {
+        name: ChannelResult(
             name=name,
             verdict=each["verdict"],
             detail=each["detail"],
@@ -188,20 +241,14 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
             ),
         )
         for name, each in record["channels"].items()
-    ]
-    blocking = sorted(
-        (each for each in results if each.verdict in BLOCKING), key=lambda each: SEVERITY.index(each.verdict)
-    )
-    if not blocking:
+    }
+    worst = next(iter(blocking(results.values())), None)
+    if worst is None:
         return CheckResult(Status.PASSES)
-    if signature is None:
-        return CheckResult(Status.FAILS, Signature.seen(blocking[0]))
-    if any(signature.of(each) for each in blocking):
-        return CheckResult(Status.FAILS, signature)
-    own = next((each for each in results if each.name == signature.channel), None)
-    if own is not None and own not in blocking:
-        return CheckResult(Status.PASSES)
-    return CheckResult(Status.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
+    signature = signature or Signature.seen(worst)
+    status = signature.status(results)
+    why = f"it fails otherwise: {Signature.seen(worst)}" if status is Status.OTHER else ""
+    return CheckResult(status, signature if status is Status.FAILS else None, why)
 
 
 def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
@@ -209,8 +256,3 @@ def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
     return (raised or lines or [f"exit code {ended.returncode}"])[-1]
-
-
-def engine() -> list[str]:
-    """Returns the folders from which a child process imports the running engine."""
-    return [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -1,4 +1,4 @@
-"""The axis ``commit``: the first commit with the same failure, by ``git bisect run`` in a separate worktree.
+"""The axis ``commit``: the first commit with the same failure, by ``git bisect`` in a separate worktree.
 
 The result of each commit is kept in a log inside the repository's ``.git`` until the search ends. A search that was
 killed continues from it. The user's working tree, index and branches are never changed.
@@ -8,22 +8,15 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from parity.bisect.check import Check, CheckResult, Found, Log, Outcome, engine
-from parity.bisect.signature import Signature, Status
+from parity.bisect.axis import Status
+from parity.bisect.check import Check, Found, Outcome, Places
 
-__all__ = ["CommitSearch", "search_commits", "step"]
-
-QUESTION = "question.json"
-
-EXITS = {Status.PASSES: 0, Status.FAILS: 1, Status.OTHER: 125, Status.AMBIGUOUS: 125}
-"""Exit codes for ``git bisect run``: good, bad, cannot be tested."""
+__all__ = ["CommitSearch", "search_commits"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,17 +52,23 @@ def search_commits(search: CommitSearch, notify: Callable[[str], None] = lambda 
     folder = _folder(search, good, bad)
     folder.mkdir(parents=True, exist_ok=True)
     with _worktree(search.repository, folder, bad) as tree:
-        signature = _ends(search, folder, tree, (good, bad), notify)
-        outcome, commits = _run(folder, tree, (good, bad), notify)
-        if outcome is Outcome.CULPRIT and not _confirmed(folder, tree, commits[0], notify):
-            outcome = Outcome.AMBIGUOUS
-        found = Found(
-            outcome=outcome, culprits=commits, signature=signature, log=tuple(Log(folder).entries())
-        )
-    shutil.rmtree(folder)
-    with contextlib.suppress(OSError):  # another search may still be running
-        folder.parent.rmdir()
-    return found
+
+        @contextlib.contextmanager
+        def lay(commit: str) -> Iterator[tuple[Path, list[str]]]:
+            _git(tree, "checkout", "--quiet", "--detach", "--force", commit)
+            yield tree, [str(tree)]
+
+        places = Places(folder, search.check, lay, lambda commit: notify(f"commit {commit[:10]}"))
+        for option, name, commit, status, does in (
+            ("--bad", search.bad, bad, Status.FAILS, "fails"),
+            ("--good", search.good, good, Status.PASSES, "passes"),
+        ):
+            if places(commit) is not status:
+                said = places.said(commit)
+                raise ValueError(f"{option} {name}: got a case that says {said}, expected one that {does}")
+        outcome, commits = _bisect(tree, good, bad, places)
+        ends = (commits[0], _commit(tree, f"{commits[0]}~1")) if outcome is Outcome.CULPRIT else ()
+        return places.found(outcome, commits, ends)
 
 
 def _git(where: Path, *words: str, why: str = "") -> str:
@@ -108,99 +107,18 @@ def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
         _git(repository, "worktree", "prune")
 
 
-def _ends(
-    search: CommitSearch, folder: Path, tree: Path, ends: tuple[str, str], notify: Callable[[str], None]
-) -> Signature:
-    """Checks that the bad commit fails and the good one passes; returns the failure."""
-    good, bad = ends
-    if not (folder / QUESTION).exists():
-        notify(f"the bad commit {bad[:10]}")
-        result = _evaluate_case(search.check, tree)
-        if result.status is not Status.FAILS or result.signature is None:
-            raise ValueError(f"--bad {search.bad}: got a case that says {result}, expected one that fails")
-        Log(folder).add(bad, result)
-        dataclasses.replace(search.check, signature=result.signature).write(folder / QUESTION)
-    if Log(folder).status(good) is None:
-        notify(f"the good commit {good[:10]}")
-        _git(tree, "checkout", "--quiet", "--detach", good)
-        step(folder, tree)
-    if Log(folder).status(good) is not Status.PASSES:
-        said = Log(folder).said(good)
-        raise ValueError(f"--good {search.good}: got a case that says {said}, expected one that passes")
-    known = Check.read(folder / QUESTION).signature
-    assert known is not None
-    return known
-
-
-def _evaluate_case(check: Check, tree: Path) -> CheckResult:
-    return check.evaluate_case(tree, tree.parent / f"report-{tree.name}.json", [str(tree)])
-
-
-def _run(
-    folder: Path, tree: Path, ends: tuple[str, str], notify: Callable[[str], None]
-) -> tuple[Outcome, tuple[str, ...]]:
-    """Runs ``git bisect``; commits with a known result are not checked again."""
-    good, bad = ends
+def _bisect(tree: Path, good: str, bad: str, places: Places) -> tuple[Outcome, tuple[str, ...]]:
+    """Runs ``git bisect``; returns the culprit, or the commits that may be."""
     _git(tree, "bisect", "start", bad, good)
-    words = [sys.executable, "-m", "parity.bisect.commit", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(engine())}
-    command = ["git", "bisect", "run", *words]
-    with subprocess.Popen(
-        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(("Bisecting:", "parity:")):
-                notify(line.strip())
-    lines = _git(tree, "bisect", "log").splitlines()
-    named = {
-        kind: tuple(
-            line.partition("[")[2].partition("]")[0] for line in lines if line.startswith(f"# {kind}")
-        )
-        for kind in ("first bad commit", "possible first bad commit")
-    }
-    if named["first bad commit"]:
-        return Outcome.CULPRIT, named["first bad commit"][-1:]
-    if not named["possible first bad commit"]:
-        raise ValueError(f"git bisect run: got no result, expected a first bad commit; its log: {lines[-3:]}")
-    return Outcome.SEVERAL, named["possible first bad commit"]
-
-
-def _confirmed(folder: Path, tree: Path, culprit: str, notify: Callable[[str], None]) -> bool:
-    """Checks the culprit and the commit before it again; False if a result differs from the logged one."""
-    expected = {culprit: Status.FAILS, _commit(tree, f"{culprit}~1"): Status.PASSES}
-    check = Check.read(folder / QUESTION)
-    for commit, status in expected.items():
-        notify(f"{commit[:10]} again")
-        _git(tree, "checkout", "--quiet", "--detach", "--force", commit)
-        if _evaluate_case(check, tree).status is not status and Log(folder).status(commit) is status:
-            return False
-    return True
-
-
-def step(folder: Path, tree: Path) -> int:
-    """Checks the current commit unless its result is known; returns the exit code for ``git bisect run``.
-
-    Args:
-        folder: folder of the search.
-        tree: the worktree.
-    """
-    commit = _git(tree, "rev-parse", "HEAD")
-    status = Log(folder).status(commit)
-    if status is None:
-        result = _evaluate_case(Check.read(folder / QUESTION), tree)
-        if _git(tree, "rev-parse", "HEAD") != commit:
-            raise ValueError(f"worktree {tree}: another search has moved it on")
-        Log(folder).add(commit, result)
-        status = result.status
-    return EXITS[status]
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    code = step(folder, Path.cwd())
-    print(
-        f"parity: {len(Log(folder).entries())} commits known, {shlex.quote(Path.cwd().name)} exits {code}",
-        flush=True,
-    )
-    sys.exit(code)
+    words = {Status.PASSES: "good", Status.FAILS: "bad"}
+    while True:
+        lines = _git(tree, "bisect", "log").splitlines()
+        for kind, outcome in (("first bad", Outcome.CULPRIT), ("possible first bad", Outcome.SEVERAL)):
+            named = [line for line in lines if line.startswith(f"# {kind} commit")]
+            if named:
+                return outcome, tuple(line.partition("[")[2].partition("]")[0] for line in named)
+        word = words.get(places(_commit(tree, "HEAD")), "skip")
+        # git ends with 2 if only skipped commits are left, which its log names
+        ended = subprocess.run(["git", "bisect", word], cwd=tree, capture_output=True, text=True, check=False)
+        if ended.returncode not in (0, 2):
+            raise ValueError(f"git bisect {word}: got {ended.stderr.strip()}")

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.signature import Status
+from parity.bisect.axis import Question, Search, SearchResult, Status
 from parity.cases.case import Case
 
 __all__ = ["AXIS", "ddmin"]
@@ -20,46 +19,31 @@ T = TypeVar("T")
 
 def look(question: Question) -> SearchResult:
     """Removes settings, or switches off parts of the model, until the remaining ones are all needed for the failure."""
-    if question.given and question.remade:
-        return _search(
-            question, [{name: text} for name, text in question.given.items()], _given(question), "is set"
+    whole, remade, vary = question.case, question.remade, question.case.explore.with_settings
+    if question.given and remade:
+        parts = [{name: text} for name, text in question.given.items()]
+        return _search(question, parts, lambda kept: remade(_merged(kept)), given=True)
+    parts = list(whole.explore.ablations)
+    if vary is None or not parts:
+        return SearchResult.nothing(
+            "config",
+            "the case has no settings to change: give some with --set, or `with_settings` and `ablations`",
         )
-    vary, ablations = question.case.explore.with_settings, question.case.explore.ablations
-    if vary is None or not ablations:
-        return SearchResult(
-            axis="config",
-            found=False,
-            sentence="the case has no settings to change: give some with --set, or `with_settings` and `ablations`",
-        )
-    return _search(question, list(ablations), _ablated(question), "stays as it is, not")
-
-
-def _given(question: Question) -> Callable[[Kept], Case]:
-    remade = question.remade
-    assert remade is not None
-    return lambda kept: remade(_merged(kept))
-
-
-def _ablated(question: Question) -> Callable[[Kept], Case]:
-    """Returns a function that makes the case with all parts switched off except the given ones."""
-    vary = question.case.explore.with_settings
-    assert vary is not None
-    whole = question.case
 
     def make(kept: Kept) -> Case:
-        off = [each for each in whole.explore.ablations if each not in kept]
-        return _like(whole, vary(_merged(off))) if off else whole
+        """Returns the case with all parts switched off except the given ones."""
+        off = [each for each in parts if each not in kept]
+        if not off:
+            return whole
+        varied = vary(_merged(off))
+        return dataclasses.replace(
+            varied.with_placement(backend=whole.placement.backend),
+            mesh=whole.mesh,
+            candidate_mesh=whole.candidate_mesh,
+            float64_reference=whole.float64_reference and varied.float64_reference,
+        )
 
-    return make
-
-
-def _like(whole: Case, varied: Case) -> Case:
-    return dataclasses.replace(
-        varied.with_placement(backend=whole.placement.backend),
-        mesh=whole.mesh,
-        candidate_mesh=whole.candidate_mesh,
-        float64_reference=whole.float64_reference and varied.float64_reference,
-    )
+    return _search(question, parts, make, given=False)
 
 
 def _merged(parts: Kept) -> dict[str, str]:
@@ -67,7 +51,7 @@ def _merged(parts: Kept) -> dict[str, str]:
 
 
 def _search(
-    question: Question, parts: list[Settings], make: Callable[[Kept], Case], verb: str
+    question: Question, parts: Sequence[Settings], make: Callable[[Kept], Case], *, given: bool
 ) -> SearchResult:
     judge = question.judge()
     statuses: dict[tuple[int, ...], Status] = {}
@@ -83,39 +67,31 @@ def _search(
         return statuses[key]
 
     if evaluate_case(parts) is not Status.FAILS:
-        return SearchResult(
-            axis="config", found=False, sentence="the case no longer fails alike: nothing to narrow down"
-        )
+        return SearchResult.nothing("config", "the case no longer fails alike: nothing to narrow down")
     needed = ddmin(parts, lambda kept: evaluate_case(kept) is Status.FAILS)
     rows = tuple(
         (_words(part), str(evaluate_case([other for other in needed if other is not part])))
         for part in needed
     )
-    ambiguous = judge.ask_twice(make(needed)) is Status.AMBIGUOUS
-    if ambiguous:
-        return SearchResult(
-            axis="config",
-            found=False,
-            sentence="ambiguous: the smallest configuration fails and passes by turns",
+    if judge.ask_twice(make(needed)) is Status.AMBIGUOUS:
+        return SearchResult.nothing(
+            "config", "ambiguous: the smallest configuration fails and passes by turns"
         )
     words = " and ".join(_words(part) for part in needed)
-    sentence = (
-        f"fails only while {words} {verb}".removesuffix(", not")
-        if needed
-        else f"fails under the plainest configuration too: none of {len(parts)} settings is needed"
-    )
-    if needed and verb != "is set":
-        sentence = (
-            f"passes with {words} on both sides, one of them alone is enough"
-            if len(needed) > 1
-            else (f"passes with {words} on both sides and fails without: look at what acts on that setting")
-        )
+    if not needed:
+        sentence = f"fails under the plainest configuration too: none of {len(parts)} settings is needed"
+    elif given:
+        sentence = f"fails only while {words} is set"
+    elif len(needed) > 1:
+        sentence = f"passes with {words} on both sides, one of them alone is enough"
+    else:
+        sentence = f"passes with {words} on both sides and fails without: look at what acts on that setting"
     return SearchResult(
         axis="config",
         sentence=f"{sentence} ({len(statuses)} tried)",
         head=("setting", "the case without it"),
         rows=rows,
-        facts={"needed": [dict(part) for part in needed], "tried": len(statuses), "set": verb == "is set"},
+        facts={"needed": [dict(part) for part in needed], "tried": len(statuses), "set": given},
     )
 
 

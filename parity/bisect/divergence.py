@@ -5,7 +5,7 @@ import dataclasses
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.bisect.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment
+from parity.bisect.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
 from parity.bisect.source import functions_around
 from parity.bisect.trace import Node
 
@@ -50,7 +50,7 @@ def find_divergences(
     found = _Search(alignment).run(list(failing))
     alone = bool(found) and None in (found[0].reference, found[0].candidate)
     if any(_is_backward(alignment, each) for each in (found if alone else found[:1])):
-        found[:0] = _stopped(alignment, leaves)[:1]
+        found[:0] = _stopped(alignment, leaves)
     return found
 
 
@@ -131,11 +131,9 @@ class _Search:
     def _place(self, side: int, at: int) -> int:
         """Returns the reference's number of a value's last input; for a consequence, the length of the reference."""
         nodes = self._traces[side].nodes
-        residual = at in self._residuals[side]
-        if self._matches[side][at] >= 0 or nodes[at].literal or residual:
-            return len(
-                self._traces[0].nodes
-            )  # the other side has it elsewhere, such as zeros, or it is a consequence
+        if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
+            # the other side has it elsewhere, such as zeros, or it is a consequence
+            return len(self._traces[0].nodes)
         inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
         reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
         return max(reached, default=0)
@@ -160,7 +158,7 @@ class _Search:
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)
         near = sum(one == other for one, other in words)
-        iteration = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
+        iteration = _turn(left) == _turn(right)
         if left.around.backward != right.around.backward or not (shared or near):
             return 0.0
         return 4 * (left.name == right.name) + 2 * shared + near + iteration - abs(first - second) * 1e-6
@@ -184,7 +182,7 @@ class _Search:
         for _, side, at in sorted(known):
             other = self._standing(side, at)
             if other is not None:
-                return self._descend(*((at, other) if side == 0 else (other, at)), pair.place)
+                return self._descend(*ordered(side, at, other), pair.place)
         return pair
 
     def _computing(self, pair: Divergence) -> Divergence:
@@ -236,7 +234,7 @@ class _Search:
         for other, each in enumerate(nodes):
             if each.name != node.name or each.sketch.kind[0] != node.sketch.kind[0]:
                 continue
-            ends = (at, other) if side == 0 else (other, at)
+            ends = ordered(side, at, other)
             if each.around.backward != node.around.backward or self._alignment.same(*ends):
                 continue
             second = functions_around(each)
@@ -326,7 +324,7 @@ class _Search:
 
 
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
-    """Returns the places where only one side stops a gradient, the most likely first.
+    """Returns the most likely place where only one side stops a gradient; empty if there is none.
 
     The likelihood is the overlap of the leaves behind the value with the leaves whose gradients differ.
     """
@@ -335,17 +333,18 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         for trace in alignment.traces
     ]
     failing, found = set(leaves), []
-    for side in (0, 1):
-        for at in cuts[side]:
-            ends = [(at, other) if side == 0 else (other, at) for other in cuts[1 - side]]
-            partner = alignment.matches[side][at]
-            if partner < 0 or any(alignment.same(*pair) for pair in ends):
-                continue  # the stopped values may differ only as values, such as in a softmax
-            left, right = (at, partner) if side == 0 else (partner, at)
-            made_of = _leaves_below(alignment, left)
-            overlap = len(made_of & failing) / max(len(made_of | failing), 1)
-            found.append((overlap, left, Divergence(reference=left, candidate=right, place=left)))
-    return [each for *_, each in sorted(found, key=lambda each: each[:2], reverse=True)]
+    for side, at in [(0, at) for at in cuts[0]] + [(1, at) for at in cuts[1]]:
+        partner = alignment.matches[side][at]
+        if partner < 0 or any(alignment.same(*ordered(side, at, other)) for other in cuts[1 - side]):
+            continue  # the stopped values may differ only as values, such as in a softmax
+        left, right = ordered(side, at, partner)
+        made_of = _leaves_below(alignment, left)
+        overlap = len(made_of & failing) / max(len(made_of | failing), 1)
+        found.append((overlap, left, right))
+    if not found:
+        return []
+    _, left, right = max(found, key=lambda each: each[:2])
+    return [Divergence(reference=left, candidate=right, place=left)]
 
 
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-from collections.abc import Mapping
 
 from parity.bisect.alignment import Alignment
 from parity.bisect.axis import Question, Search, SearchResult
@@ -13,7 +12,7 @@ from parity.builds.weights.map import strip_container
 from parity.compare.evidence import Evidence
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["AXIS", "Use", "uses"]
+__all__ = ["AXIS"]
 
 MOST = 24
 """Maximum number of rows of the table."""
@@ -55,9 +54,8 @@ def uses(trace: Trace) -> list[Use]:
         elif leaves:
             loop_indices = tuple(iteration for _, iteration in node.around.iterations)
             found += [Use(leaf, at, node.around.backward, loop_indices) for leaf in sorted(leaves)]
-    last = max((use.node for use in found if use.backward), default=None)
-    first = min((use.node for use in found if use.backward), default=len(trace.nodes))
-    return [use for use in found if (use.backward and use.node <= (last or 0)) or use.node < first]
+    start = next((use.node for use in found if use.backward), len(trace.nodes))
+    return [use for use in found if use.backward or use.node < start]
 
 
 def look(question: Question) -> SearchResult:
@@ -76,7 +74,7 @@ def describe(work: Evidence, found: Evaluated) -> SearchResult:
     """
     rows = _rows(work, found.alignment)
     if not rows:
-        return SearchResult(axis="module", found=False, sentence="no module has weights that both sides use")
+        return SearchResult.nothing("module", "no module has weights that both sides use")
     differs = [row for row in rows if row.differs(False) or row.differs(True)]
     forward = next((row for row in rows if row.differs(False)), None)
     backward = [row for row in rows if row.differs(True)]
@@ -113,36 +111,29 @@ class _Row:
 
 def _rows(work: Evidence, alignment: Alignment) -> list[_Row]:
     """Returns the rows of the table; pairs the uses of weights on both sides in order, also in loops and stacks."""
-    entries = {
-        side: {path: number for number, entry in enumerate(work.weights.entries) for path in sides(entry)}
-        for side, sides in ((0, lambda entry: entry.reference), (1, lambda entry: entry.candidate))
-    }
-    counted = {entry for entry, each in enumerate(work.weights.entries) if each.role is Role.PARAMS}
-    held = [_by_entry(uses(trace), entries[side], counted) for side, trace in enumerate(alignment.traces)]
+    held: list[dict[tuple[int, bool], list[Use]]] = []
+    for side, trace in enumerate(alignment.traces):
+        numbers = {
+            path: number
+            for number, entry in enumerate(work.weights.entries)
+            for path in (entry.reference, entry.candidate)[side]
+            if entry.role is Role.PARAMS
+        }
+        held.append(collections.defaultdict(list))
+        for use in uses(trace):
+            if use.leaf in numbers:
+                held[side][numbers[use.leaf], use.backward].append(use)
     rows: dict[str, list[float | None]] = {}
     order: dict[str, int] = {}
     for key, one in held[0].items():
         other = held[1].get(key, [])
-        if len(one) != len(other):
-            continue
-        for left, right in zip(one, other, strict=True):
-            name = _name(left)
-            number = alignment.in_floors(left.node, right.node)
+        for left, right in zip(one, other, strict=True) if len(one) == len(other) else ():
+            name, backward = _name(left), left.backward
             row = rows.setdefault(name, [None, None])
-            row[key[1]] = max(row[key[1]] or 0.0, number)
-            if not key[1]:
+            row[backward] = max(row[backward] or 0.0, alignment.in_floors(left.node, right.node))
+            if not backward:
                 order[name] = min(order.get(name, left.node), left.node)
     return [_Row(name, *rows[name]) for name in sorted(rows, key=lambda name: order.get(name, 1 << 62))]
-
-
-def _by_entry(
-    found: list[Use], entries: Mapping[str, int], counted: set[int]
-) -> dict[tuple[int, bool], list[Use]]:
-    groups = collections.defaultdict(list)
-    for use in found:
-        if entries.get(use.leaf, -1) in counted:
-            groups[entries[use.leaf], use.backward].append(use)
-    return groups
 
 
 def _name(use: Use) -> str:

@@ -22,6 +22,7 @@ from parity.ir.location import Frame, SourceLocation, equation_source
 __all__ = ["AXIS", "describe", "first_unlike", "follow"]
 
 PLAIN = (bool, int, float, str, tuple, type(None))
+SIDES = ("reference", "candidate")
 MOST = 5
 """Maximum number of rows of the table of divergences."""
 
@@ -59,16 +60,13 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         strategies: for the lines to blame, in the order of the attempts.
     """
     if not found.failing:
-        return SearchResult(
-            axis="op",
-            found=False,
-            sentence="no result is beyond the floor when both programs are evaluated on one device: the "
+        return SearchResult.nothing(
+            "op",
+            "no result is beyond the floor when both programs are evaluated on one device: the "
             "difference is in structure, placement or random state; see the finding of the channel",
         )
     if not found.divergences:
-        return SearchResult(
-            axis="op", found=False, sentence="results differ, but no operation is first to differ"
-        )
+        return SearchResult.nothing("op", "results differ, but no operation is first to differ")
     sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
     common = shared(sources)
     files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]
@@ -128,31 +126,27 @@ class _Entry:
     def sentence(self) -> str:
         where = ", ".join(self._where())
         names = dict.fromkeys(node.name for node in self._nodes if node)
-        sides = ", ".join(
-            f"{label} {text}" for label, text in zip(("reference", "candidate"), self._texts(), strict=True)
-        )
+        sides = ", ".join(f"{side} {text}" for side, text in zip(SIDES, self._texts(), strict=True))
         return f"{' / '.join(names)} ({where}): {sides}{self._unlike()}"
 
     def missing(self, entries: "list[_Entry]") -> str:
         """Returns the first operation of the side that has none there, as text; empty if both have one."""
-        side = next((side for side, node in enumerate(self._nodes) if node is None), None)
-        if side is None:
+        if None not in self._nodes:
             return ""
-        there = self._parting.ends[1 - side]
-        at = None if there is None else self._alignment.instead(1 - side, there)
+        side = self._nodes.index(None)
+        at = self._alignment.instead(1 - side, self._ends()[0][1])
         if at is not None:
             node = self._alignment.traces[side].nodes[at]
-            self.blamed[side], self._after = self._default(site(node)), (node.name,)
-            return self._goes_on(side, node, _place(node, site(node), self.blamed[side]))
-        for after in entries:
-            if (node := after._nodes[side]) is not None:
-                self.blamed[side], self._after = after.blamed[side], (node.name,)
-                return self._goes_on(side, node, after._texts()[side])
-        return ""
-
-    @staticmethod
-    def _goes_on(side: int, node: Node, where: str) -> str:
-        return f", the {('reference', 'candidate')[side]} goes on with {node.name} at {where}"
+            frame = self._default(site(node))
+            text = _place(node, site(node), frame)
+        else:
+            after = next(((each, node) for each in entries if (node := each._nodes[side]) is not None), None)
+            if after is None:
+                return ""
+            entry, node = after
+            frame, text = entry.blamed[side], entry._texts()[side]
+        self.blamed[side], self._after = frame, (node.name,)
+        return f", the {SIDES[side]} goes on with {node.name} at {text}"
 
     def doubt(self, partners: Mapping[str, Sequence[str]]) -> str:
         """Returns the reason why the place may not be the cause; empty if it is certain.
@@ -163,7 +157,8 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        if len(names) == 1 and self._moves(*self._after, *(names if self._is_default else ())):
+        moved = {*self._after, *(names if self._is_default else ())}
+        if len(names) == 1 and moved & (RECAST | GIVEN):
             return "because only one side casts or moves a value here"
         if set(names) == {"convert_element_type"} and not self._operands:
             return "because a cast shows what came before it"
@@ -181,11 +176,6 @@ class _Entry:
     def _ends(self) -> list[tuple[Trace, int]]:
         pairs = zip(self._alignment.traces, self._parting.ends, strict=True)
         return [(trace, at) for trace, at in pairs if at is not None]
-
-    @staticmethod
-    def _moves(*names: str) -> bool:
-        """True if some of the operations only cast or move a value, or are given values."""
-        return not (RECAST | GIVEN).isdisjoint(names)
 
     def row(self) -> tuple[str, ...]:
         names = dict.fromkeys(node.name for node in self._nodes if node)

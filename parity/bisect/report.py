@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.bisect import config, module, operation, size, weight
-from parity.bisect.axis import Judge, Question, Search, SearchResult, signature_of
-from parity.bisect.signature import Signature, Status
+from parity.bisect.axis import Judge, Question, Search, SearchResult, Signature, Status, signature_of
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
 from parity.compare.clock import SideError
@@ -122,4 +121,4 @@ def _search(name: str, question: Question) -> SearchResult:
     try:
         return AXES[name].look(question)
     except (MapError, SideError) as error:
-        return SearchResult(axis=name, found=False, sentence=f"cannot be asked: {str(error).splitlines()[0]}")
+        return SearchResult.nothing(name, f"cannot be asked: {str(error).splitlines()[0]}")

@@ -1,22 +1,22 @@
 """The axis ``size``: the smallest dimensions, depth, batch, sequence and mesh with the same failure."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.signature import Status
+from parity.bisect.axis import Question, Search, SearchResult, Status
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.clock import SideError
 from parity.ir.jaxprs import bodies, opened
 
-__all__ = ["AXIS", "Sizes", "entries_made", "sized"]
+__all__ = ["AXIS", "Sizes", "sized"]
 
 AXES = ("batch", "sequence")
 """The names of the first two dimensions of a batch."""
@@ -69,26 +69,18 @@ def sized(case: Case, sizes: Sizes) -> Case:
     return dataclasses.replace(made, mesh=MeshSpec(), candidate_mesh=None) if sizes.single else made
 
 
-def _cut(make: Any, cuts: Mapping[int, int]) -> Any:
-    kept: list[Build] = []
-
+def _cut(make: Callable[[], Build], cuts: Mapping[int, int]) -> Callable[[], Build]:
+    @functools.cache
     def cut() -> Build:
-        if not kept:
-            build = make()
-            whole = _lengths(build)
+        build = make()
+        whole = _lengths(build)
 
-            def inputs(seed: int) -> dict[str, np.ndarray]:
-                return {name: _sliced(array, cuts, whole) for name, array in build.inputs(seed).items()}
+        def inputs(seed: int) -> dict[str, np.ndarray]:
+            return {name: _sliced(array, cuts, whole) for name, array in build.inputs(seed).items()}
 
-            batch = inputs(0)
-            shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
-            words = " ".join(f"{AXES[axis]} {size}" for axis, size in cuts.items())
-            kept.append(
-                dataclasses.replace(
-                    build, name=f"{build.name} {words}", inputs=inputs, abstract_inputs=shapes
-                )
-            )
-        return kept[0]
+        shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in inputs(0).items()}
+        words = " ".join(f"{AXES[axis]} {size}" for axis, size in cuts.items())
+        return dataclasses.replace(build, name=f"{build.name} {words}", inputs=inputs, abstract_inputs=shapes)
 
     return cut
 
@@ -153,30 +145,22 @@ def look(question: Question) -> SearchResult:
     found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.fixed_axes)
     small = sized(case, found)
     if found == start:
-        return SearchResult(
-            axis="size", found=False, sentence="nothing can be made smaller: the case no longer fails alike"
-        )
+        return SearchResult.nothing("size", "nothing can be made smaller: the case no longer fails alike")
     if judge.ask_twice(small) is Status.AMBIGUOUS:
-        return SearchResult(
-            axis="size", found=False, sentence="ambiguous: the smallest case fails and passes by turns"
-        )
+        return SearchResult.nothing("size", "ambiguous: the smallest case fails and passes by turns")
     work = [_work(each, question) for each in (case, small)]
     ratio = work[0] / work[1] if all(work) else 1.0
-    rows = tuple(
-        (name, str(before), str(after))
-        for name, before, after in _compared(start, found, case)
-        if before != after
-    )
-    words = ", ".join(f"{name} {after}" for name, _, after in rows)
+    changed = [
+        (name, before, after) for name, before, after in _compared(start, found, case) if before != after
+    ]
+    words = ", ".join(f"{name} {after}" for name, _, after in changed)
     return SearchResult(
         axis="size",
         sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.runs} runs)",
         head=("size", "before", "after"),
-        rows=rows,
+        rows=tuple((name, str(before), str(after)) for name, before, after in changed),
         facts={
-            "sizes": {
-                name: after for name, before, after in _compared(start, found, case) if before != after
-            },
+            "sizes": {name: after for name, _, after in changed},
             "fields": dict(found.fields),
             "work": work,
             "ratio": ratio,
@@ -206,16 +190,17 @@ def _steps(sizes: Sizes) -> Iterator[Sizes]:
 
 
 def _compared(start: Sizes, found: Sizes, case: Case) -> Iterator[tuple[str, Any, Any]]:
-    for (name, before), (_, after) in zip(start.fields, found.fields, strict=True):
+    for (name, before), (_, after) in zip(_named(start), _named(found), strict=True):
         yield name, before, after
-    for (axis, before), (_, after) in zip(start.cuts, found.cuts, strict=True):
-        yield AXES[axis], before, after
     yield "mesh", str(case.mesh), "single" if found.single else str(case.mesh)
 
 
+def _named(sizes: Sizes) -> list[tuple[str, int]]:
+    return [*sizes.fields, *((AXES[axis], size) for axis, size in sizes.cuts)]
+
+
 def _words(sizes: Sizes) -> str:
-    named = [*sizes.fields, *((AXES[axis], size) for axis, size in sizes.cuts)]
-    return ", ".join([*(f"{name} {size}" for name, size in named), *(["one device"] if sizes.single else [])])
+    return ", ".join([f"{name} {size}" for name, size in _named(sizes)] + ["one device"] * sizes.single)
 
 
 def _work(case: Case, question: Question) -> int:

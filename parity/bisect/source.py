@@ -1,22 +1,31 @@
-"""Source locations of values: lines of the user's files, and the library's lines that they call."""
+"""Source code of values: lines of the user's files around them, and the calls that passed a constant to that code."""
 
 import ast
 import functools
 import linecache
+import sys
 import textwrap
-from collections.abc import Hashable, Iterable
+import types
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any
 
 from parity.bisect.trace import Node
 from parity.ir.location import Frame, SourceLocation, equation_source
 
 __all__ = [
+    "constructor_call",
     "function_of",
     "functions_around",
     "innermost",
+    "library_call",
     "place_text",
     "shared",
     "site",
 ]
+
+
+DEEP = 3
+"""Maximum number of library functions between the one that the user calls and the one that uses the constant."""
 
 
 def site(node: Node) -> SourceLocation:
@@ -75,13 +84,126 @@ def function_of(frame: Frame) -> tuple[str, str]:
 @functools.lru_cache(maxsize=1_024)
 def _spans(file: str) -> tuple[tuple[int, int], ...]:
     """Returns the first and the last line of each function of a file."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # not Python
-        return ()
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return tuple(
         (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
+        for node in ast.walk(_tree(file))
         if isinstance(node, functions)
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _tree(file: str) -> ast.Module:
+    """Returns the parsed text of a file; empty if it is not Python."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ast.Module(body=[], type_ignores=[])
+
+
+def library_call(one: SourceLocation, files: Iterable[str]) -> Frame | None:
+    """Returns the user's call that made the library's function with the constant in it; None if there is none.
+
+    Args:
+        one: source location of the use in the library.
+        files: the user's files.
+    """
+    makers = [
+        (frame.file, frame.function.partition(".<locals>")[0])
+        for frame in one.library
+        if ".<locals>" in frame.function
+    ]
+    modules = {getattr(module, "__file__", None): module for module in list(sys.modules.values())}
+    calls = [each for file in sorted(files) if file in modules for each in _calls(file, modules[file])]
+    for file, maker in makers:
+        package = _package(modules.get(file))
+        for frame, function in calls:
+            if package and _package(function) == package and maker in _named(function, DEEP):
+                return frame
+    return None
+
+
+def _package(thing: Any) -> str:
+    name = getattr(thing, "__module__", None) or getattr(thing, "__name__", "")
+    return str(name).partition(".")[0]
+
+
+def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
+    """Yields the calls in a file of functions that its module knows by name."""
+    for name, nodes in _functions(file):
+        for call in nodes:
+            if isinstance(call, ast.Call) and (function := _value(call.func, vars(module))) is not None:
+                yield Frame(file, call.lineno, name), function
+
+
+@functools.lru_cache(maxsize=256)
+def _functions(file: str) -> tuple[tuple[str, tuple[ast.AST, ...]], ...]:
+    """Returns the expressions in each function of a file, then those outside of functions."""
+    tree = _tree(file)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    found = [(node.name, tuple(ast.walk(node))) for node in functions]
+    inside = {id(node) for _, nodes in found for node in nodes}
+    return (*found, ("<module>", tuple(node for node in ast.walk(tree) if id(node) not in inside)))
+
+
+def _value(expression: ast.expr, names: dict[str, Any]) -> Any:
+    if isinstance(expression, ast.Name):
+        return names.get(expression.id)
+    if isinstance(expression, ast.Attribute):
+        return getattr(_value(expression.value, names), expression.attr, None)
+    return None
+
+
+def _named(function: Any, deep: int) -> frozenset[str]:
+    """Returns the names of a function and of the functions in its package that it uses, up to a depth."""
+    if not isinstance(function, types.FunctionType):
+        return frozenset()
+    found = {function.__name__}
+    if not deep:
+        return frozenset(found)
+    known = [
+        function.__globals__,
+        *(vars(x) for x in function.__globals__.values() if isinstance(x, types.ModuleType)),
+    ]
+    for name in _used(function.__code__):
+        for names in known:
+            other = names.get(name)
+            if isinstance(other, types.FunctionType) and _package(other) == _package(function):
+                found |= _named(other, deep - 1)
+                break
+    return frozenset(found)
+
+
+def _used(code: types.CodeType) -> set[str]:
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return set(code.co_names).union(*map(_used, inner))
+
+
+def constructor_call(kind: str, files: Iterable[str], own: Sequence[Frame]) -> Frame | None:
+    """Returns the line that makes an object of a class, in a class whose code calls the object; None if there is none.
+
+    Args:
+        kind: name of the object's class.
+        files: the user's files.
+        own: the user's lines around the object's code, innermost first.
+    """
+    if not kind or kind == "<locals>":
+        return None
+    callers = [frame.function.partition(".")[0] for frame in own]
+    found = [
+        (callers.index(made.partition(".")[0]), Frame(file, line, made))
+        for file in sorted(files)
+        for made, line in _made(file, kind)
+        if made.partition(".")[0] in callers and made.partition(".")[0] != kind
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _made(file: str, kind: str) -> Iterator[tuple[str, int]]:
+    """Yields the methods in a file that make an object of a class, as ``Class.method``, with the line."""
+    classes = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.ClassDef)]
+    methods = [(outer, each) for outer in classes for each in outer.body if isinstance(each, ast.FunctionDef)]
+    for outer, method in methods:
+        for call in ast.walk(method):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
+                yield f"{outer.name}.{method.name}", call.lineno

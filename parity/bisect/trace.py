@@ -86,7 +86,13 @@ def evaluate(
         layouts: the layouts of weights that the other side holds in another way.
         wide: computes in float32 instead of narrow floats.
     """
-    return _Evaluation(layouts, wide).run(jaxpr, arguments, labels)
+    evaluation = _Evaluation(layouts, wide)
+    values = [
+        (array, evaluation.node("argument", (), array, label=label))
+        for array, label in zip(map(evaluation.given, arguments), labels, strict=True)
+    ]
+    outputs = evaluation.body(jaxpr, values, TOP)
+    return Trace(evaluation.nodes, [number for _, number in outputs], [array for array, _ in outputs])
 
 
 Value = tuple[Any, int]
@@ -95,39 +101,31 @@ Value = tuple[Any, int]
 
 class _Evaluation(Interpreter):
     def __init__(self, layouts: Layouts, wide: bool):
-        self._nodes: list[Node] = []
+        self.nodes: list[Node] = []
         self._layouts = layouts
         self._wide = wide
 
-    def run(self, jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str]) -> Trace:
-        values = [
-            (array, self._node("argument", (), array, label=label))
-            for array, label in zip(map(self._given, arguments), labels, strict=True)
-        ]
-        outputs = self.body(jaxpr, values, TOP)
-        return Trace(self._nodes, [number for _, number in outputs], [array for array, _ in outputs])
-
-    def _node(self, name: str, inputs: Sequence[int], value: Any, around: Position = TOP, **more: Any) -> int:
-        literal = name != "argument" and all(self._nodes[number].literal for number in inputs)
+    def node(self, name: str, inputs: Sequence[int], value: Any, around: Position = TOP, **more: Any) -> int:
+        literal = name != "argument" and all(self.nodes[number].literal for number in inputs)
         parts = tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ()))
         node = Node(name, tuple(inputs), sketch(value), around, literal=literal, parts=parts, **more)
-        self._nodes.append(node)
-        return len(self._nodes) - 1
+        self.nodes.append(node)
+        return len(self.nodes) - 1
 
-    def _given(self, value: Any) -> Any:
+    def given(self, value: Any) -> Any:
         return widened(value) if self._wide else value
 
     def constant(self, value: Any) -> Value:
-        value = self._given(value)
+        value = self.given(value)
         array = value if hasattr(value, "dtype") else np.asarray(value)
-        return value, self._node("constant", (), array)
+        return value, self.node("constant", (), array)
 
     def operation(self, equation: Any, inputs: list[Value], here: Position) -> Sequence[Value]:
         arrays, numbers = [array for array, _ in inputs], [number for _, number in inputs]
         name = equation.primitive.name
-        run = _run_compiled if name in COMPILED else bind
+        run = (lambda equation, arrays: _compiled(equation)(*arrays)) if name in COMPILED else bind
         results = widen(equation, arrays, run) if self._wide else run(equation, arrays)
-        return [(array, self._node(name, numbers, array, here, equation=equation)) for array in results]
+        return [(array, self.node(name, numbers, array, here, equation=equation)) for array in results]
 
     def concrete(self, value: Value) -> Any:
         return value[0]
@@ -138,7 +136,7 @@ class _Evaluation(Interpreter):
     def slice(self, value: Value, index: int, here: Position) -> Value:
         array, number = value
         row = _rows(array)[index]
-        return row, self._node("turn", (number,), row, here)
+        return row, self.node("turn", (number,), row, here)
 
     def stack(self, values: list[Value], out: Any, here: Position) -> Value:
         arrays = [array for array, _ in values]
@@ -146,17 +144,17 @@ class _Evaluation(Interpreter):
             whole = jnp.stack(arrays)
         else:
             whole = np.stack(arrays) if arrays else np.zeros(out.aval.shape, out.aval.dtype)
-        return whole, self._node("stack", [number for _, number in values], whole, here)
+        return whole, self.node("stack", [number for _, number in values], whole, here)
 
     def branched(self, outputs: list[Value], decided: Value, equation: Any, here: Position) -> list[Value]:
         return [
-            (array, self._node("branch", (number, decided[1]), array, here, equation=equation))
+            (array, self.node("branch", (number, decided[1]), array, here, equation=equation))
             for array, number in outputs
         ]
 
     def continues(self, decided: Value, equation: Any, here: Position) -> None:
         goes_on, number = decided
-        self._node("branch", (number, number), goes_on, here, equation=equation)
+        self.node("branch", (number, number), goes_on, here, equation=equation)
 
 
 def _carried(value: Any, transform: Transform, forward: bool) -> tuple[Sketch, ...]:
@@ -167,10 +165,6 @@ def _carried(value: Any, transform: Transform, forward: bool) -> tuple[Sketch, .
 def _rows(array: Any) -> Any:
     """Returns an array with fast access to rows: on the host, unless it holds keys."""
     return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.asarray(array)
-
-
-def _run_compiled(equation: Any, inputs: list[Any]) -> list[Any]:
-    return _compiled(equation)(*inputs)
 
 
 @functools.lru_cache(maxsize=4_096)

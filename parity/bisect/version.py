@@ -17,8 +17,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from parity.bisect.check import Check, CheckResult, Found, Log, Outcome
-from parity.bisect.signature import Status
+from parity.bisect.axis import Status
+from parity.bisect.check import Check, Found, Outcome, Places, UntestableError
 from parity.compare.backends.cache import default_folder, digest
 
 __all__ = ["VersionSearch", "available", "overlay", "search_versions"]
@@ -54,13 +54,22 @@ def search_versions(search: VersionSearch, notify: Callable[[str], None] = lambd
     wanted = _requirement(search.requirement)
     versions = available(wanted)
     folder = search.kept / digest([search.requirement, repr(search.check), str(search.where.resolve())])[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    asking = _CaseRuns(search, wanted.name, folder, notify)
-    found = _between(versions, asking)
-    shutil.rmtree(folder)
-    with contextlib.suppress(OSError):  # another search may be running
-        folder.parent.rmdir()
-    return found
+
+    @contextlib.contextmanager
+    def lay(version: str) -> Iterator[tuple[Path, list[str]]]:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if Version(importlib.metadata.version(wanted.name)) == Version(version):
+                yield search.where, []
+                return
+        overlaid = folder / f"{wanted.name}-{version}"
+        shutil.rmtree(overlaid, ignore_errors=True)
+        try:
+            overlay(wanted.name, version, overlaid)
+            yield search.where, [str(overlaid)]
+        finally:
+            shutil.rmtree(overlaid, ignore_errors=True)
+
+    return _between(versions, Places(folder, search.check, lay, lambda name: notify(f"{wanted.name} {name}")))
 
 
 def available(wanted: Requirement) -> list[str]:
@@ -131,92 +140,29 @@ def _pip(*words: str) -> str:
         lines = [line for line in ended.stderr.splitlines() if line.startswith("ERROR")] or [
             "ERROR: no words"
         ]
-        raise _NotInstalledError(f"pip {words[0]}: got {lines[-1].removeprefix('ERROR: ')}")
+        raise UntestableError(f"pip {words[0]}: got {lines[-1].removeprefix('ERROR: ')}")
     return ended.stdout
 
 
-class _NotInstalledError(ValueError):
-    """Pip has no such package for this Python."""
-
-
-class _CaseRuns:
-    """The result of each version; known results are reused."""
-
-    def __init__(self, search: VersionSearch, name: str, folder: Path, notify: Callable[[str], None]):
-        self._search, self._name, self._folder, self._notify = search, name, folder, notify
-        self.log = Log(folder)
-        question = folder / "question.json"
-        self.check = Check.read(question) if question.exists() else search.check
-
-    def __call__(self, version: str) -> Status:
-        known = self.log.status(version)
-        if known is None:
-            result = self.again(version)
-            self.log.add(version, result)
-            known = result.status
-        return known
-
-    def again(self, version: str) -> CheckResult:
-        """Checks a version again and returns the result; the first failure becomes the one that counts."""
-        self._notify(f"{self._name} {version}")
-        try:
-            with self._laid(version) as path:
-                result = self.check.evaluate_case(self._search.where, self._folder / "report.json", path)
-        except _NotInstalledError as error:
-            return CheckResult(Status.OTHER, why=str(error))
-        if result.signature is not None and self.check.signature is None:
-            self.check = dataclasses.replace(self.check, signature=result.signature)
-            self.check.write(self._folder / "question.json")
-        return result
-
-    @contextlib.contextmanager
-    def _laid(self, version: str) -> Iterator[list[str]]:
-        """Yields the folders to put before the installed packages.
-
-        Raises:
-            _NotInstalledError: pip cannot install the version.
-        """
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            if Version(importlib.metadata.version(self._name)) == Version(version):
-                yield []
-                return
-        folder = self._folder / f"{self._name}-{version}"
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            overlay(self._name, version, folder)
-            yield [str(folder)]
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _between(versions: Sequence[str], evaluate_case: _CaseRuns) -> Found:
+def _between(versions: Sequence[str], places: Places) -> Found:
     """Bisects a range whose ends differ; skips versions that cannot be tested."""
     low, high = 0, len(versions) - 1
-    ends = {at: evaluate_case(versions[at]) for at in (high, low)}
-    decided = {Status.PASSES, Status.FAILS}
-    if set(ends.values()) != decided or evaluate_case.check.signature is None:
-        words = ", ".join(f"{versions[at]} {evaluate_case.log.said(versions[at])}" for at in (low, high))
+    last, first = places(versions[high]), places(versions[low])
+    if {first, last} != {Status.PASSES, Status.FAILS}:
+        words = ", ".join(f"{versions[at]} {places.said(versions[at])}" for at in (low, high))
         raise ValueError(
             f"--search version: got {words}, expected one end that passes and one that fails; choose another range"
         )
     skipped: set[int] = set()
     while rest := [at for at in range(low + 1, high) if at not in skipped]:
         middle = min(rest, key=lambda at: abs(2 * at - low - high))
-        status = evaluate_case(versions[middle])
-        if status not in decided:
-            skipped.add(middle)
-        elif status is ends[0]:
+        status = places(versions[middle])
+        if status is first:
             low = middle
-        else:
+        elif status is last:
             high = middle
-    ends = {low: ends[0], high: ends[len(versions) - 1]}
+        else:
+            skipped.add(middle)
     outcome = Outcome.CULPRIT if high - low == 1 else Outcome.SEVERAL
-    if any(evaluate_case.again(versions[at]).status is not status for at, status in ends.items()):
-        outcome = Outcome.AMBIGUOUS
-    return Found(
-        outcome=outcome,
-        culprits=tuple(versions[low + 1 : high + 1]),
-        signature=evaluate_case.check.signature,
-        log=tuple(evaluate_case.log.entries()),
-        mended=ends[high] is Status.PASSES,
-    )
+    culprits = versions[low + 1 : high + 1]
+    return places.found(outcome, culprits, (versions[low], versions[high]), mended=last is Status.PASSES)

@@ -177,27 +177,16 @@ def linen_build(
     example, fresh = traced_once(lambda key: create(key))
     codec = Codec(example)
 
-    def pure(function: Native) -> Callable[..., Outputs]:
+    def pure(name: str, function: Native) -> Callable[..., Outputs]:
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
             outputs = function(codec.restore(state), inputs)
             return {group: flatten(tree) for group, tree in outputs.items()}
 
         return run
 
+    made = _made(example, fresh, specs, programs, pure)
     return Build(
-        name=name,
-        flavour=Flavour.LINEN,
-        create=lambda key: flatten(fresh(key)),
-        leaves=describe(example),
-        abstract=flatten(example),
-        programs={
-            name: Program(name=name, function=pure(function), **options)
-            for name, (function, options) in programs.items()
-        },
-        specs=lambda mesh: flatten(specs(example, mesh)),
-        skeleton=skeleton(example),
-        ways=linen_ways(codec),
-        **_with_abstract_inputs(rest),
+        name=name, flavour=Flavour.LINEN, ways=linen_ways(codec), **made, **_with_abstract_inputs(rest)
     )
 
 
@@ -220,9 +209,7 @@ def nnx_build(
         **rest: the other fields of `Build`; ``abstract_inputs`` defaults to the shapes of ``inputs(0)``.
     """
     graphdef, example, constants, fresh = take_apart(traceable(create))
-    codec = Codec(example)
-
-    build = name
+    codec, build = Codec(example), name
 
     def pure(name: str, function: Native) -> Callable[..., Outputs]:
         def called(states: tuple[Any, ...], state: dict[str, Any], inputs: dict[str, Any]):
@@ -236,13 +223,14 @@ def nnx_build(
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
             module, outputs = called(constants.states(), state, inputs)
             note_effects(Effects(leaves=describe(nnx.state(module, constants.is_state))))
-            if constants.changed(module):
-                written = constants.altered(lambda *given: called(*given)[0], state, inputs)
-                if written:
-                    raise ValueError(
-                        f"{build}: {name} changes {', '.join(written)}, which the module holds as plain arrays; "
-                        "expected state in Variables; hold them in an nnx.Variable"
-                    )
+            written = constants.changed(module) and constants.altered(
+                lambda *given: called(*given)[0], state, inputs
+            )
+            if written:
+                raise ValueError(
+                    f"{build}: {name} changes {', '.join(written)}, which the module holds as plain arrays; "
+                    "expected state in Variables; hold them in an nnx.Variable"
+                )
             return {
                 group: flatten(nnx.state(tree, constants.is_state) if isinstance(tree, nnx.Module) else tree)
                 for group, tree in outputs.items()
@@ -250,21 +238,30 @@ def nnx_build(
 
         return run
 
-    return Build(
-        name=name,
-        flavour=Flavour.NNX,
-        create=lambda key: flatten(fresh(key)),
-        leaves=describe(example),
-        abstract=flatten(example),
-        programs={
+    made = _made(example, fresh, specs, programs, pure)
+    ways = nnx_ways(graphdef, codec, constants)
+    return Build(name=name, flavour=Flavour.NNX, ways=ways, **made, **_with_abstract_inputs(rest))
+
+
+def _made(
+    example: Any,
+    fresh: Callable[[jax.Array], Any],
+    specs: Specs,
+    programs: Mapping[str, tuple[Native, dict]],
+    pure: Callable[[str, Native], Callable[..., Outputs]],
+) -> dict[str, Any]:
+    """Returns the fields of a `Build` that both flavours make from an abstract state."""
+    return {
+        "create": lambda key: flatten(fresh(key)),
+        "leaves": describe(example),
+        "abstract": flatten(example),
+        "programs": {
             name: Program(name=name, function=pure(name, function), **options)
             for name, (function, options) in programs.items()
         },
-        specs=lambda mesh: flatten(specs(example, mesh)),
-        skeleton=skeleton(example),
-        ways=nnx_ways(graphdef, codec, constants),
-        **_with_abstract_inputs(rest),
-    )
+        "specs": lambda mesh: flatten(specs(example, mesh)),
+        "skeleton": skeleton(example),
+    }
 
 
 def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:

@@ -1,8 +1,9 @@
 """The channels: each compares one aspect of a case and returns a verdict and findings.
 
 Each channel has one file, which declares a `Channel`, and one line in `CHANNELS`, whose order is that of reports and
-tables. Helpers have separate files: `axes` for `sharding`, `measure` for the channels of values, `budgeted` for
-budgets, `attest` for flavours. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each `Channel.look`.
+tables. Helpers have separate files: `axes` for `sharding`, `measure` for the channels of values, `results` for what
+several channels share, `attest` for flavours. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each
+`Channel.look`.
 """
 
 from collections.abc import Mapping

@@ -53,11 +53,8 @@ def axis_names(evidence: Evidence) -> AxisNames:
     used = [_names(side.build.leaves.values()) for side in evidence.sides]
     rules = next((side.build.rules for side in evidence.sides if side.build.rules), ())
     if not rules:
-        return (
-            AxisNames()
-            if any(side.mesh.axes for side in evidence.sides) or used[0] & used[1]
-            else _inferred(evidence)
-        )
+        related = any(side.mesh.axes for side in evidence.sides) or used[0] & used[1]
+        return AxisNames() if related else _inferred(evidence)
     physical = mesh_axes(rules) | {name for side in evidence.sides for name, _ in side.mesh.axes}
     declare_mesh_axes = [bool(names) and all(_parts(name) <= physical for name in names) for names in used]
     if declare_mesh_axes[0] == declare_mesh_axes[1]:
@@ -87,10 +84,7 @@ def _inferred(evidence: Evidence) -> AxisNames:
     votes: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for entry in evidence.weights.entries:
         if entry.role is Role.PARAMS:
-            named = [left[path].logical_axes for path in entry.reference]
-            wanted = (
-                None if None in named else entry.transform.axes([axes for axes in named if axes is not None])
-            )
+            wanted = _transformed(entry, [left[path].logical_axes for path in entry.reference])
             for path, axes in zip(entry.candidate, wanted or (), strict=False):
                 for name, other in zip(axes or (), right[path].logical_axes or (), strict=False):
                     if name and other:
@@ -102,6 +96,12 @@ def _inferred(evidence: Evidence) -> AxisNames:
     return AxisNames(rules=(*rules, *((other, other) for other in _names(right.values()))), inferred=True)
 
 
+def _transformed(entry: Entry, named: Sequence[Axes]) -> list[tuple] | None:
+    """Returns the candidate's axes for the reference's; None if they are not known."""
+    axes = [axes for axes in named if axes is not None]
+    return entry.transform.axes(axes) if len(axes) == len(named) else None
+
+
 def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: AxisNames) -> list[Finding]:
     """Finds leaves of one map entry whose axes differ beyond the effect of the transform and the rules."""
     names = [
@@ -110,9 +110,7 @@ def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: Axi
     ]
     if all(axes is None for axes in (*names[0], *names[1])):
         return []
-    expected = (
-        None if None in names[0] else entry.transform.axes([axes for axes in names[0] if axes is not None])
-    )
+    expected = _transformed(entry, names[0])
     if None not in names[0] and None not in names[1] and expected is None:
         return []
     found = zip(entry.candidate, expected or names[0], names[1], strict=False)

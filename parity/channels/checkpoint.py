@@ -14,6 +14,7 @@ from parity.builds.build import SEED, Group
 from parity.builds.saving import Saving
 from parity.builds.tree import Role, as_data, to_host
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.results import SIDES, compared
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.values.ladder import deviation
@@ -22,7 +23,6 @@ from parity.verdicts import ChannelResult, Finding, Verdict
 __all__ = ["CHANNEL"]
 
 Flat = Mapping[str, np.ndarray]
-SIDES = ("reference", "candidate")
 
 
 def checkpoint(evidence: Evidence) -> ChannelResult:
@@ -46,13 +46,8 @@ def checkpoint(evidence: Evidence) -> ChannelResult:
         else f"saved after {kept[0].steps} steps, loaded and resumed by both sides"
     )
     detail = f"{len(kept[0].state)} leaves {how}"
-    return ChannelResult(
-        name="checkpoint",
-        verdict=Verdict.FAILED if findings else Verdict.BITWISE,
-        detail=detail if findings else f"{detail}; {refused} damaged copies refused",
-        findings=tuple(findings),
-        measures={"refused": refused},
-    )
+    detail = detail if findings else f"{detail}; {refused} damaged copies refused"
+    return compared("checkpoint", detail, findings, Verdict.BITWISE, measures={"refused": refused})
 
 
 def _not_asked(evidence: Evidence) -> str:
@@ -151,18 +146,18 @@ class _Kept:
         for fault, words, attempt in itertools.chain(self._spoilt(), self._damaged()):
             count += 1
             said = _refusal(attempt)
-            if said is None or words not in said:
-                found.append(
-                    Finding(
-                        where=f"checkpoint of the {self.name}, {fault}",
-                        reference=f"an error with the words {words!r}",
-                        candidate="loaded without a word"
-                        if said is None
-                        else f"the error {said.splitlines()[0]!r}",
-                        cause="a check that a checkpoint is whole, left out",
-                        next_step="compare all leaves and the digests of all files before anything is loaded",
-                    )
+            if said is not None and words in said:
+                continue
+            got = "loaded without a word" if said is None else f"the error {said.splitlines()[0]!r}"
+            found.append(
+                Finding(
+                    where=f"checkpoint of the {self.name}, {fault}",
+                    reference=f"an error with the words {words!r}",
+                    candidate=got,
+                    cause="a check that a checkpoint is whole, left out",
+                    next_step="compare all leaves and the digests of all files before anything is loaded",
                 )
+            )
         return found, count
 
     def _mapped(self, other: "_Kept") -> Flat:

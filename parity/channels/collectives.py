@@ -1,33 +1,174 @@
-"""The channel ``collectives``: transfers between devices."""
+"""The channel ``collectives``: transfers between devices by kind, dtype, bytes, group and number of runs."""
 
+import collections
 import dataclasses
+from collections.abc import Hashable, Sequence
 
 from parity.cases.budgets import budgets_for
-from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.report_rows import collective_table
-from parity.channels.structure.compare_collectives import compare_collectives
+from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
-from parity.ir.hlo.collectives import read_collectives
-from parity.verdicts import ChannelResult
+from parity.ir.hlo.collectives import Collective, read_collectives
+from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
-
-
-def _applies(evidence: Evidence) -> str:
-    return "" if max(mesh.size for mesh in evidence.case.meshes) > 1 else "one device, nothing to move"
+__all__ = ["CHANNEL", "compare_collectives"]
 
 
 def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
-    devices = max(mesh.size for mesh in evidence.case.meshes)
     left, right = (read_collectives(side.optimised) for side in evidence.compiling())
-    result = compare_collectives(left, right, devices)
+    result = compare_collectives(left, right, _devices(evidence))
     result = dataclasses.replace(result, tables={"collectives": collective_table(left, right)})
     moved = [sum(one.total_bytes or 0 for one in side) for side in (left, right)]
-    counts = [len(side) for side in (left, right)]
     budgets = budgets_for("collectives", evidence.case.accept.budgets)
-    return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (counts[0], counts[1])})
+    return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (len(left), len(right))})
+
+
+def _devices(evidence: Evidence) -> int:
+    return max(mesh.size for mesh in evidence.case.meshes)
+
+
+def _full(one: Collective) -> Hashable:
+    return (one.kind, one.dtype, one.bytes, one.group, one.times, one.depth > 0, one.provenance.backward)
+
+
+_KEYS = (
+    _full,
+    lambda one: (one.kind, one.dtype, one.bytes, one.group, one.provenance.backward),
+    lambda one: (one.kind, one.dtype, one.bytes, one.group),
+    lambda one: (one.kind, one.bytes, one.times, one.provenance.backward),
+    lambda one: (one.kind, one.dtype, one.times, one.provenance.backward),
+)
+
+
+def compare_collectives(
+    reference: Sequence[Collective], candidate: Sequence[Collective], devices: int
+) -> ChannelResult:
+    """Compares the transfers of two programs between devices.
+
+    Args:
+        reference: collectives of the reference build.
+        candidate: collectives of the candidate build.
+        devices: number of devices that the programs run on; on several, two programs without any collective are equal.
+
+    Returns:
+        The ``collectives`` channel: equal, failed with findings, or skipped on a single device.
+
+    Raises:
+        ValueError: ``devices`` is not positive.
+    """
+    if devices < 1:
+        raise ValueError(f"devices: got {devices}, expected at least 1")
+    if devices == 1 and not reference and not candidate:
+        return ChannelResult(
+            name="collectives", verdict=Verdict.SKIPPED, detail="one device, nothing to move"
+        )
+    _, missing, extra = pair_up(reference, candidate, (_full,))
+    combined = _combined_differently(missing, extra)
+    missing, extra = ([one for one in side if _target(one) not in combined] for side in (missing, extra))
+    pairs, missing, extra = pair_up(missing, extra, _KEYS)
+    findings = [_differs(left, right) for left, right in pairs]
+    findings += [_alone(one, count, "reference") for one, count in _grouped(missing)]
+    findings += [_alone(one, count, "candidate") for one, count in _grouped(extra)]
+    findings.sort(key=lambda finding: finding.where)
+    note = ", some combined differently by the compiler" if combined else ""
+    return compared("collectives", span(_detail(reference), _detail(candidate)) + note, findings)
+
+
+def _target(one: Collective) -> Hashable:
+    return (one.kind, one.dtype, one.group, one.times, one.depth > 0)
+
+
+def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collective]) -> set[Hashable]:
+    """Returns the targets to which both sides move equal operands that are grouped differently.
+
+    The compiler combines collectives of one kind and group, within limits that depend on their order. A combined
+    collective has one source, so that its direction says nothing about its operands.
+    """
+    left, right = {}, {}
+    for entries, parts in ((missing, left), (extra, right)):
+        for one in entries:
+            parts.setdefault(_target(one), []).append(one.parts)
+    return {
+        target
+        for target in left.keys() & right.keys()
+        if sorted(sum(left[target], ())) == sorted(sum(right[target], ()))
+        and sorted(left[target]) != sorted(right[target])
+    }
+
+
+def _grouped(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
+    """Joins entries that print the same into one with a count, the most bytes first."""
+    groups: dict[Hashable, list[Collective]] = collections.defaultdict(list)
+    for one in entries:
+        groups[_full(one), one.provenance.line].append(one)
+    return sorted(
+        ((group[0], len(group)) for group in groups.values()), key=lambda item: -(item[0].total_bytes or 0)
+    )
+
+
+def _detail(entries: Sequence[Collective]) -> str:
+    known = [one.total_bytes for one in entries if one.total_bytes is not None]
+    unknown = len(entries) - len(known)
+    note = f" and {unknown} with unknown trips" if unknown else ""
+    return f"{len(entries)} moving {sum(known):,} bytes{note}"
+
+
+def _text(one: Collective) -> str:
+    group = "" if one.group is None else f", groups of {one.group}"
+    often = f"{one.times} times in loops" if one.depth else "once, outside loops"
+    if one.times is None:
+        often = "in a loop with unknown trips"
+    return f"{one.dtype} {one.bytes:,} bytes{group}, {often}"
+
+
+def _where(one: Collective) -> str:
+    return f"{one.kind} ({one.provenance.summary})"
+
+
+def _differs(left: Collective, right: Collective) -> Finding:
+    before, after = left.total_bytes, right.total_bytes
+    distance = "" if before is None or after is None or before == after else f"{after - before:+,} bytes"
+    return Finding(
+        where=_where(right),
+        reference=_text(left),
+        candidate=_text(right),
+        distance=distance,
+        cause=_cause(left, right),
+        next_step=f"reference: {left.provenance.summary}",
+    )
+
+
+def _cause(left: Collective, right: Collective) -> str:
+    if (left.depth > 0) != (right.depth > 0):
+        side = "candidate" if right.depth else "reference"
+        return f"a {right.kind} inside a loop of the {side} that the other does once outside"
+    if left.times != right.times:
+        return "loops with other trips, see the loops channel"
+    if left.dtype != right.dtype:
+        return "a cast before the collective on one side and after it on the other"
+    if left.group != right.group:
+        return "another mesh axis, or another sharding of the same array"
+    if left.bytes != right.bytes:
+        return "another array or another sharding of the same array"
+    return "moved between forward and backward (rematerialisation or saved residuals)"
+
+
+_ALONE = {
+    "all-gather": "weights gathered more often (a gather not carried, or repeated by rematerialisation)",
+    "collective-permute": "a rotation done by permute on one side and by slices on the other",
+}
+
+
+def _alone(one: Collective, count: int, side: str) -> Finding:
+    total = one.total_bytes
+    return Finding(
+        where=f"{_where(one)} of the {side}",
+        **one_sided(side, f"{times(count)}{_text(one)}", "no such collective"),
+        distance="" if total is None else f"{total * count:,} bytes",
+        cause=_ALONE.get(one.kind, "a sharding constraint that one side lacks"),
+    )
 
 
 CHANNEL = Channel(
@@ -38,5 +179,5 @@ CHANNEL = Channel(
     needs=Need.COMPILE,
     judge=collectives,
     settled=Settled.COMPILED,
-    applies=_applies,
+    applies=lambda evidence: "" if _devices(evidence) > 1 else "one device, nothing to move",
 )

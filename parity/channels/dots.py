@@ -1,17 +1,104 @@
 """The channel ``dots``: types of dots, exponentials, sums and roots, as the source requests them."""
 
-from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.structure.compare_dots import compare_dots
-from parity.compare.evidence import Evidence
-from parity.ir.stablehlo.dtypes import read_dtypes
-from parity.verdicts import ChannelResult
+import collections
+from collections.abc import Hashable, Iterator, Sequence
 
-__all__ = ["CHANNEL"]
+from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.results import compared, one_sided, pair_up, span, times
+from parity.compare.evidence import Evidence
+from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["CHANNEL", "compare_dots"]
 
 
 def dots(evidence: Evidence) -> ChannelResult:
     """Compares types of dots, exponentials, sums and roots, as the source requests them."""
-    return compare_dots(read_dtypes(evidence.reference.functions), read_dtypes(evidence.candidate.functions))
+    return compare_dots(*(read_dtypes(side.functions) for side in evidence.sides))
+
+
+def _full(one: TypedOp) -> Hashable:
+    return (one.kind, one.operands, one.result, one.precision, one.sizes, one.provenance.backward)
+
+
+def _without_types(one: TypedOp) -> Hashable:
+    return (one.kind, len(one.operands), one.sizes, one.provenance.backward)
+
+
+def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> ChannelResult:
+    """Compares the types in which two programs multiply, exponentiate and sum.
+
+    An operation of one side is paired with one of equal kind, result dimensions and direction; only then do types
+    differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
+    reported only if the other side has no operation of its kind in these types.
+
+    Args:
+        reference: operations of the reference build.
+        candidate: operations of the candidate build.
+
+    Returns:
+        The ``dots`` channel: equal, failed with a finding per group of operations, skipped if neither side has any, or
+        vacuous if only one side has any.
+    """
+    if not reference and not candidate:
+        return ChannelResult(name="dots", verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
+    if not reference or not candidate:
+        text = (
+            f"the {'candidate' if reference else 'reference'} has no floating-point dot, exponential or sum"
+        )
+        return ChannelResult(name="dots", verdict=Verdict.VACUOUS, detail=text)
+    pairs, missing, extra = pair_up(reference, candidate, (_full, _without_types))
+    groups: dict[Hashable, list[tuple[TypedOp, TypedOp]]] = collections.defaultdict(list)
+    for left, right in pairs:
+        groups[_full(left), _full(right), right.provenance.line].append((left, right))
+    findings = [_differs(*group[0], len(group)) for group in groups.values()]
+    findings += [*_alone(missing, candidate, "reference"), *_alone(extra, reference, "candidate")]
+    return compared("dots", span(_detail(reference), _detail(candidate)), findings)
+
+
+def _detail(entries: Sequence[TypedOp]) -> str:
+    counts = collections.Counter(one.types for one in entries if one.kind == "dot")
+    others = len(entries) - counts.total()
+    dots = ", ".join(f"{count} dots {types}" for types, count in sorted(counts.items()))
+    return f"{dots or 'no dots'}, {others} others"
+
+
+def _named(one: TypedOp) -> str:
+    return f"{one.kind} [{','.join(map(str, one.sizes))}]"
+
+
+def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
+    cause = "a cast on one side only"
+    if (left.operands, left.result) == (right.operands, right.result):
+        cause = "a precision or an algorithm asked for on one side only; numbers show it on a TPU or a GPU, not here"
+    elif left.kind in ("exponential", "sum", "log", "logistic"):
+        cause = f"a softmax, norm or loss computed in {right.result} instead of {left.result}"
+    elif left.kind == "dot" and left.operands == right.operands:
+        cause = "preferred_element_type (accumulation type) given on one side only"
+    elif left.kind == "dot":
+        cause = "weights or activations in another compute dtype"
+    return Finding(
+        where=f"{times(count)}{_named(left)} ({right.provenance.summary})",
+        reference=left.types,
+        candidate=right.types,
+        cause=cause,
+        next_step=f"reference: {left.provenance.summary}",
+    )
+
+
+def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> Iterator[Finding]:
+    """Yields a finding for each group of unpaired operations whose kind and types the other side does not have."""
+    known = {(one.kind, one.types) for one in other}
+    groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
+    for one in entries:
+        if (one.kind, one.types) not in known:
+            groups[_full(one), one.provenance.line].append(one)
+    for one, *more in groups.values():
+        yield Finding(
+            where=f"{_named(one)} of the {side} ({one.provenance.summary})",
+            **one_sided(side, f"{1 + len(more)} x {one.types}", "no such operation"),
+            cause=f"the only {one.kind} in these types; the other side has its like in others or not at all",
+        )
 
 
 CHANNEL = Channel(

@@ -5,9 +5,10 @@ import dataclasses
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = ["CHANNEL", "Flipped", "flags", "flip"]
 
@@ -28,21 +29,21 @@ class Flipped:
 
     def finding(self) -> Finding | None:
         """Returns the problem; None if the flag is live on both sides and has the same effect."""
-        words = tuple("changes" if live else "stays the same program" for live in self.live)
+        if all(self.live) and self.matching is not False:
+            return None
+        texts = ["changes" if live else "stays the same program" for live in self.live]
         if all(self.live):
-            if self.matching is not False:
-                return None
+            texts[1] += " (both change, but not into the same program)"
             cause = "the flag means something else on the two sides"
         elif any(self.live):
             dead = "reference" if self.live[1] else "candidate"
             cause = f"the {dead} does not honour the flag, or reads it where it has no effect"
         else:
             cause = "no side honours the flag, though it is declared to be live"
-        both = " (both change, but not into the same program)" if all(self.live) else ""
         return Finding(
             where=f"flag {self.flag.name}",
-            reference=words[0],
-            candidate=words[1] + both,
+            reference=texts[0],
+            candidate=texts[1],
             cause=cause,
             next_step="follow the setting from the config to the code that acts on it",
         )
@@ -90,8 +91,7 @@ def flags(evidence: Evidence) -> ChannelResult:
     findings = tuple(finding for one in flipped if (finding := one.finding()))
     names = ", ".join(one.flag.name for one in flipped)
     detail = f"{len(flipped) - len(findings)} of {len(flipped)} flags are live on both sides: {names}"
-    verdict = Verdict.FAILED if findings else Verdict.EQUAL
-    return ChannelResult(name="flags", verdict=verdict, detail=detail, findings=findings)
+    return compared("flags", detail, findings)
 
 
 CHANNEL = Channel(

@@ -3,7 +3,7 @@
 from parity.builds.build import Group
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.measure import measured, nothing_returned
+from parity.channels.measure import measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import dead_gradients
 from parity.verdicts import ChannelResult
@@ -29,5 +29,5 @@ CHANNEL = Channel(
     judge=gradients,
     settled=Settled.LOWERED,
     group=Group.GRADIENTS,
-    guard=lambda evidence: nothing_returned(evidence, Group.GRADIENTS) + guards.zero_gradients(evidence),
+    guard=guards.zero_gradients,
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from parity.builds.build import Group
 from parity.builds.tree import Role
+from parity.channels.measure import nothing_returned
 from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_arguments
 from parity.compare.sample import idle_outputs
@@ -59,7 +60,7 @@ def idle_values(evidence: Evidence) -> list[Finding]:
     """Finds values that do not depend on parameters or on inputs, and values that are NaN or constant."""
     known, build = _facts(evidence).results.get(Group.VALUES, {}), evidence.reference.build
     if not known:
-        return []
+        return nothing_returned(evidence, Group.VALUES)
     has = {
         PARAMETERS: any(leaf.role is Role.PARAMS for leaf in build.leaves.values()),
         INPUTS: bool(build.abstract_inputs),
@@ -81,7 +82,11 @@ def zero_gradients(evidence: Evidence) -> list[Finding]:
         for path, fact in known.items()
         if fact.content is Content.ZERO and not _declared(path, evidence.case.accept.zero_gradients)
     ]
-    return dead + _computed(evidence, Group.GRADIENTS, run=not dead)
+    return (
+        nothing_returned(evidence, Group.GRADIENTS)
+        + dead
+        + _computed(evidence, Group.GRADIENTS, run=not dead)
+    )
 
 
 def idle_state(evidence: Evidence) -> list[Finding]:
@@ -92,7 +97,7 @@ def idle_state(evidence: Evidence) -> list[Finding]:
         for path in sorted(facts.untouched)
         if leaves[path].role is Role.PARAMS and not _declared(path, evidence.case.accept.zero_gradients)
     ]
-    return still + _computed(evidence, Group.STATE, run=not still)
+    return nothing_returned(evidence, Group.STATE) + still + _computed(evidence, Group.STATE, run=not still)
 
 
 def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:

@@ -6,8 +6,9 @@ import numpy as np
 
 from parity.builds.build import SEED
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
 
@@ -19,12 +20,8 @@ def inputs(evidence: Evidence) -> ChannelResult:
     steps = max(build.programs[evidence.case.program].steps for build in evidence.builds)
     findings = [finding for step in range(steps) for finding in _findings(evidence, step)]
     batches = "1 batch" if steps == 1 else f"{steps} batches"
-    return ChannelResult(
-        name="inputs",
-        verdict=Verdict.FAILED if findings else Verdict.EQUAL,
-        detail=f"{len(findings)} inputs differ" if findings else f"the same bytes in {batches}",
-        findings=tuple(findings),
-    )
+    detail = f"{len(findings)} inputs differ" if findings else f"the same bytes in {batches}"
+    return compared("inputs", detail, findings)
 
 
 def _findings(evidence: Evidence, step: int) -> Iterator[Finding]:

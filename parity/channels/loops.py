@@ -1,27 +1,44 @@
 """The channel ``loops``: while loops before and after optimisation, and the arrays that they pass through."""
 
+import collections
 import dataclasses
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import flax
 
 from parity.cases.budgets import MEMORY_BUDGETS, budgets_for
-from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.memory import compare_memory
 from parity.channels.report_rows import loop_table
-from parity.channels.structure.compare_loops import Loops, compare_loops
-from parity.channels.structure.compare_memory import compare_memory
-from parity.channels.structure.traced import compare_passed_through
+from parity.channels.results import SIDES, budgeted, compared, one_sided, pair_up, span, times
+from parity.channels.traced import compare_passed_through
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.ir.hlo.memory import read_memory
+from parity.ir.hlo.model import Leaf, Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.lowered import lowered_loops
-from parity.verdicts import ChannelResult, Row, Verdict
+from parity.verdicts import ChannelResult, Finding, Row, Verdict
 
-__all__ = ["CHANNEL"]
+__all__ = ["CHANNEL", "Loops", "compare_loops"]
 
 FLAX = str(Path(flax.__file__).parent)
+COUNTER = 4
+"""Bytes of a counter."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loops:
+    """The loop trees of one program; a stage that was not read is None.
+
+    Args:
+        lowered: before optimisation.
+        optimised: after it.
+    """
+
+    lowered: LoopTree | None = None
+    optimised: LoopTree | None = None
 
 
 def loops(evidence: Evidence) -> ChannelResult:
@@ -46,19 +63,20 @@ def loops(evidence: Evidence) -> ChannelResult:
     counts = [tree.optimised.count if tree.optimised else 0 for tree in (left, right)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
     returned, notes = compare_passed_through(sides[0].traced.jaxpr, sides[1].traced.jaxpr, traced, library)
-    notes = (*notes, *result.notes)
-    result = dataclasses.replace(result, notes=notes, tables=_tables(left, right, result))
-    if returned:
-        findings = (*returned, *result.findings)
-        return dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
-    return result
+    return dataclasses.replace(
+        result,
+        verdict=Verdict.FAILED if returned else result.verdict,
+        findings=(*returned, *result.findings),
+        notes=(*notes, *result.notes),
+        tables=_tables(left, right, result),
+    )
 
 
 def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[Row]]:
     """Returns the trees of loops; empty for equal programs that were not compiled, to keep records small."""
-    stages = [(getattr(left, stage), getattr(right, stage)) for stage in ("lowered", "optimised")]
-    if stages[1][0] is None and result.verdict is Verdict.EQUAL:
+    if left.optimised is None and result.verdict is Verdict.EQUAL:
         return {}
+    stages = ((left.lowered, right.lowered), (left.optimised, right.optimised))
     return {"loops": [row for one, other in stages if one and other for row in loop_table(one, other)]}
 
 
@@ -67,6 +85,251 @@ def _needs_no_more(reference: Side, candidate: Side) -> bool:
     budgets = {"temp": MEMORY_BUDGETS["temp"]}
     left, right = (read_memory(side.compiled) for side in (reference, candidate))
     return compare_memory(left, right, budgets).verdict is Verdict.EQUAL
+
+
+# From the surest match to the weakest; a pair that only a weak key joins gives a finding as text.
+_KEYS: tuple[Callable[[tuple[int, Loop]], tuple], ...] = (
+    lambda at: (at[1].signature, at[1].provenance.tags),
+    lambda at: (at[1].signature,),
+    lambda at: (at[1].trips, at[1].provenance.tags, at[1].count),
+    lambda at: (at[1].trips, at[1].provenance.tags),
+    lambda at: (at[1].provenance.tags, at[1].count, at[1].carries),
+    lambda at: (at[1].provenance.tags,),
+)
+
+
+def compare_loops(
+    reference: Loops,
+    candidate: Loops,
+    slack_bytes: int = 0,
+    *,
+    carried: Collection[str] = (),
+    library: str = "",
+) -> ChannelResult:
+    """Compares the loops of two programs, lowered and optimised.
+
+    Loops match by structure and name stack, never by source file or by the order of carries.
+
+    Args:
+        reference: loops of the reference build.
+        candidate: loops of the candidate build.
+        slack_bytes: number of carry bytes by which two matched loops may differ (a counter one side carries).
+        carried: arrays such as ``u32[3]`` that only one side may carry through its loops.
+        library: folder of library code that users cannot change; scanned inputs that its loops forward are notes.
+
+    Returns:
+        The ``loops`` channel: equal, failed with findings, or vacuous if a side has no operation at all or no stage was
+        read. A candidate that carries the same bytes in fewer arrays, or fewer counters before optimisation if
+        ``library`` is given, is a note.
+    """
+    parts: list[str] = []
+    findings: list[Finding] = []
+    notes: list[Finding] = []
+    for stage in ("lowered", "optimised"):
+        trees = [getattr(loops, stage) for loops in (reference, candidate)]
+        if trees == [None, None]:
+            continue
+        if None in trees:
+            unread = one_sided(SIDES[trees.index(None)], "not read", "read")
+            findings.append(Finding(where=f"{stage} loops", **unread))
+            continue
+        for side, tree in zip(SIDES, trees, strict=True):
+            if not tree.operations:
+                text = f"the {stage} program of the {side} has no operations"
+                return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail=text)
+        parts.append(_detail(stage, *trees))
+        work = _Comparison(stage, slack_bytes, frozenset(carried), library, notes)
+        findings += work.level(trees[0].loops, trees[1].loops, "")
+    if not parts and not findings:
+        return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail="no loop tree was read")
+    return compared("loops", ", ".join(parts), findings, notes=tuple(notes))
+
+
+def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
+    notes = []
+    random = sum(place.loop.provenance.label == "rng" for place in second.walk())
+    if random:
+        notes.append(f"{random} rng")
+    unknown = max(first.unknown, second.unknown)
+    if unknown:
+        notes.append(f"{unknown} with unknown trips")
+    passed = [leaf.bytes for place in first.walk() for leaf in place.loop.passthrough]
+    if passed:
+        notes.append(f"reference stacks {len(passed)} scanned inputs, {sum(passed):,} bytes")
+    text = f"{stage} {span(str(first.count), str(second.count))}"
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
+@dataclasses.dataclass(frozen=True)
+class _Comparison:
+    """The comparison of one stage; see `compare_loops`. Differences that are no findings are added to ``notes``."""
+
+    stage: str
+    slack_bytes: int
+    carried: frozenset[str]
+    library: str
+    notes: list[Finding]
+
+    def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
+        """Compares the loops directly inside one place."""
+        pairs, missing, extra = pair_up(enumerate(first), enumerate(second), _KEYS)
+        findings = []
+        for (index, left), (_, right) in sorted(pairs, key=lambda pair: pair[0][0]):
+            findings += self._pair(left, right, f"{path}{index}")
+        for side, alone in zip(SIDES, (missing, extra), strict=True):
+            findings += [self._alone(loop, f"{path}{index}", side) for index, loop in alone]
+        return findings
+
+    def _pair(self, first: Loop, second: Loop, path: str) -> list[Finding]:
+        where = f"{self.stage} loop {path} ({first.provenance.summary})"
+        at = f"candidate loop is at {second.provenance.summary}"
+        findings = []
+        if first.trips != second.trips:
+            findings.append(
+                Finding(
+                    where=where,
+                    reference=_trips(first),
+                    candidate=_trips(second),
+                    cause=_trip_cause(first.trips, second.trips),
+                    next_step=at,
+                )
+            )
+        stacked = self._stacked(first, second, where, at)
+        findings += stacked + self._passthrough(first, second, where)
+        if not stacked:  # stacked arrays are carries, too
+            findings += self._carries(first, second, where, at)
+        return findings + self.level(first.inner, second.inner, f"{path}.")
+
+    def _carries(self, first: Loop, second: Loop, where: str, at: str) -> list[Finding]:
+        """Compares all carries; passed-through inputs that explain the difference have separate findings."""
+        more = second.carry_bytes - first.carry_bytes
+        gap, fewer = abs(more), first.carries - second.carries
+        explained = _bytes(second.passthrough) - _bytes(first.passthrough)
+        if (gap <= self.slack_bytes and (self.slack_bytes or not fewer)) or (explained and more == explained):
+            return []
+        finding = Finding(
+            where=where,
+            reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
+            candidate=f"{second.carries} carries of {second.carry_bytes:,} bytes",
+            distance=f"{gap:,} bytes",
+            cause="an array carried or captured by one side only, or in another dtype or sharding"
+            if gap
+            else "the same bytes in another number of arrays",
+            next_step=at,
+        )
+        counters = self.library and self.stage == "lowered" and -more == COUNTER * fewer
+        if fewer > 0 and (not gap or counters):
+            self.notes.append(finding)
+            return []
+        return [finding]
+
+    def _passthrough(self, first: Loop, second: Loop, where: str) -> list[Finding]:
+        """Compares the scanned inputs that only one side stacks as outputs."""
+
+        def finding(leaf: Leaf, side: str, cause: str, next_step: str) -> Finding:
+            stacks = one_sided(side, f"stacks a scanned input as an output: {leaf}", "does not stack it")
+            distance = f"{leaf.bytes:,} bytes"
+            return Finding(where=where, **stacks, distance=distance, cause=cause, next_step=next_step)
+
+        extra = self._surplus(second.passthrough, first.passthrough)
+        gained = [
+            finding(
+                leaf,
+                "candidate",
+                "the scan body returns an input it only reads, often parameters",
+                "return only what the body changes",
+            )
+            for leaf in extra
+        ]
+        if self.library and all(leaf.provenance.file.startswith(self.library) for leaf in extra):
+            self.notes.extend(gained)
+            gained = []
+        return gained + [
+            finding(
+                leaf,
+                "reference",
+                "the scan body of the reference returns an input it only reads",
+                "mend the reference, or state the difference as wanted",
+            )
+            for leaf in self._surplus(first.passthrough, second.passthrough)
+        ]
+
+    def _stacked(self, first: Loop, second: Loop, where: str, at: str) -> list[Finding]:
+        """Compares stacked outputs other than passed-through inputs, which have separate findings."""
+        left, right = (self._surplus(loop.stacked, loop.passthrough) for loop in (first, second))
+        lost, extra = self._surplus(left, right), self._surplus(right, left)
+        more = _bytes(extra) - _bytes(lost)
+        if not (lost or extra) or (not more and first.trips != second.trips):
+            return []
+        cause = "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
+        if first.provenance.backward:
+            cause = "gradients or outputs stacked by one side only, or in another dtype"
+        texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
+        return [
+            Finding(
+                where=where,
+                reference=texts[0],
+                candidate=texts[1],
+                distance=f"{more:+,} bytes",
+                cause=cause,
+                next_step=at,
+            )
+        ]
+
+    def _surplus(self, some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
+        """Returns the leaves of ``some`` that have no partner of equal shape in ``others`` and may not be one-sided."""
+        left = collections.Counter(leaf.shape for leaf in others)
+        found = []
+        for leaf in some:
+            if left[leaf.shape]:
+                left[leaf.shape] -= 1
+            elif leaf.shape not in self.carried:
+                found.append(leaf)
+        return found
+
+    def _alone(self, loop: Loop, path: str, side: str) -> Finding:
+        inside = f" with {loop.count - 1} loops inside" if loop.inner else ""
+        text = f"{_trips(loop)}, {loop.carries} carries of {loop.carry_bytes:,} bytes{inside}"
+        return Finding(
+            where=f"{self.stage} loop {path} of the {side} ({loop.provenance.summary})",
+            **one_sided(side, text, "no such loop"),
+            cause=_alone_cause(loop, side),
+        )
+
+
+def _bytes(leaves: Sequence[Leaf]) -> int:
+    return sum(leaf.bytes for leaf in leaves)
+
+
+def _leaves(leaves: Sequence[Leaf]) -> str:
+    counts = collections.Counter((leaf.shape, leaf.bytes) for leaf in leaves)
+    return ", ".join(f"{times(count)}{shape} ({size:,} bytes)" for (shape, size), count in counts.items())
+
+
+def _trips(loop: Loop) -> str:
+    return "trips that depend on data" if loop.trips is None else f"{loop.trips} trips"
+
+
+def _trip_cause(first: int | None, second: int | None) -> str:
+    if first is None or second is None:
+        return "a bound that one side computes from data"
+    small, large = sorted((first, second))
+    if small and large % small == 0:
+        return f"an unroll or microbatch factor of {large // small} on one side only"
+    return "another number of layers, repeats, chunks or microbatches"
+
+
+def _alone_cause(loop: Loop, side: str) -> str:
+    if loop.provenance.label == "rng":
+        return f"random bits drawn by the {side} only"
+    if loop.provenance.label:
+        return f"a {loop.provenance.label} that the backend turned into a loop on the {side} only"
+    if loop.provenance.rematted:
+        return (
+            f"a whole scan recomputed: the checkpoint of the {side} is around the scan, not inside its body"
+        )
+    other = SIDES[side == SIDES[0]]
+    return f"layers or repeats unrolled by the {other}, or a scan that only the {side} has"
 
 
 CHANNEL = Channel(

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from parity.builds.build import Group
+from parity.channels.results import SIDES, compared, one_sided
 from parity.compare.evidence import Evidence
 from parity.compare.runs import changed_choices, judged_runs, only_ties
 from parity.compare.stress import stress
@@ -36,11 +37,8 @@ def measured(
         return not_run(group, evidence)
     runs = evidence.read(judged_runs)
     reference, candidate = (outputs.get(group, {}) for outputs in runs.outputs)
-    missing = missing_outputs(reference, candidate)
-    if missing:
-        return ChannelResult(
-            name=group, verdict=Verdict.FAILED, detail="outputs differ", findings=tuple(missing)
-        )
+    if missing := missing_outputs(reference, candidate):
+        return compared(group, "outputs differ", missing)
     result = climb(group, reference, candidate, runs.judge(group))
     if result.verdict is Verdict.FAILED and (exact := evidence.accepted_exact_proof) is not None:
         result = _with(result, f"not shown in exact arithmetic: {exact.refusal or 'another function'}")
@@ -76,21 +74,20 @@ def _stressed(evidence: Evidence, group: Group, result: ChannelResult) -> Channe
 
 def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> ChannelResult:
     """Compares with contraction too, if a case requires equal bits of programs that are proved only `reordered`."""
-    proof, backend = evidence.proof, evidence.reference.backend
     if (
         Verdict.REORDERED not in evidence.required.rungs
-        or proof is None
-        or proof.rung is not Verdict.REORDERED
+        or evidence.proof is None
+        or evidence.proof.rung is not Verdict.REORDERED
+        or result.verdict is not Verdict.BITWISE
+        or not getattr(evidence.reference.backend, "options", ())
     ):
-        return result
-    if result.verdict is not Verdict.BITWISE or not getattr(backend, "options", ()):
         return result
     runs = evidence.read(judged_runs)
     left, right = (outputs.get(group, {}) for outputs in runs.contracted)
     found = climb(group, left, right, runs.judge(group))
     if found.verdict is Verdict.BITWISE:
-        words = "with and without contraction of products and sums"
-        return dataclasses.replace(result, detail=f"{result.detail}, {words}")
+        detail = f"{result.detail}, with and without contraction of products and sums"
+        return dataclasses.replace(result, detail=detail)
     return _with(found, "bitwise without contraction, not with it")
 
 
@@ -105,8 +102,7 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
     return [
         Finding(
             where=path,
-            reference="returned" if path in reference else "not returned",
-            candidate="returned" if path in candidate else "not returned",
+            **one_sided(SIDES[path in candidate], "returned", "not returned"),
             cause="an output that only one side returns",
         )
         for path in sorted(set(reference) ^ set(candidate))

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from parity.builds.build import renamed
 from parity.cases.budgets import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.donation import compare_donation, read_donation
 from parity.channels.report_rows import memory_table
-from parity.channels.structure.compare_memory import compare_memory
-from parity.channels.structure.donation import compare_donation, read_donation
+from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.compare.unpaired import POINTER
-from parity.ir.hlo.memory import Memory, read_memory
-from parity.verdicts import ChannelResult, Verdict
+from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
+from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
+__all__ = ["CHANNEL", "compare_memory"]
 
 
 def memory(evidence: Evidence) -> ChannelResult:
@@ -34,10 +34,9 @@ def memory(evidence: Evidence) -> ChannelResult:
     less, more = ([array.compiled[0] for array in side] for side in evidence.unpaired)
     before, after = (read_donation(side.optimised) for side in sides)
     donation = compare_donation(before, after, (less, more), by_shape=evidence.weights.is_identity)
-    failed = Verdict.FAILED in (result.verdict, donation.verdict)
     return dataclasses.replace(
         result,
-        verdict=Verdict.FAILED if failed else result.verdict,
+        verdict=Verdict.FAILED if donation.verdict is Verdict.FAILED else result.verdict,
         detail=f"{result.detail}; {donation.detail}",
         findings=(*result.findings, *donation.findings),
         measures=measures,
@@ -49,14 +48,10 @@ def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
     """Returns budgets for one-sided RNG state, and for the table of results if leaves are merged."""
     less, more = (sum(array.size for array in side) for side in evidence.unpaired)
     merged = [POINTER * sum(map(len, side.traced.out_info.values())) for side in evidence.sides]
-    fewer, further = (
-        (0, 0) if evidence.weights.is_identity else (merged[0] - merged[1], merged[1] - merged[0])
-    )
+    grown = 0 if evidence.weights.is_identity else merged[1] - merged[0]
+    outputs = (less + max(-grown, 0), more + max(grown, 0))
     budgets = {}
-    for quantity, gone, added in (
-        ("argument", less, more),
-        ("output", less + max(fewer, 0), more + max(further, 0)),
-    ):
+    for quantity, gone, added in (("argument", less, more), ("output", *outputs)):
         if gone or added:
             size = reference.values.get(quantity) or 0
             floor = max(0.0, 1 - gone / size) if size else 0.0
@@ -101,6 +96,89 @@ def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
     if left is None or right is None or (left == 0 < right):
         return {}
     return {"temp_ratio": right / left if left else 1.0}
+
+
+_CAUSES = {
+    "argument": "a leaf that only one side takes, or one in another dtype or sharding",
+    "output": "a leaf that only one side returns, or one in another dtype or sharding",
+    "temp": "residuals kept for the backward pass (remat policy, checkpoint placement) or scan outputs",
+    "alias": "donation declared on one side only",
+    "peak": "the same as for temp",
+    "flops": "operations that only one side does or repeats (rematerialisation)",
+    "bytes_accessed": "fusions that differ",
+}
+
+
+def compare_memory(
+    reference: Memory, candidate: Memory, budgets: Mapping[str, Budget] = MEMORY_BUDGETS
+) -> ChannelResult:
+    """Compares the memory and cost of two programs, quantity by quantity.
+
+    Args:
+        reference: memory of the reference build.
+        candidate: memory of the candidate build.
+        budgets: the quantities to compare, and how far each may grow.
+
+    Returns:
+        The ``memory`` channel: equal, failed with a finding per quantity, or vacuous if neither side states any of the
+        budgeted numbers.
+
+    Raises:
+        ValueError: a budget names a quantity that is not one of ``QUANTITIES``.
+    """
+    unknown = sorted(set(budgets) - set(QUANTITIES))
+    if unknown:
+        raise ValueError(f"memory budgets: got {unknown}, expected some of {sorted(QUANTITIES)}")
+    findings, shown, missing = [], [], []
+    for quantity, budget in budgets.items():
+        left, right = reference.values.get(quantity), candidate.values.get(quantity)
+        if left is None and right is None:
+            missing.append(f"{quantity} unknown ({reference.reasons.get(quantity, 'no reason')})")
+            continue
+        fits, used = False, ""
+        if left is not None and right is not None:
+            fits = budget.allows(left, right)
+            used = f", budget {budget.sentence()}" if fits and left < right else ""
+            if fits and right > left * budget.ratio:
+                used += f", grown {_grown(left, right)}, which only a larger size can settle"
+        words = ("unknown" if value is None else f"{value:,}" for value in (left, right))
+        shown.append(f"{quantity} {span(*words)}{used}")
+        if not fits:
+            findings.append(_finding(quantity, reference, candidate, budget))
+    if not shown:
+        return ChannelResult(
+            name="memory", verdict=Verdict.VACUOUS, detail="; ".join(missing) or "no budgets"
+        )
+    return compared("memory", ", ".join(shown + missing), findings)
+
+
+def _grown(left: int, right: int) -> str:
+    return f"{right / left:.3f} x" if left else f"{right:,} more"
+
+
+def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget) -> Finding:
+    left, right = reference.values.get(quantity), candidate.values.get(quantity)
+    unit = QUANTITIES[quantity]
+    texts = [
+        f"unknown ({side.reasons.get(quantity, 'no reason')})" if value is None else f"{value:,} {unit}"
+        for side, value in ((reference, left), (candidate, right))
+    ]
+    ratio = ""
+    if left is not None and right is not None:
+        grown = _grown(left, right)
+        ratio = f"{grown}, budget {budget.sentence()}"
+        if right < left:
+            ratio = f"{grown}, at least {budget.floor:g} x"
+    return Finding(
+        where=f"{quantity} {unit}" if unit == "bytes" else quantity,
+        reference=texts[0],
+        candidate=texts[1],
+        distance=ratio,
+        cause=_CAUSES[quantity],
+        next_step="compare the loops channel: its stacked outputs name the arrays"
+        if quantity == "temp"
+        else "",
+    )
 
 
 CHANNEL = Channel(

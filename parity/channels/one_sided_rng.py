@@ -4,6 +4,7 @@ import numpy as np
 
 from parity.builds.build import Build, Group
 from parity.builds.tree import Role
+from parity.channels.results import SIDES, one_sided
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.compare.unpaired import beginning, typed
@@ -40,14 +41,10 @@ def _keys(build: Build, paths: tuple[str, ...]) -> tuple[str, ...]:
 
 def idle_streams(evidence: Evidence) -> list[Finding]:
     """Finds streams without a partner that a program advances although it draws nothing from them."""
+    keys = (_keys(build, paths) for build, paths in _each(evidence))
     return [
         _note(stream, which)
-        for which, side, paths in zip(
-            ("reference", "candidate"),
-            evidence.sides,
-            (_keys(build, paths) for build, paths in _each(evidence)),
-            strict=True,
-        )
+        for which, side, paths in zip(SIDES, evidence.sides, keys, strict=True)
         if paths
         for stream in _idle(side, paths)
     ]
@@ -86,12 +83,9 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
 
 
 def _note(stream: str, which: str) -> Finding:
-    texts = ["no such stream", "no such stream"]
-    texts[which == "candidate"] = "advanced in each step, though nothing draws from it"
     return Finding(
         where=stream,
-        reference=texts[0],
-        candidate=texts[1],
+        **one_sided(which, "advanced in each step, though nothing draws from it", "no such stream"),
         cause="a key that is asked for and not used, such as the carry of an RNN that starts at zero",
         next_step="it costs a counter in the state, and in loops over layers a carry; it changes no result",
     )

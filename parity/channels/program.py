@@ -6,8 +6,7 @@ from parity.channels.attest import attest, origins
 from parity.channels.channel import BY_RULES, Aspect, Channel, Need
 from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
-from parity.prove import Proof
-from parity.verdicts import ChannelResult, Finding, Row, Verdict
+from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "RESTS_ON_NUMBERS"]
 
@@ -18,8 +17,17 @@ NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact 
 
 def program(evidence: Evidence) -> ChannelResult:
     """Attests the framework that made each side, and returns the verdict of the proof."""
-    if nothing := _nothing(evidence):
-        return nothing
+    if not any(any(side.traced.out_info.values()) for side in evidence.sides):
+        nothing = Finding(
+            where=evidence.case.program,
+            reference="expected values, gradients or state",
+            candidate="both sides return no array",
+            cause="a check that cannot fail",
+            next_step="return what the program computes, by group",
+        )
+        return ChannelResult(
+            name="program", verdict=Verdict.VACUOUS, detail="nothing to compare", findings=(nothing,)
+        )
     attested, findings = _attested(evidence)
     if findings:
         return ChannelResult(name="program", verdict=Verdict.FAILED, detail=attested, findings=findings)
@@ -31,17 +39,18 @@ def program(evidence: Evidence) -> ChannelResult:
         found = found or evidence.differences  # the unrolled proof has no places
     elif verdict is Verdict.UNPROVED:
         verdict, found = _graded(evidence, found)
+    measures = {"operations": sum(evidence.proof.operations), "seconds": evidence.proof.seconds}
+    tables = {}
+    if rules := evidence.proof.rules:
+        measures[BY_RULES] = len(rules)
+        tables = {"rules": [{"rule": name, "times": times} for name, times in rules.items()]}
     return ChannelResult(
         name="program",
         verdict=verdict,
         detail=f"{attested}; {evidence.proof.sentence()}{missed}{_strongest(evidence)}",
         findings=found,
-        measures={
-            "operations": sum(evidence.proof.operations),
-            "seconds": evidence.proof.seconds,
-            **({BY_RULES: len(evidence.proof.rules)} if evidence.proof.rules else {}),
-        },
-        tables={"rules": _rules(evidence.proof)} if evidence.proof.rules else {},
+        measures=measures,
+        tables=tables,
     )
 
 
@@ -96,26 +105,6 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     )
 
 
-def _rules(proof: Proof) -> list[Row]:
-    return [{"rule": name, "times": times} for name, times in proof.rules.items()]
-
-
-def _nothing(evidence: Evidence) -> ChannelResult | None:
-    """Returns a vacuous result if no side returns an array; else None."""
-    if any(any(side.traced.out_info.values()) for side in evidence.sides):
-        return None
-    finding = Finding(
-        where=evidence.case.program,
-        reference="expected values, gradients or state",
-        candidate="both sides return no array",
-        cause="a check that cannot fail",
-        next_step="return what the program computes, by group",
-    )
-    return ChannelResult(
-        name="program", verdict=Verdict.VACUOUS, detail="nothing to compare", findings=(finding,)
-    )
-
-
 def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
     """Returns the attested framework of each side, as text, and the findings against it."""
     sides = evidence.sides
@@ -140,10 +129,8 @@ def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
     )
     if shown:
         return f"attested {flavours}", ()
-    return (
-        f"claims {flavours}, not attested: no module of theirs in the trace and no source files of their own",
-        (),
-    )
+    reason = "no module of theirs in the trace and no source files of their own"
+    return f"claims {flavours}, not attested: {reason}", ()
 
 
 CHANNEL = Channel(

@@ -34,28 +34,24 @@ def collective_table(reference: Sequence[Collective], candidate: Sequence[Collec
 
     Bytes are None if the trip count around a collective is unknown.
     """
-    sides = [_by_kind(side) for side in (reference, candidate)]
-    return [
-        {
-            "quantity": kind,
-            "reference": _moved(sides[0].get(kind, ())),
-            "candidate": _moved(sides[1].get(kind, ())),
-            "reference_count": len(sides[0].get(kind, ())),
-            "candidate_count": len(sides[1].get(kind, ())),
-        }
-        for kind in sorted({*sides[0], *sides[1]})
-    ]
+    rows: list[Row] = []
+    for kind in sorted({one.kind for one in (*reference, *candidate)}):
+        left, right = (
+            [one.total_bytes for one in side if one.kind == kind] for side in (reference, candidate)
+        )
+        rows.append(
+            {
+                "quantity": kind,
+                "reference": _total(left),
+                "candidate": _total(right),
+                "reference_count": len(left),
+                "candidate_count": len(right),
+            }
+        )
+    return rows
 
 
-def _by_kind(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
-    kinds: dict[str, list[Collective]] = collections.defaultdict(list)
-    for one in collectives:
-        kinds[one.kind].append(one)
-    return kinds
-
-
-def _moved(collectives: Iterable[Collective]) -> int | None:
-    sizes = [one.total_bytes for one in collectives]
+def _total(sizes: Sequence[int | None]) -> int | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
@@ -96,10 +92,7 @@ def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
     names: collections.Counter[tuple[str, str]] = collections.Counter()
     for entry in entries:
         if entry.role in (Role.PARAMS, Role.STATE) and len(entry.reference) == len(entry.candidate) == 1:
-            left, right = (
-                strip_container(entry.reference[0]).split("/"),
-                strip_container(entry.candidate[0]).split("/"),
-            )
+            left, right = (strip_container(side[0]).split("/") for side in (entry.reference, entry.candidate))
             if normalise(entry.reference[0]) == normalise(entry.candidate[0]):
                 continue
             while len(left) > 1 and len(right) > 1 and left[-1] == right[-1]:

@@ -11,6 +11,7 @@ from parity.builds.tree import Role
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.one_sided_rng import idle_streams
+from parity.channels.results import SIDES, compared, span
 from parity.channels.starts import compare_starts, recipes
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -22,7 +23,6 @@ from parity.verdicts import ChannelResult, Finding, Verdict
 __all__ = ["CHANNEL"]
 
 STEPS = 3
-SIDES = ("reference", "candidate")
 
 
 def rng(evidence: Evidence) -> ChannelResult:
@@ -32,7 +32,8 @@ def rng(evidence: Evidence) -> ChannelResult:
     drawn = [reference, reference if proved else evidence.read(_candidate_draws)]
     fresh = [share(_audit_initial, evidence.session, build, by=(build,)) for build in evidence.builds]
     findings = [*_audited(drawn[:1] if proved else drawn), *_audited(fresh)]
-    shared = _shares_keys(evidence)
+    # Two builds of one flavour, such as scanned and unrolled, derive their keys from their layouts.
+    shared = evidence.case.keys == Keys.SHARED and len({build.flavour for build in evidence.builds}) == 2
     if shared:
         findings += [] if findings else compare_draws(*drawn)
     starts = share(compare_starts, evidence, shared, by=(*evidence.builds, evidence.weights, shared))
@@ -42,25 +43,14 @@ def rng(evidence: Evidence) -> ChannelResult:
         detail = f"no draws; initial state {_both(fresh)}"
     if not shared:
         detail += "; the sides need not share keys" + (f"; {starts.power}" if starts.power else "")
-    verdict = Verdict.FAILED if findings else starts.verdict
-    if verdict is Verdict.PROVED and not proved and drawn[0].draws:
-        verdict = Verdict.BITWISE
-    notes = tuple(idle_streams(evidence))
-    return ChannelResult(name="rng", verdict=verdict, detail=detail, findings=tuple(findings), notes=notes)
-
-
-def _shares_keys(evidence: Evidence) -> bool:
-    """Returns True if both sides should draw from the same keys.
-
-    Two builds of one flavour, such as scanned and unrolled, derive their keys from their layouts.
-    """
-    flavours = {build.flavour for build in evidence.builds}
-    return evidence.case.keys == Keys.SHARED and len(flavours) == 2
+    passed = starts.verdict
+    if passed is Verdict.PROVED and not proved and drawn[0].draws:
+        passed = Verdict.BITWISE
+    return compared("rng", detail, findings, passed, notes=tuple(idle_streams(evidence)))
 
 
 def _both(sides: list[Audited]) -> str:
-    left, right = (side.sentence() for side in sides)
-    return left if left == right else f"{left} -> {right}"
+    return span(*(side.sentence() for side in sides))
 
 
 def _audited(sides: list[Audited]) -> list[Finding]:

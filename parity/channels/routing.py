@@ -3,6 +3,7 @@
 from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import missing_outputs, not_run, ties
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.runs import changed_choices, only_ties
 from parity.verdicts import ChannelResult, Verdict
@@ -15,30 +16,21 @@ def routing(evidence: Evidence) -> ChannelResult:
     if not evidence.reference.backend.executes:
         return not_run("routing", evidence)
     left, right = (side.traced.out_info.get(Group.ROUTING, {}) for side in evidence.sides)
-    if set(left) != set(right):
-        findings = tuple(missing_outputs(left, right))
-        return ChannelResult(
-            name="routing", verdict=Verdict.FAILED, detail="outputs differ", findings=findings
-        )
+    if missing := missing_outputs(left, right):
+        return compared("routing", "outputs differ", missing)
     changed = evidence.read(changed_choices)
     findings = tuple(choice.finding() for choice in changed)
     measures = {"flips": len(findings), "ties": sum(choice.is_tie for choice in changed)}
-    if not findings:
-        return ChannelResult(
-            name="routing", verdict=Verdict.EQUAL, detail="every token chooses alike", measures=measures
-        )
+    verdict, detail = Verdict.EQUAL, "every token chooses alike"
     if evidence.read(only_ties):
-        widest = max(choice.margin for choice in changed)
+        verdict, widest = Verdict.TIE, max(choice.margin for choice in changed)
         detail = (
             f"{ties(evidence)}, margins up to {widest:.3g}; values are compared with routing forced equal"
         )
-        return ChannelResult(
-            name="routing", verdict=Verdict.TIE, detail=detail, findings=findings, measures=measures
-        )
-    detail = f"{len(findings)} tokens choose otherwise, {measures['ties']} of them at a tie"
-    return ChannelResult(
-        name="routing", verdict=Verdict.FAILED, detail=detail, findings=findings, measures=measures
-    )
+    elif findings:
+        verdict = Verdict.FAILED
+        detail = f"{len(findings)} tokens choose otherwise, {measures['ties']} of them at a tie"
+    return ChannelResult(name="routing", verdict=verdict, detail=detail, findings=findings, measures=measures)
 
 
 CHANNEL = Channel(

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from parity.cases.shared import linen_spec
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.report_rows import spec_table
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.layout import bytes_by_role, entries, placed, whole_share
 from parity.compare.side import Side
@@ -30,6 +31,7 @@ NO_OP = "a program traced outside its mesh or rules, so that constraints are no-
 Constraints = collections.Counter[tuple[str, str]]
 """Number of constraints by (array type, spec)."""
 REPEATED = "an activation computed another number of times: rematerialised, or unrolled, on one side only"
+ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
 
@@ -49,12 +51,12 @@ def sharding(evidence: Evidence) -> ChannelResult:
         if not findings:
             raise
         first = (str(error).strip().splitlines() or [""])[0]
-        return _result(findings, f"all that was found before {type(error).__name__}: {first}")
+        return compared("sharding", f"all that was found before {type(error).__name__}: {first}", findings)
     if not reference.mesh.axes:
         named = sum(leaf.logical_axes is not None for leaf in reference.build.leaves.values())
-        return _result(findings, f"{named} leaves with logical axes, one device")
+        return compared("sharding", f"{named} leaves with logical axes, one device", findings)
     if reference.mesh.size == 1:
-        return _result(findings, f"mesh {reference.mesh}: one device, nothing to split")
+        return compared("sharding", f"mesh {reference.mesh}: one device, nothing to split", findings)
     sharded = sum(any(placed(reference, path).axes) for path in reference.specs)
     split = sum(any(spec) for spec in reference.input_specs.values())
     if not sharded and not split:
@@ -70,9 +72,9 @@ def sharding(evidence: Evidence) -> ChannelResult:
         f"{reference.read(constraints).total()} constraints; bytes per device: {words}; "
         f"{whole_share(reference):.1%} of the parameters' are whole on every device"
     )
-    result = _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
+    measures = {f"{role} bytes per device": size for role, size in held.items()}
     rows = spec_table(reference, candidate, evidence.weights) if candidate.mesh.axes else []
-    return dataclasses.replace(result, tables={"specs": rows} if rows else {})
+    return compared("sharding", detail, findings, measures=measures, tables={"specs": rows} if rows else {})
 
 
 def _findings(evidence: Evidence) -> Iterator[Finding]:
@@ -99,18 +101,6 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
             yield from _compiled_findings(side)
 
 
-def _result(
-    findings: list[Finding], detail: str, measures: Mapping[str, float] | None = None
-) -> ChannelResult:
-    return ChannelResult(
-        name="sharding",
-        verdict=Verdict.FAILED if findings else Verdict.EQUAL,
-        detail=detail,
-        findings=tuple(findings),
-        measures=measures or {},
-    )
-
-
 def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Finding]:
     if not isinstance(entry.transform, Identity):
         return []
@@ -131,31 +121,34 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
     ]
 
 
-def _after_findings(side: Side) -> list[Finding]:
-    """Finds leaves whose logical axes differ after the program has run."""
+def _finding(side: Side, path: str, expected: str, got: str, cause: str, next_step: str = "") -> Finding:
+    """Returns a finding on a leaf of one side."""
+    return Finding(
+        where=f"{side.build.name} {path}",
+        reference=expected,
+        candidate=got,
+        labels=EXPECTED_GOT,
+        cause=cause,
+        next_step=next_step,
+    )
+
+
+def _after_findings(side: Side) -> Iterator[Finding]:
+    """Yields leaves whose logical axes differ after the program has run."""
     observed = side.traced.effects.leaves
-    return [
-        Finding(
-            where=f"{side.build.name} {path}",
-            reference=f"logical axes {leaf.logical_axes} before",
-            candidate=f"logical axes {observed[path].logical_axes} after"
-            if path in observed
-            else "gone after",
-            labels=("it has", "and"),
-            cause=UNCHANGED,
-            next_step="look where the model takes axis names off and puts them on again, such as around a scan",
-        )
-        for path, leaf in side.build.leaves.items()
-        if observed and (path not in observed or observed[path].logical_axes != leaf.logical_axes)
-    ]
-
-
-def _oracle_findings(side: Side) -> list[Finding]:
-    """Finds parameters that Flax Linen's resolver, an oracle, would place differently under the same rules."""
-    if not side.build.rules:
-        return []
-    sizes, findings = dict(side.mesh.axes), []
+    next_step = "look where the model takes axis names off and puts them on again, such as around a scan"
     for path, leaf in side.build.leaves.items():
+        if observed and (path not in observed or observed[path].logical_axes != leaf.logical_axes):
+            after = f"logical axes {observed[path].logical_axes} after" if path in observed else "gone after"
+            before = f"logical axes {leaf.logical_axes} before"
+            finding = _finding(side, path, before, after, UNCHANGED, next_step)
+            yield dataclasses.replace(finding, labels=("it has", "and"))
+
+
+def _oracle_findings(side: Side) -> Iterator[Finding]:
+    """Yields parameters that Flax Linen's resolver, an oracle, would place differently under the same rules."""
+    sizes = dict(side.mesh.axes)
+    for path, leaf in side.build.leaves.items() if side.build.rules else ():
         if leaf.role is not Role.PARAMS or leaf.logical_axes is None:
             continue
         mine = placed(side, path)
@@ -164,17 +157,14 @@ def _oracle_findings(side: Side) -> list[Finding]:
         spec = entries(linen_spec(leaf.logical_axes, side.build.rules, sizes), len(leaf.shape))
         wanted = tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in spec)
         if wanted != mine.axes:
-            findings.append(
-                Finding(
-                    where=f"{side.build.name} {path}",
-                    reference=f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
-                    candidate=f"{mine.spec} from axes {leaf.logical_axes}",
-                    labels=EXPECTED_GOT,
-                    cause=f"a resolver that loses rules or binds an axis twice ({mine.why})",
-                    next_step="walk the rules in order and track which mesh axes are used",
-                )
+            yield _finding(
+                side,
+                path,
+                f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
+                f"{mine.spec} from axes {leaf.logical_axes}",
+                f"a resolver that loses rules or binds an axis twice ({mine.why})",
+                "walk the rules in order and track which mesh axes are used",
             )
-    return findings
 
 
 def constraints(side: Side) -> Constraints:
@@ -202,79 +192,65 @@ def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]
                 next_step=OUTSIDE,
             )
         ]
-    arrays = sorted({array for array, _ in left | right})
-    sides = [(array, _specs_of(left, array), _specs_of(right, array)) for array in arrays]
-    findings = [
-        Finding(
-            where=f"constraints on {array}",
-            reference=wanted or "none",
-            candidate=got or "none",
-            cause=_constraint_cause(array, left, right) if wanted and got else NO_OP,
-            next_step="compare the constrain calls on both sides" if wanted and got else OUTSIDE,
+    findings = []
+    for array in sorted({array for array, _ in left | right}):
+        wanted, got = (
+            {spec: times for (name, spec), times in side.items() if name == array} for side in (left, right)
         )
-        for array, wanted, got in sides
-        if wanted != got
-    ]
+        if wanted == got:
+            continue
+        cause, next_step = NO_OP, OUTSIDE
+        if wanted and got:
+            cause = REPEATED if wanted.keys() == got.keys() else ELSEWHERE
+            next_step = "compare the constrain calls on both sides"
+        texts = [
+            ", ".join(f"{spec} {times} times" for spec, times in sorted(specs.items())) or "none"
+            for specs in (wanted, got)
+        ]
+        findings.append(
+            Finding(
+                where=f"constraints on {array}",
+                reference=texts[0],
+                candidate=texts[1],
+                cause=cause,
+                next_step=next_step,
+            )
+        )
     return sorted(findings, key=lambda finding: finding.cause == REPEATED)
 
 
-def _constraint_cause(array: str, left: Constraints, right: Constraints) -> str:
-    """Returns the likely cause of constraints that differ: other specs, or the same ones in another number."""
-    specs = [{spec for name, spec in side if name == array} for side in (left, right)]
-    return REPEATED if specs[0] == specs[1] else "an activation put elsewhere, or not put back"
-
-
-def _specs_of(found: Constraints, array: str) -> str:
-    """Returns the specs to which an array type is constrained, with their numbers; empty if there are none."""
-    specs = sorted((spec, times) for (name, spec), times in found.items() if name == array)
-    return ", ".join(f"{spec} {times} times" for spec, times in specs)
-
-
-def _returned_findings(side: Side) -> list[Finding]:
-    """Finds state that a program on an explicit mesh returns with a sharding other than its argument's."""
+def _returned_findings(side: Side) -> Iterator[Finding]:
+    """Yields state that a program on an explicit mesh returns with a sharding other than its argument's."""
     if not side.mesh.axes or side.mesh.mode is not Mode.EXPLICIT:
-        return []
+        return
     mesh: Any = side.backend.mesh(side.mesh)
-    findings = []
     for path, leaf in side.traced.returned.get(Group.STATE, {}).items():
         rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
-        if spec is None or got is None or entries(got.spec, rank) == entries(spec, rank):
-            continue
-        findings.append(
-            Finding(
-                where=f"{side.build.name} {path}",
-                reference=f"{spec} where the step takes it",
-                candidate=f"{got.spec} where it returns it, on {dict(mesh.shape)}",
-                labels=EXPECTED_GOT,
-                cause="state that is moved for the update and not put back",
-                next_step="constrain it to its own axes before returning it",
+        if spec is not None and got is not None and entries(got.spec, rank) != entries(spec, rank):
+            yield _finding(
+                side,
+                path,
+                f"{spec} where the step takes it",
+                f"{got.spec} where it returns it, on {dict(mesh.shape)}",
+                "state that is moved for the update and not put back",
+                "constrain it to its own axes before returning it",
             )
-        )
-    return findings
 
 
-def _compiled_findings(side: Side) -> list[Finding]:
-    """Finds state that the compiled program takes or returns with a sharding other than its spec."""
+def _compiled_findings(side: Side) -> Iterator[Finding]:
+    """Yields state that the compiled program takes or returns with a sharding other than its spec."""
     mesh: Any = side.backend.mesh(side.mesh)
     taken = side.compiled.input_shardings[0][0]
     returned = side.compiled.output_shardings.get(Group.STATE, {})
-    findings = []
+    cause = "a step whose state does not come back where it was, so each step moves it"
     for path, spec in side.specs.items():
         wanted = jax.sharding.NamedSharding(mesh, spec)
         rank = len(side.build.abstract[path].shape)
         for verb, shardings in (("takes", taken), ("returns", returned)):
             got = shardings.get(path)
             if got is not None and not got.is_equivalent_to(wanted, rank):
-                findings.append(
-                    Finding(
-                        where=f"{side.build.name} {path}",
-                        reference=f"{spec} by the rules",
-                        candidate=f"the compiled program {verb} it as {getattr(got, 'spec', got)}",
-                        labels=EXPECTED_GOT,
-                        cause="a step whose state does not come back where it was, so each step moves it",
-                    )
-                )
-    return findings
+                placement = f"the compiled program {verb} it as {getattr(got, 'spec', got)}"
+                yield _finding(side, path, f"{spec} by the rules", placement, cause)
 
 
 CHANNEL = Channel(

@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 
 from parity.cases.budgets import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.results import SIDES, compared
 from parity.compare.evidence import Evidence
 from parity.compare.timing.phases import compile_seconds, steps
 from parity.compare.timing.rounds import Paired, paired
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
-
-SIDES = ("reference", "candidate")
 
 MEASURES: Mapping[str, Callable[[Evidence], tuple[Callable[[], float], Callable[[], float]]]] = {
     "compile": lambda evidence: (compile_seconds(evidence.reference), compile_seconds(evidence.candidate)),
@@ -32,11 +31,10 @@ def speed(evidence: Evidence) -> ChannelResult:
     words = [
         f"{name} {times.middle:.2f} x, budget {budgets[name].sentence()}" for name, times in found.items()
     ]
-    return ChannelResult(
-        name="speed",
-        verdict=Verdict.FAILED if findings else Verdict.EQUAL,
-        detail="; ".join(words),
-        findings=tuple(findings),
+    return compared(
+        "speed",
+        "; ".join(words),
+        findings,
         measures={f"{name}_ratio": times.middle for name, times in found.items()},
         tables={"speed": [_row(name, times) for name, times in found.items()]},
     )

@@ -10,7 +10,7 @@ from parity.builds.tree import Leaf, Role
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.consequences import causes_first
-from parity.channels.measure import measured, nothing_returned
+from parity.channels.measure import measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import nothing_moved
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -61,5 +61,5 @@ CHANNEL = Channel(
     judge=state,
     settled=Settled.LOWERED,
     group=Group.STATE,
-    guard=lambda evidence: nothing_returned(evidence, Group.STATE) + guards.idle_state(evidence),
+    guard=guards.idle_state,
 )

@@ -12,6 +12,7 @@ from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first
 from parity.channels.one_sided_rng import alone_words
 from parity.channels.report_rows import map_table, renamed_modules
+from parity.channels.results import SIDES, one_sided
 from parity.compare.certificate import PROOF, certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -36,16 +37,13 @@ def tree(evidence: Evidence) -> ChannelResult:
     findings: list[Finding] = []
     notes: list[Finding] = []
     for entry in entries:
-        dtypes = [
-            {side[path].dtype for path in paths}
+        held = [
+            [side[path] for path in paths]
             for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
         ]
+        dtypes = [{leaf.dtype for leaf in side} for side in held]
         if dtypes[0] != dtypes[1]:
-            counter = all(
-                is_counter(side[path])
-                for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
-                for path in paths
-            )
+            counter = all(is_counter(leaf) for side in held for leaf in side)
             (notes if counter else findings).append(
                 Finding(
                     where=entry.candidate[0],
@@ -125,12 +123,11 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
 
 
 def _conflict(error: ConflictError) -> ChannelResult:
-    programs, partners = list(error.partners), list(dict.fromkeys(error.partners.values()))
     finding = Finding(
         where=error.path,
         reference="one leaf",
-        candidate=f"{' and '.join(partners)}",
-        distance=", ".join(f"{program} uses it as {error.partners[program]}" for program in programs),
+        candidate=" and ".join(dict.fromkeys(error.partners.values())),
+        distance=", ".join(f"{program} uses it as {leaf}" for program, leaf in error.partners.items()),
         cause="two programs that demand different maps, so that no checkpoint serves both",
         next_step="look at which parameter each program of the candidate reads",
     )
@@ -140,30 +137,36 @@ def _conflict(error: ConflictError) -> ChannelResult:
 
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:
-    sides = (("reference", error.reference), ("candidate", error.candidate))
-    named = [{normalise(leaf.path): leaf for leaf in leaves} for _, leaves in sides]
+    sides = (error.reference, error.candidate)
+    named = [{normalise(leaf.path): leaf for leaf in leaves} for leaves in sides]
     unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
     covered = {leaf.path for pair in unlike for leaf in pair}
-    candidate = {leaf.path: leaf for leaf in error.candidate}
-    differing = causes_first(
-        [_unlike(*pair) for pair in unlike], [other.path for _, other in unlike], candidate
+    findings = causes_first(
+        [_unlike(*pair) for pair in unlike],
+        [other.path for _, other in unlike],
+        {leaf.path: leaf for leaf in error.candidate},
     )
+    moments = [_moments(leaves) for leaves in sides]
+    covered |= {path for held in moments for paths in held.values() for path in paths}
     roles = list(Role)
-    moments = [_moments(leaves) for _, leaves in sides]
-    folded = {path for held in moments for paths in held.values() for path in paths}
-    return tuple(differing) + tuple(
-        Finding(
-            where=leaf.path,
-            reference=f"{leaf.dtype}{list(leaf.shape)}" if side == "reference" else "no such leaf",
-            candidate=f"{leaf.dtype}{list(leaf.shape)}" if side == "candidate" else "no such leaf",
-            cause=f"{'an' if leaf.role is Role.OPTIMIZER else 'a'} {leaf.role} leaf that only the {side} has"
-            + (f", with its moments ({len(held[leaf.path])})" if leaf.path in held else ""),
-            next_step="add it to the other side, or give the pair a weight rule",
-        )
-        for (side, leaves), held in zip(sides, moments, strict=True)
-        for leaf in sorted(leaves, key=lambda leaf: roles.index(leaf.role))
-        if leaf.path not in covered | folded
-    )
+    for side, leaves, held in zip(SIDES, sides, moments, strict=True):
+        for leaf in sorted(leaves, key=lambda leaf: roles.index(leaf.role)):
+            if leaf.path in covered:
+                continue
+            cause = (
+                f"{'an' if leaf.role is Role.OPTIMIZER else 'a'} {leaf.role} leaf that only the {side} has"
+            )
+            if leaf.path in held:
+                cause += f", with its moments ({len(held[leaf.path])})"
+            findings.append(
+                Finding(
+                    where=leaf.path,
+                    **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
+                    cause=cause,
+                    next_step="add it to the other side, or give the pair a weight rule",
+                )
+            )
+    return tuple(findings)
 
 
 def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ import numpy as np
 from parity.builds.build import SEED, Group
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.measure import measured, nothing_returned
+from parity.channels.measure import measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import constant_leaves
 from parity.verdicts import ChannelResult, Finding
@@ -55,5 +55,5 @@ CHANNEL = Channel(
     judge=values,
     settled=Settled.LOWERED,
     group=Group.VALUES,
-    guard=lambda evidence: nothing_returned(evidence, Group.VALUES) + guards.idle_values(evidence),
+    guard=guards.idle_values,
 )

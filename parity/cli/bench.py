@@ -6,16 +6,8 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.options import (
-    DIFFERENCE,
-    INTERRUPTED,
-    PARITY,
-    Json,
-    Pairs,
-    Select,
-    Settings,
-    console,
-)
+from parity.cli import options
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console
 
 __all__ = ["bench"]
 
@@ -32,19 +24,21 @@ def _optimise() -> str:
 
 
 def bench(
-    select: Select = None,
-    rounds: Annotated[int, typer.Option(min=2, help="How often each side is measured, by turns.")] = 5,
-    json: Json = None,
+    select: options.Select = None,
+    rounds: Annotated[
+        int, typer.Option(min=2, help="Number of measurements of each side; the sides alternate.")
+    ] = 5,
+    json: options.Json = None,
     backend: Annotated[str, typer.Option(help="Where to run: cpu, tpu or gpu.")] = "cpu",
-    pair: Pairs = None,
-    setting: Settings = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
     harness: Annotated[
         bool | None,
-        typer.Option(help="Measure the harness itself too; by default where nothing is selected."),
+        typer.Option(help="Measure the harness itself too. Default: only if no case is selected."),
     ] = None,
-    enforce: Annotated[bool, typer.Option(help="Exit 1 where a ratio is above its bound.")] = False,
+    enforce: Annotated[bool, typer.Option(help="Exit 1 if a ratio is above its bound.")] = False,
 ) -> None:
-    """Measure NNX over Linen side by side: init, trace, lower, compile, steps, dispatch, memory."""
+    """Measure the cost of NNX relative to Linen: init, trace, lower, compile, steps, dispatch, memory."""
     flags = _optimise()
 
     from parity.cases.case import select as selected
@@ -54,13 +48,12 @@ def bench(
     from parity.compare.timing.overhead import measure_overhead
     from parity.compare.timing.subjects import read_harness, subjects
     from parity.report.bench import bench_record, print_bench, print_measured
-    from parity.report.records import check_writable, write_json
+    from parity.report.records import write_json
 
-    if json:
-        check_writable(json, "--json")
+    checked_files(json=json)
     target = find(backend)
     if not target.executes:
-        raise ValueError(f"--backend {backend}: it runs nothing; expected cpu, tpu or gpu")
+        raise ValueError(f"--backend {backend}: this backend runs no programs; use cpu, tpu or gpu")
     table = find_settings(Path.cwd()).bench
     pairs, settings = tuple(pair or ()), parse_settings(setting)
     every = collect(pairs, settings, select=select or ())[1]
@@ -68,7 +61,7 @@ def bench(
     own = read_harness(table) if (harness if harness is not None else not select) else None
     if harness and own is None:
         raise ValueError(
-            "--harness: got no [tool.parity.bench.harness], expected its cases; docs/benchmark.md"
+            "--harness: pyproject.toml has no [tool.parity.bench.harness]; add it, see docs/benchmark.md"
         )
     screen, found, overhead, whole = console(), [], None, True
     progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731

@@ -258,7 +258,7 @@ def key_implementation(dtype: Any) -> str:
     return dtype._impl.name
 
 
-# --- traced programs (used by parity.channels.structure.traced) ---
+# --- traced programs (used by parity.channels.traced) ---
 
 
 def scan_split(equation: Any) -> tuple[int, int]:

@@ -5,22 +5,18 @@ packages that it patches, by the command line in a separate process. Imports:
 `report` and below. Gives: `read_mutants`, `try_mutants`, `Outcome`, and the matrix as table, Markdown and JSON.
 """
 
-from parity.mutants.campaign import content_of, sources_of, try_mutants
 from parity.mutants.matrix import as_json, as_markdown, print_matrix, read_outcomes, succeeded
 from parity.mutants.mutant import Edit, Mutant, MutantError, read_mutants
-from parity.mutants.outcome import Outcome, Status
-from parity.mutants.processes import Processes
+from parity.mutants.trial import Outcome, Status, sources_of, try_mutants
 
 __all__ = [
     "Edit",
     "Mutant",
     "MutantError",
     "Outcome",
-    "Processes",
     "Status",
     "as_json",
     "as_markdown",
-    "content_of",
     "print_matrix",
     "read_mutants",
     "read_outcomes",

@@ -14,7 +14,7 @@ from rich.text import Text
 from parity.cases.tables import read
 from parity.channels import ALL, Aspect, of_aspect
 from parity.mutants.mutant import PREFIX, Mutant, MutantError
-from parity.mutants.outcome import Outcome, Status
+from parity.mutants.trial import Outcome, Status
 
 __all__ = ["as_json", "as_markdown", "print_matrix", "read_outcomes", "succeeded"]
 

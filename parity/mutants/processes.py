@@ -1,166 +1,100 @@
-"""Processes in which mutants are tried: started separately, or forked from a server with the engine imported."""
+"""Runs the command of a mutant, called in a worker process: forked with the engine imported, or started afresh.
 
-import contextlib
-import dataclasses
-import json
+Forking saves seconds for each command. It is safe, although Python and JAX warn of it: the worker starts no JAX
+backend and imports no module of the project. A child imports those from its own import path.
+"""
+
+import gc
+import importlib
 import os
-import select
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
-__all__ = ["Command", "Processes"]
+__all__ = ["RUN", "run"]
 
-SERVER = (
-    "-c",
-    "from parity.compare.backends.environment import prepare; prepare(); "
-    "from parity.mutants.warm import main; main()",
-)
-"""Command of the fork server; it selects JAX's devices before the package of `warm` imports JAX."""
+RUN = "parity.mutants.processes:run"
+"""`run`, as `parity.compare.backends.workers.Pool` calls it."""
+NEEDED = ("jax", "flax.linen", "flax.nnx", "optax", "parity.cli", "parity.run.schedule")
+RAISED = 70
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Command:
-    """Description of a process.
+def run(
+    words: Sequence[str],
+    folder: Path,
+    path: Sequence[Path],
+    edited: Sequence[str] = (),
+    forked: bool = True,
+    notify: Callable[[str], None] = lambda phase: None,
+) -> tuple[int, str]:
+    """Runs ``python -m MODULE WORDS...`` and returns its exit code and output.
 
     Args:
-        words: a module, and its arguments.
-        folder: its working directory.
+        words: the module, and its arguments.
+        folder: the working directory.
         path: folders that come first on the import path.
-        limit: seconds that it may take.
-        warm: if True, it may be forked from a process that has the engine, JAX and Flax imported.
-        edited: packages that it must import from its own copy; the server must not have imported them.
+        edited: packages that must be imported from there; the worker must not have imported them.
+        forked: if False, the engine is imported from scratch, too.
+        notify: not used.
     """
-
-    words: Sequence[str]
-    folder: Path
-    path: Sequence[Path]
-    limit: float
-    warm: bool = False
-    edited: Sequence[str] = ()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables that are set."""
-        path = [*map(str, self.path), os.environ.get("PYTHONPATH", "")]
-        return {
-            "PYTHONPATH": os.pathsep.join(filter(None, path)),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "COLUMNS": "200",
-        }
-
-
-class Processes:
-    """The running processes; `end` ends them all, with their children."""
-
-    def __init__(self):
-        self._running: set[subprocess.Popen] = set()
-        self._idle: list[subprocess.Popen] = []
-        self._lock = threading.Lock()
-        self._over = False
-
-    def run(self, command: Command) -> tuple[int, str]:
-        """Returns the exit code and the output.
-
-        Raises:
-            TimeoutError: it took longer than its limit.
-            InterruptedError: `end` was called.
-        """
-        if self._over:
-            raise InterruptedError
-        code, printed = self._forked(command) if command.warm else self._started(command)
-        if self._over:
-            raise InterruptedError
-        return code, printed
-
-    def _started(self, command: Command) -> tuple[int, str]:
-        process = self._start(
-            ["-m", *command.words],
-            cwd=command.folder,
-            env={**os.environ, **command.environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            printed, _ = process.communicate(timeout=command.limit)
-        except subprocess.TimeoutExpired as error:
-            _kill(process)
-            raise TimeoutError(f"took over {command.limit:.0f} s") from error
-        finally:
-            self._running.discard(process)
-        return process.returncode, printed
-
-    def _forked(self, command: Command) -> tuple[int, str]:
-        with self._lock:
-            server = self._idle.pop() if self._idle else None
-        ready = server is not None
-        server = server or self._start(
-            SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert server.stdin and server.stdout
-        with tempfile.NamedTemporaryFile("r", prefix="parity-printed-") as printed:
-            asked = {
-                "command": list(command.words),
-                "folder": str(command.folder),
-                "path": list(map(str, command.path)),
-                "edited": list(command.edited),
-                "environment": command.environment,
-                "printed": printed.name,
-            }
-            try:
-                if not ready:
-                    json.loads(server.stdout.readline())
-                server.stdin.write(json.dumps(asked) + "\n")
-                server.stdin.flush()
-                if not select.select([server.stdout], [], [], command.limit)[0]:
-                    raise TimeoutError(f"took over {command.limit:.0f} s")
-                reply = json.loads(server.stdout.readline())
-            except TimeoutError:
-                self._let_go(server)
-                raise
-            except (OSError, ValueError) as error:
-                self._let_go(server)
-                if self._over:
-                    raise InterruptedError from error
-                return -1, f"the process that forks ended: {error!r}"
-            with self._lock:
-                self._idle.append(server)
-            return reply["code"], printed.read()
-
-    def _start(
-        self, words: Sequence[str], env: Mapping[str, str] | None = None, **options
-    ) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-P", *words], text=True, start_new_session=True, env=env, **options
-        )
-        self._running.add(process)
-        return process
-
-    def _let_go(self, server: subprocess.Popen) -> None:
-        _kill(server)
-        self._running.discard(server)
-        for pipe in (server.stdin, server.stdout):
-            if pipe:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-
-    def end(self) -> None:
-        """Ends all running processes; no further ones start."""
-        self._over = True
-        for process in tuple(self._running):
-            _kill(process)
-        with self._lock:
-            while self._idle:
-                self._let_go(self._idle.pop())
+    environment = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [*map(str, path), os.environ.get("PYTHONPATH", "")])),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COLUMNS": "200",
+    }
+    with tempfile.TemporaryFile("w+") as printed:
+        if forked:
+            for name in NEEDED:
+                importlib.import_module(name)
+            gc.collect()
+            gc.freeze()
+            with warnings.catch_warnings(action="ignore"):
+                child = os.fork()
+            if not child:
+                _become(words, folder, path, edited, environment, printed.fileno())
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        else:
+            command = [sys.executable, "-P", "-m", *words]
+            streams = {"stdin": subprocess.DEVNULL, "stdout": printed, "stderr": subprocess.STDOUT}
+            code = subprocess.call(command, cwd=folder, env={**os.environ, **environment}, **streams)
+        printed.seek(0)
+        return code, printed.read()
 
 
-def _kill(process: subprocess.Popen) -> None:
+def _become(
+    words: Sequence[str],
+    folder: Path,
+    path: Sequence[Path],
+    edited: Sequence[str],
+    environment: Mapping[str, str],
+    printed: int,
+) -> NoReturn:
+    """Runs the command in this process, and exits."""
+    code = RAISED
     try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait()
+        for descriptor in (1, 2):
+            os.dup2(printed, descriptor)
+        os.chdir(folder)
+        os.environ.update(environment)
+        if stale := sorted(set(edited) & set(sys.modules)):
+            raise ImportError(f"packages {stale} are imported, expected them to be found in {path}")
+        sys.path[:0] = map(str, path)
+        sys.dont_write_bytecode = True
+        module, *sys.argv[1:] = words
+        sys.argv[0] = module
+        command = importlib.import_module("parity.cli" if module == "parity" else module)
+        command.main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)

@@ -1,64 +1,157 @@
-"""Tries one mutant: patches a copy, and runs the command line or a test in a separate process."""
+"""Tries mutants: patches a copy of the packages, and runs the command line or a test in a separate process."""
 
-import functools
+import concurrent.futures
+import dataclasses
+import enum
 import json
+import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from parity.compare.backends.cache import digest
+from parity.compare.backends.workers import Limits, Pool, WorkerError
 from parity.mutants.mutant import Mutant, MutantError, import_root, plant
-from parity.mutants.outcome import Outcome, Status
-from parity.mutants.processes import Command, Processes
+from parity.mutants.processes import RUN
 from parity.verdicts import BLOCKING
 
-__all__ = ["try_mutant"]
+__all__ = ["Outcome", "Status", "content_of", "sources_of", "try_mutants"]
 
+VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 WITHOUT = shutil.ignore_patterns("__pycache__")
 REPORT = "report.json"
 ENDED_BY_A_TEST = 1
 ENGINE = "parity"
-"""The package that the fork server has imported: a mutant of it needs a separate process."""
+"""The package that workers have imported: a mutant of it needs a separate process."""
 
 
-def try_mutant(mutant: Mutant, root: Path, content: str, processes: Processes, limit: float) -> Outcome:
-    """Returns the outcome of a mutant.
+class Status(enum.StrEnum):
+    """``survived`` and ``alarm`` (a benign edit that did not pass) are defects; ``broken`` could not be tried."""
+
+    SURVIVED = "survived"
+    ALARM = "alarm"
+    BROKEN = "broken"
+    KILLED = "killed"
+    PASSED = "passed"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Outcome of one mutant.
 
     Args:
-        mutant: to be tried.
-        root: root of the project that it patches.
-        content: digest to store with the outcome.
-        processes: run its process.
-        limit: seconds that it may take.
+        id: id of the mutant.
+        content: digest of all its inputs; see `content_of`.
+        status: the result.
+        by: the channels that blocked, or ``oracle``.
+        missed: channels that were expected to block and did not.
+        unnamed: expected words that the output lacks.
+        floors: the largest deviation of a leaf, over its measured noise; None if all bits are equal, or a proof
+            made the run unnecessary.
+        why: the sentence of the run; for a mutant that could not be tried, the reason.
+        seconds: of wall time.
     """
+
+    id: str
+    content: str
+    status: Status
+    by: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
+    floors: float | None = None
+    why: str = ""
+    seconds: float = 0.0
+
+    @property
+    def as_expected(self) -> bool:
+        """True if killed by all expected channels with all expected words, or benign and passed."""
+        return self.status in (Status.KILLED, Status.PASSED) and not self.missed and not self.unnamed
+
+
+def content_of(mutant: Mutant, sources: str) -> str:
+    """Returns a digest of all inputs of a mutant's outcome.
+
+    Args:
+        mutant: the mutant.
+        sources: digest of the project, from `sources_of`.
+    """
+    return digest([sources, json.dumps(msgspec.to_builtins(mutant), sort_keys=True)])[:16]
+
+
+def sources_of(root: Path) -> str:
+    """Returns a digest of the project's sources and tests, and of the versions of Python and numeric packages."""
+    parts = [platform.python_version(), *(f"{name}{metadata.version(name)}" for name in VERSIONS)]
+    packages = sorted(path.parent for path in root.glob("*/__init__.py"))
+    files = [file for folder in (*packages, root / "tests") for file in sorted(folder.rglob("*.py"))]
+    return digest(
+        [*parts, *(part for file in files for part in (str(file.relative_to(root)), file.read_bytes()))]
+    )
+
+
+def try_mutants(
+    mutants: Sequence[Mutant],
+    root: Path,
+    known: Mapping[str, Outcome],
+    *,
+    workers: int = 1,
+    limit: float = 600.0,
+) -> Generator[Outcome, None, None]:
+    """Yields the outcome of each mutant, as soon as it is known.
+
+    Args:
+        mutants: to be tried.
+        root: root of the project that they patch.
+        known: earlier outcomes, by id; those of the same content are yielded unchanged.
+        workers: number of mutants that are tried at once.
+        limit: seconds that each may take.
+    """
+    sources = sources_of(root)
+    contents = {mutant.id: content_of(mutant, sources) for mutant in mutants}
+    untried = []
+    for mutant in mutants:
+        before = known.get(mutant.id)
+        if before and before.content == contents[mutant.id]:
+            yield before
+        else:
+            untried.append(mutant)
+    pool = Pool(workers, Limits(seconds=limit))
+    with concurrent.futures.ThreadPoolExecutor(workers) as threads:
+        tries = [threads.submit(_try_mutant, one, root, contents[one.id], pool) for one in untried]
+        try:
+            for done in concurrent.futures.as_completed(tries):
+                yield done.result()
+        finally:
+            for one in tries:
+                one.cancel()
+            pool.close()
+
+
+def _try_mutant(mutant: Mutant, root: Path, content: str, pool: Pool) -> Outcome:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="parity-mutant-") as name:
         folder = Path(name)
+
+        def run(words: list[str]) -> tuple[int, str]:
+            path = dict.fromkeys(folder / import_root(root, edit.file) for edit in mutant.edits)
+            forked = words[0] == "parity" and ENGINE not in mutant.packages
+            return pool.submit(RUN, words, folder, [*path, root], mutant.packages, forked).result()
+
         try:
             _copy(mutant, root, folder)
             plant(mutant, folder)
-            judge = _by_test if mutant.oracle else _by_case
-            run = functools.partial(_run, mutant, root, folder, processes, limit)
-            outcome = judge(mutant, root, folder, run)
-        except (MutantError, TimeoutError) as error:
+            outcome = (_by_test if mutant.oracle else _by_case)(mutant, root, folder, run)
+        except (MutantError, WorkerError) as error:
             outcome: dict[str, Any] = {"status": Status.BROKEN, "why": str(error)}
     return Outcome(id=mutant.id, content=content, seconds=time.monotonic() - begun, **outcome)
 
 
 Run = Callable[[list[str]], tuple[int, str]]
-
-
-def _run(
-    mutant: Mutant, root: Path, folder: Path, processes: Processes, limit: float, words: list[str]
-) -> tuple[int, str]:
-    found = dict.fromkeys(folder / import_root(root, edit.file) for edit in mutant.edits)
-    warm = words[0] == "parity" and ENGINE not in mutant.packages
-    path, edited = [*found, root], mutant.packages
-    return processes.run(
-        Command(words=words, folder=folder, path=path, limit=limit, warm=warm, edited=edited)
-    )
 
 
 def _copy(mutant: Mutant, root: Path, folder: Path) -> None:

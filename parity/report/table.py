@@ -17,8 +17,7 @@ from parity.channels.channel import BY_RULES
 from parity.compare.layout import Placed
 from parity.report.records import summarise
 from parity.run.explain import explain
-from parity.run.record import Run
-from parity.run.run import CaseResult, numbers_only
+from parity.run.run import CaseResult, Run, numbers_only
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 

@@ -1,50 +1,25 @@
 """Parallel cases, each in a worker process: a crash or a hang of a side is the result of its case."""
 
 import collections
-import dataclasses
 import functools
 import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 
 from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.compare.placement import place
-from parity.run.outside import watch
+from parity.run.manifest import watch
 from parity.run.request import Request
-from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, error_result
+from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, Outcome, error_result
 from parity.run.selection import collect_cases
-from parity.verdicts import ChannelResult
 
-__all__ = ["CASE_SECONDS", "Outcome", "run_case_here", "run_in_workers", "serve"]
+__all__ = ["CASE_SECONDS", "run_case_here", "run_in_workers", "serve"]
 
 CASE_SECONDS = 3_600.0
 """Wall time after which a case is ended; a compile in it has a separate, shorter limit."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A `CaseResult` without its case, whose functions cannot be sent to another process."""
-
-    reference: str
-    candidate: str
-    verdict: str
-    channels: dict[str, ChannelResult]
-    seconds: dict[str, float]
-    read: Mapping[str, str] | None = None
-
-    @classmethod
-    def of(cls, result: CaseResult) -> "Outcome":
-        """Returns the part of a result that can be sent."""
-        return cls(**{field.name: getattr(result, field.name) for field in dataclasses.fields(cls)})
-
-    def on(self, case: Case) -> CaseResult:
-        """Returns the result with its case."""
-        return CaseResult(
-            case=case, **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        )
 
 
 @functools.cache

@@ -13,12 +13,12 @@ from parity.cases.case import Case
 from parity.compare.backends.environment import COUNT_FLAG, DEVICES
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.run.explain import SEVERITY
-from parity.run.parallel import CASE_SECONDS, Outcome, serve
+from parity.run.parallel import CASE_SECONDS, serve
 from parity.run.request import Request
-from parity.run.run import CaseResult, error_result, skipped_result, verdict_of
+from parity.run.run import CaseResult, Outcome, error_result, skipped_result, verdict_of
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["Rank", "SpreadError", "check_processes", "merged", "run_in_processes", "serve_rank", "spread"]
+__all__ = ["Rank", "SpreadError", "merged", "run_in_processes", "serve_rank", "spread"]
 
 PATIENCE = 60.0
 """Seconds that a process may stay in a case after another has ended it: it waits for a partner that left."""
@@ -80,16 +80,6 @@ def spread(case: Case, processes: int) -> int:
     if sizes and sizes[0] % processes:
         raise SpreadError(f"--processes {processes}: {sizes[0]} devices, expected a multiple of {processes}")
     return sizes[0] if sizes else 0
-
-
-def check_processes(processes: int) -> None:
-    """Checks that the simulated devices can be shared evenly.
-
-    Raises:
-        ValueError: the devices do not divide.
-    """
-    if DEVICES % processes:
-        raise ValueError(f"--processes {processes}: expected a divisor of the {DEVICES} simulated devices")
 
 
 class _RankGroup:

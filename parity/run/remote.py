@@ -7,9 +7,9 @@ from typing import Any
 from parity.cases.case import Case
 from parity.compare.backends.ray_cluster import RemoteCall, declared, machines, session, wait_for_any
 from parity.compare.backends.workers import RemoteError, WorkerError
-from parity.run.parallel import CASE_SECONDS, Outcome, run_case_here
+from parity.run.parallel import CASE_SECONDS, run_case_here
 from parity.run.request import Request
-from parity.run.run import CaseResult, error_result
+from parity.run.run import CaseResult, Outcome, error_result
 from parity.verdicts import Finding
 
 __all__ = ["TRIES", "run_on_ray", "visit"]

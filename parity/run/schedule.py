@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from parity.cases.case import Case
-from parity.compare.backends.environment import PLATFORMS, describe_environment
+from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.run.parallel import run_in_workers
-from parity.run.processes import check_processes, run_in_processes
-from parity.run.record import Run
+from parity.run.processes import run_in_processes
 from parity.run.remote import run_on_ray
 from parity.run.request import CacheMode, Request
-from parity.run.run import CaseResult, CaseRunner
+from parity.run.run import CaseResult, CaseRunner, Run
 from parity.run.selection import is_elsewhere, select_cases
 from parity.run.verdict_cache import VerdictCache, disagreement, take_manifest
 from parity.run.waiving import check_channels
@@ -188,28 +187,30 @@ def check_schedule(request: Request) -> None:
     Raises:
         ValueError: they cannot; names the options of the command line.
     """
+    alone, cached = request.processes > 1, request.cache is not CacheMode.IGNORE
+    cluster = request.ray not in (None, OWN)
+    accelerator = request.backend in PLATFORMS and not is_elsewhere(request)
+    conflicts = {
+        "--ray: cannot be combined with --processes; leave one out": request.ray and alone,
+        f"--workers: the cluster at {request.ray} determines the number of parallel cases; leave it out": (
+            cluster and request.workers
+        ),
+        f"--cached: files that the machines of {request.ray} read cannot be checked here; leave it out": (
+            cluster and cached
+        ),
+        f"--workers {request.workers}: backend {request.backend} belongs to one process; leave it out": (
+            accelerator and (request.workers or 1) > 1
+        ),
+        "--cached: cannot be combined with --processes; leave one out": alone and cached,
+        f"--processes: runs one case at a time, on cpu; leave out --backend {request.backend} and --workers": (
+            alone and (request.backend != "cpu" or request.workers)
+        ),
+        f"--processes {request.processes}: choose a divisor of the {DEVICES} simulated devices": (
+            DEVICES % request.processes
+        ),
+    }
+    for message, conflict in conflicts.items():
+        if conflict:
+            raise ValueError(message)
     if request.ray is not None:
-        _check_ray(request, request.ray)
-    if request.backend in PLATFORMS and (request.workers or 1) > 1 and not is_elsewhere(request):
-        raise ValueError(
-            f"--workers {request.workers}: backend {request.backend} belongs to one process; leave it out"
-        )
-    if request.processes > 1:
-        if request.cache is not CacheMode.IGNORE:
-            raise ValueError("--cached: got --processes, expected one process; leave one of them out")
-        if request.backend != "cpu" or request.workers:
-            raise ValueError(
-                f"--processes: got backend {request.backend}, expected cpu and one case at a time; "
-                "leave out --backend and --workers"
-            )
-        check_processes(request.processes)
-
-
-def _check_ray(request: Request, address: str) -> None:
-    if request.processes > 1:
-        raise ValueError("--ray: got --processes, expected one process a case; leave one of them out")
-    if request.workers and address != OWN:
-        raise ValueError(f"--workers: the cluster at {address} says how many cases run at once; leave it out")
-    if request.cache is not CacheMode.IGNORE and address != OWN:
-        raise ValueError(f"--cached: what the machines of {address} read is not seen here; leave it out")
-    check_address(address)
+        check_address(request.ray)

@@ -1,9 +1,9 @@
-"""Verdict cache: reuses the result of a passed case if none of its inputs has changed."""
+"""Verdict cache: reuses the result of a passed case if none of its inputs has changed. And ``--last-failed``."""
 
 import dataclasses
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,12 @@ import jax
 from parity.cases.case import Case
 from parity.cases.settings import find_settings, make_importable
 from parity.compare.backends.cache import DiskCache, default_folder, digest
-from parity.run.manifest import Manifest, TooManyFilesError, project_of
-from parity.run.outside import digest_at, watch
+from parity.run.manifest import Manifest, TooManyFilesError, digest_at, project_of, watch
 from parity.run.request import CacheMode, Request
 from parity.run.run import PASSED, CaseResult
 from parity.verdicts import channel_of
 
-__all__ = ["VerdictCache", "disagreement", "folder", "take_manifest"]
+__all__ = ["LastFailed", "VerdictCache", "disagreement", "folder", "take_manifest"]
 
 SHARE = 0.1
 """The share of the cached verdicts that ``--verify-cache`` computes again; at least one case."""
@@ -141,3 +140,41 @@ def disagreement(cached: CaseResult, fresh: CaseResult) -> str:
         return ""
     channels = f" ({', '.join(changed)})" if changed else ""
     return f"{fresh.case.id}: cached as {cached.verdict}, computed again as {fresh.verdict}{channels}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LastFailed:
+    """The cases of a project that did not pass, kept from run to run.
+
+    Args:
+        key: key of the project and of the request.
+        cache: where the ids are stored.
+    """
+
+    key: str
+    cache: DiskCache
+
+    @classmethod
+    def of(cls, start: Path, asked: Any) -> "LastFailed":
+        """Returns the record of the project that a folder is in.
+
+        Args:
+            start: the folder.
+            asked: options that distinguish runs of the same cases, such as the backend.
+        """
+        root = find_settings(start).root or start
+        folder = default_folder() / "latest"
+        return cls(key=digest([str(root.resolve()), repr(asked)]), cache=DiskCache(folder=folder))
+
+    def failed(self) -> frozenset[str] | None:
+        """Returns the ids of the cases that did not pass; None if nothing has run yet."""
+        found = self.cache.load(self.key)
+        return None if not isinstance(found, list) else frozenset(map(str, found))
+
+    def keep(self, results: Iterable[CaseResult]) -> None:
+        """Stores results; cases that did not run this time keep their earlier ones."""
+        results = list(results)
+        ran = {result.case.id for result in results}
+        before = (self.failed() or frozenset()) - ran
+        if results:
+            self.cache.store(self.key, sorted(before | {one.case.id for one in results if one.blocking}))

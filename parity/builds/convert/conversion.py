@@ -71,7 +71,9 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
     at, found = _recognised(exported, stored, None if forced is None else 1 - forced)
     first, second = exported.sides[at], exported.sides[1 - at]
     alone = set(exported.alone[at])
-    entries = _carried(exported.entries, at, set(found))
+    entries = [
+        one for one in exported.entries if found.keys() >= set((one.entry.reference, one.entry.candidate)[at])
+    ]
     arrays = {path: _as_leaf(first.leaves[path], array) for path, array in found.items() if path not in alone}
     weights = WeightMap(entries=tuple(one.entry for one in entries))
     moved = weights.to_reference(arrays) if at else weights.to_candidate(arrays)
@@ -153,34 +155,24 @@ def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
 def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
     """Returns a message with the unexpected and missing leaves, relative to the most similar side."""
     names = {strip_container(path) for path in stored.arrays}
-    wanted = [{strip_container(path): path for path in one.leaves} for one in exported.sides]
-    nearest = side if side is not None else max((0, 1), key=lambda at: len(names & set(wanted[at])))
-    first = exported.sides[nearest]
-    roles = {first.leaves[wanted[nearest][name]].role for name in names & set(wanted[nearest])} | {
-        Role.PARAMS
-    }
+    sides = [{strip_container(path): leaf for path, leaf in one.leaves.items()} for one in exported.sides]
+    nearest = side if side is not None else max((0, 1), key=lambda at: len(names & sides[at].keys()))
+    wanted = sides[nearest]
+    roles = {wanted[name].role for name in names & wanted.keys()} | {Role.PARAMS}
     lacks = [
-        path
-        for name, path in wanted[nearest].items()
-        if name not in names and first.leaves[path].role in roles - {Role.RNG}
+        leaf.path for name, leaf in wanted.items() if name not in names and leaf.role in roles - {Role.RNG}
     ]
-    odd = [path for path in stored.arrays if strip_container(path) not in wanted[nearest]]
+    odd = [path for path in stored.arrays if strip_container(path) not in wanted]
     return (
-        f"{stored.folder}: leaves that {first.name} does not have: {_listed(odd)}; leaves of it that are missing: "
-        f"{_listed(lacks)}; expected the state of {exported.case}, whole or its parameters; name another checkpoint, "
-        "or export the map of the case that this one is of"
+        f"{stored.folder}: leaves that {exported.sides[nearest].name} does not have: {_listed(odd)}; leaves of it that "
+        f"are missing: {_listed(lacks)}; expected the state of {exported.case}, whole or its parameters; name another "
+        "checkpoint, or export the map of the case that this one is of"
     )
 
 
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(sorted(names)[:SHOWN]) or "none"
     return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
-
-
-def _carried(entries: Sequence[ExportedEntry], at: int, there: set[str]) -> list[ExportedEntry]:
-    """Returns the entries whose leaves the source has."""
-    sides = [(one.entry.reference, one.entry.candidate)[at] for one in entries]
-    return [one for one, paths in zip(entries, sides, strict=True) if set(paths) <= there]
 
 
 def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
@@ -237,19 +229,17 @@ def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
     typed: Arrays = {}
     for path, array in moved.items():
         leaf = side.leaves[path]
-        if leaf.dtype.startswith("key<") or array.dtype == jax.numpy.dtype(leaf.dtype):
+        is_key = leaf.dtype.startswith("key<")
+        if is_key or array.dtype == jax.numpy.dtype(leaf.dtype):
             typed[path] = array
-            continue
-        counter = _as_integer(array, leaf.dtype)
-        if counter is None:
+        elif (counter := _as_integer(array, leaf.dtype)) is not None:
+            typed[path] = counter
+        else:
             raise ConversionError(
                 f"{path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} of {side.name}"
                 "; numbers would not stay what they are; make both sides hold the same dtype"
             )
-        typed[path] = counter
-    for path, array in typed.items():
-        leaf = side.leaves[path]
-        if not leaf.dtype.startswith("key<") and array.shape != leaf.shape:
+        if not is_key and array.shape != leaf.shape:
             raise ConversionError(
                 f"{path}: got shape {list(array.shape)}, expected {list(leaf.shape)} of {side.name}; export the "
                 "map again"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from parity.builds.convert.stored import one_line
 from parity.builds.skeleton import Skeleton, leaves_of
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights import transforms
@@ -161,7 +162,7 @@ def read_map(path: Path) -> ExportedMap:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise MapFileError(
-            f"map {path}: cannot be read ({_one_line(error)}), expected a file of `parity map --export`"
+            f"map {path}: cannot be read ({one_line(error)}), expected a file of `parity map --export`"
         ) from error
     if not isinstance(record, dict) or record.get("kind") != "parity weight map":
         raise MapFileError(f"map {path}: got other JSON, expected a file of `parity map --export`")
@@ -178,7 +179,7 @@ def read_map(path: Path) -> ExportedMap:
             versions=record["versions"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        words = f"{type(error).__name__} {_one_line(error)}"
+        words = f"{type(error).__name__} {one_line(error)}"
         raise MapFileError(f"map {path}: damaged ({words}); export it again") from error
     if problem := _gap(found):
         raise MapFileError(f"map {path}: {problem}; expected a total one-to-one map; export it again")
@@ -219,18 +220,14 @@ def _entry(record: Mapping[str, Any]) -> ExportedEntry:
 
 def _gap(found: ExportedMap) -> str:
     """Returns a message if a side's leaves are not in exactly one entry each, or not in its tree; else empty text."""
-    paths = ([one.entry.reference for one in found.entries], [one.entry.candidate for one in found.entries])
-    for side, groups, alone in zip(found.sides, paths, found.alone, strict=True):
-        named = [*(path for group in groups for path in group), *alone]
+    first = [path for one in found.entries for path in one.entry.reference]
+    second = [path for one in found.entries for path in one.entry.candidate]
+    for side, paired, alone in zip(found.sides, (first, second), found.alone, strict=True):
+        named = [*paired, *alone]
         if sorted(named) != sorted(side.leaves):
-            odd = sorted(set(named) ^ set(side.leaves)) or sorted(
-                {path for path in named if named.count(path) > 1}
-            )
+            repeated = {path for path in named if named.count(path) > 1}
+            odd = sorted(set(named) ^ set(side.leaves) or repeated)
             return f"{side.name}: leaves {', '.join(odd)} are not in one entry each"
         if sorted(leaves_of(side.skeleton)) != sorted(side.leaves):
             return f"{side.name}: its tree does not hold its leaves"
     return ""
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:240]

@@ -19,7 +19,7 @@ import numpy as np
 
 from parity.builds.tree import flatten, to_host
 
-__all__ = ["Stored", "StoredError", "check_new", "read_stored", "same_bits", "write_stored"]
+__all__ = ["Stored", "StoredError", "check_new", "one_line", "read_stored", "same_bits", "write_stored"]
 
 ITEM = "_METADATA"
 """The file that every Orbax item has."""

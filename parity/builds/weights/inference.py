@@ -3,8 +3,8 @@
 import collections
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import (
@@ -27,14 +27,12 @@ from parity.builds.weights.modules import (
     is_automatic,
     moment_of,
     pair_modules,
+    pair_nearest,
 )
-from parity.builds.weights.nearest import pair_nearest
-from parity.builds.weights.stacks import layer_groups, stack_axes
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
 __all__ = ["Uses", "infer"]
 
-SIDES = ("reference", "candidate")
 Leaves = Mapping[str, Leaf]
 Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
 """Program -> for reference and candidate, ``{path: fingerprint of how the program uses the leaf}``."""
@@ -74,7 +72,7 @@ def infer(
             search.by_use(role, use())
         search.by_module(role, order)
         search.by_shape(role)
-    left = [[side[path] for path in names.values()] for side, names in search.sides()]
+    left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
         raise MapError(*missing, hints=search.idle)
@@ -85,37 +83,67 @@ def infer(
     return WeightMap(entries=entries, alone=(first, second))
 
 
+class _Side:
+    """One side's leaves.
+
+    Args:
+        label: reference or candidate.
+        leaves: all leaves by path.
+    """
+
+    def __init__(self, label: str, leaves: Leaves):
+        self.label, self.leaves = label, leaves
+        self.paths = {normalise(path): path for path in leaves}
+        self.names = dict(self.paths)  # of unpaired leaves
+        if len(self.names) < len(leaves):
+            clashes = sorted(set(leaves) - set(self.names.values()))
+            raise ValueError(f"weight map: {clashes} have the normalised names of other leaves; rename them")
+        parameters = {name: self.leaf(name) for name in self.names if self.leaf(name).role is Role.PARAMS}
+        self.copies = copied(parameters)
+        self.own = len(parameters) - len(self.copies)
+
+    def leaf(self, name: str) -> Leaf:
+        return self.leaves[self.paths[name]]
+
+    def unpaired(self, role: Role) -> dict[str, Leaf]:
+        """Returns the unpaired leaves of a role by name; a copy of a parameter counts as state.
+
+        A copy is an average, for example, that NNX holds in a Param.
+        """
+        found = {}
+        for name in self.names:
+            leaf = self.leaf(name)
+            copy = leaf.role is Role.PARAMS and name in self.copies
+            if (Role.STATE if copy else leaf.role) is role:
+                found[name] = leaf
+        return found
+
+    def described(self, names: Iterable[str]) -> str:
+        leaves = (self.leaf(name) for name in names)
+        return ", ".join(f"{normalise(leaf.path)} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
+
+
 class _Search:
     """Matches leaves step by step; matched leaves are removed from the names of both sides."""
 
     def __init__(self, reference: Leaves, candidate: Leaves):
-        self.leaves = (reference, candidate)
-        self.names = tuple({normalise(path): path for path in side} for side in self.leaves)
-        copies = [copied(_named(side, names)) for side, names in self.sides()]
-        sizes = [sum(leaf.role is Role.PARAMS for leaf in side.values()) for side in self.leaves]
-        only_copies = sizes[0] - len(copies[0]) == sizes[1] - len(copies[1])
-        self.copies = tuple(frozenset(found) if only_copies else frozenset() for found in copies)
-        for side, names in zip(self.leaves, self.names, strict=True):
-            if len(names) < len(side):
-                clashes = sorted(set(side) - set(names.values()))
-                raise ValueError(
-                    f"weight map: {clashes} have the normalised names of other leaves; rename them"
-                )
-        self.paths_of = tuple(dict(names) for names in self.names)
+        self.sides = (_Side("reference", reference), _Side("candidate", candidate))
+        if (
+            self.sides[0].own != self.sides[1].own
+        ):  # then a copy is a parameter that happens to be named like one
+            for side in self.sides:
+                side.copies = set()
         self.idle: list[str] = []
         self.entries: list[Entry] = []
 
-    def sides(self):
-        return zip(self.leaves, self.names, strict=True)
-
     def _of(self, side: int, role: Role) -> dict[str, Leaf]:
-        leaves, names = self.leaves[side], self.names[side]
-        return {name: leaves[path] for name, path in names.items() if self._role(side, name) is role}
+        return self.sides[side].unpaired(role)
 
-    def _role(self, side: int, name: str) -> Role:
-        """Returns the role; a copy of a parameter, such as an average that NNX holds in a Param, counts as state."""
-        role = self.leaves[side][self.names[side][name]].role
-        return Role.STATE if role is Role.PARAMS and name in self.copies[side] else role
+    def _with(self, *groups: Iterable[Any]) -> Iterator[tuple[_Side, Any]]:
+        """Yields each item of a group for the reference and one for the candidate, with its side."""
+        for side, group in zip(self.sides, groups, strict=True):
+            for item in group:
+                yield side, item
 
     def _pair(
         self,
@@ -124,19 +152,13 @@ class _Search:
         matched_by: str,
         transform: Transform = Identity(),
     ) -> None:
-        paths = [
-            tuple(names.pop(name) for name in side)
-            for names, side in zip(self.names, (reference, candidate), strict=True)
-        ]
-        role = self.leaves[0][paths[0][0]].role
+        left, right = (
+            tuple(side.names.pop(name) for name in group)
+            for side, group in zip(self.sides, (reference, candidate), strict=True)
+        )
+        role = self.sides[0].leaves[left[0]].role
         self.entries.append(
-            Entry(
-                reference=paths[0],
-                candidate=paths[1],
-                transform=transform,
-                role=role,
-                matched_by=matched_by,
-            )
+            Entry(reference=left, candidate=right, transform=transform, role=role, matched_by=matched_by)
         )
 
     def by_rules(self, rules: Sequence[Rule]) -> None:
@@ -145,76 +167,65 @@ class _Search:
         Raises:
             ValueError: the pattern of a rule matches no leaf of the reference.
         """
-        every = tuple(tuple(side) for side in self.names)
         for rule in rules:
-            named = [found for name in every[0] if (found := self._named(rule, name))]
+            named = [found for name in self.sides[0].paths if (found := self._named(rule, name))]
             if not named:
-                words = f"{rule.reference[0]!r} matches no leaf of the reference"
-                raise ValueError(self._idle(rule, words, rule.reference[0]))
-            whole = [found for found in named if not self._absent(found, every)]
-            if not whole:
-                side, name = self._absent(named[0], every)[0]
-                words = f"it pairs {named[0][0][0]}, but the {SIDES[side]} has no leaf {name}"
-                self.idle.append(self._idle(rule, words, name))
-            for reference, targets in whole:
-                left = not self._absent((reference, targets), self.names)
-                if left and self._have_one_role(reference, targets):
-                    self._check_shapes(rule, reference, targets)
-                    self._pair(reference, targets, "rule", rule.transform)
+                text = f"{rule.reference[0]!r} matches no leaf of the reference"
+                raise ValueError(self._idle(rule, text, (rule.reference[0], rule.candidate[0])))
+            absent = [
+                [(side.label, name) for side, name in self._with(*found) if name not in side.paths]
+                for found in named
+            ]
+            if all(absent):
+                label, name = absent[0][0]
+                text = f"it pairs {named[0][0][0]}, but the {label} has no leaf {name}"
+                self.idle.append(self._idle(rule, text, (name, name)))
+            for found in named:
+                if all(name in side.names for side, name in self._with(*found)) and self._have_one_role(
+                    *found
+                ):
+                    self._check_shapes(rule, *found)
+                    self._pair(*found, "rule", rule.transform)
 
-    def _absent(
-        self, found: tuple[list[str], list[str]], names: Sequence[Collection[str]]
-    ) -> list[tuple[int, str]]:
-        """Returns ``(side, name)`` of each leaf that is not among the given names of its side."""
-        return [(side, name) for side, group in enumerate(found) for name in group if name not in names[side]]
+    def _have_one_role(self, *found: Sequence[str]) -> bool:
+        """True if all leaves have one role; a parameter's rule may also match its moments."""
+        return len({side.leaf(name).role for side, name in self._with(*found)}) == 1
 
-    def _idle(self, rule: Rule, why: str, text: str) -> str:
+    def _idle(self, rule: Rule, why: str, texts: Sequence[str]) -> str:
         """Returns a message that a rule is wrong, with the leaves of the most similar names on both sides."""
+        near = []
+        for side, text in zip(self.sides, texts, strict=True):
+            names = list(side.paths)
+            if close := difflib.get_close_matches(text, names, n=3, cutoff=0.3) or names[:3]:
+                near.append(f"in the {side.label} {side.described(close)}")
         rules = f"weight rule {', '.join(rule.reference)} -> {', '.join(rule.candidate)}"
-        texts = (text, text) if text != rule.reference[0] else (text, rule.candidate[0])
-        near = [
-            f"in the {label} {', '.join(_described(side[self.paths_of[at][name]]) for name in names)}"
-            for at, (label, side) in enumerate(zip(SIDES, self.leaves, strict=True))
-            if (names := _nearest(texts[at], list(self.paths_of[at])))
-        ]
         return f"{rules}: {why}; nearest: {'; '.join(near)}"
 
     def _named(self, rule: Rule, name: str) -> tuple[list[str], list[str]] | None:
         """Returns the leaves of both sides that a rule pairs; None if its pattern does not match ``name``."""
-        pattern = rule.reference[0]
-        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, strip_container(self.paths_of[0][name]))
+        pattern, path = rule.reference[0], self.sides[0].paths[name]
+        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, strip_container(path))
         if not match:
             return None
         reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]
         return reference, [normalise(match.expand(template)) for template in rule.candidate]
 
-    def _have_one_role(self, reference: Sequence[str], targets: Sequence[str]) -> bool:
-        """True if all leaves have one role; a parameter's rule may also match its moments."""
-        roles = {
-            side[names[name]].role
-            for (side, names), group in zip(self.sides(), (reference, targets), strict=True)
-            for name in group
-        }
-        return len(roles) == 1
-
     def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
         """Raises a `ValueError` unless a rule's transform maps the shapes of one side to those of the other."""
-        shapes = [
-            [side[names[name]].shape for name in chosen]
-            for (side, names), chosen in zip(self.sides(), (reference, targets), strict=True)
-        ]
+        left, right = self.sides
+        given, wanted = (
+            [left.leaf(name).shape for name in reference],
+            [right.leaf(name).shape for name in targets],
+        )
         try:
-            got = rule.transform.shapes(shapes[0])  # without arrays: published sizes would fill the memory
+            got = rule.transform.shapes(given)  # without arrays: published sizes would fill the memory
         except (ValueError, IndexError) as error:
             got = [str(error)]
-        if got != shapes[1]:
-            matching = [
-                f"{label} {', '.join(_described(side[names[name]]) for name in group)}"
-                for label, (side, names), group in zip(SIDES, self.sides(), (reference, targets), strict=True)
-            ]
+        if got != wanted:
             raise ValueError(
-                f"weight rule for {reference}: {rule.transform} of {shapes[0]} gives {got}, expected "
-                f"{shapes[1]} of {targets} ({'; '.join(matching)}); correct the transform or the paths"
+                f"weight rule for {reference}: {rule.transform} of {given} gives {got}, expected {wanted} of {targets} "
+                f"(reference {left.described(reference)}; candidate {right.described(targets)}); correct the "
+                "transform or the paths"
             )
 
     def by_name(self, role: Role) -> None:
@@ -234,9 +245,9 @@ class _Search:
     def by_stack(self, role: Role) -> None:
         for side in (0, 1):
             stacked, single = self._of(side, role), self._of(1 - side, role)
-            for name, members in layer_groups(single).items():
-                axes = stack_axes(stacked.get(name), [single[member] for member in members])
-                if not axes or any(member not in self.names[1 - side] for member in members):
+            for name, members in _layer_groups(single).items():
+                axes = _stack_axes(stacked.get(name), [single[member] for member in members])
+                if not axes or any(member not in self.sides[1 - side].names for member in members):
                     continue
                 axis, how = axes[0], "name of a stack"
                 if len(axes) > 1:
@@ -278,12 +289,12 @@ class _Search:
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
         """True if the leaves are unpaired and have the shapes of an entry's parameters."""
+        pairs = (
+            zip(*group, strict=True) for group in zip(chosen, (entry.reference, entry.candidate), strict=True)
+        )
         return all(
-            name in names and side[names[name]].shape == side[path].shape
-            for (side, names), group, paths in zip(
-                self.sides(), chosen, (entry.reference, entry.candidate), strict=True
-            )
-            for name, path in zip(group, paths, strict=True)
+            name in side.names and side.leaf(name).shape == side.leaves[path].shape
+            for side, (name, path) in self._with(*pairs)
         )
 
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:
@@ -320,7 +331,7 @@ class _Search:
             if len(set(found.values())) > 1:
                 self._conflict(name, found)
             other = next(iter(found.values()))
-            if other in self.names[1]:
+            if other in self.sides[1].names:
                 self._pair([name], [other], "use in the program")
 
     def _used_alike(
@@ -346,10 +357,10 @@ class _Search:
         return counts[0] == counts[1] and not any(map(is_automatic, self._of(0, role)))
 
     def _conflict(self, name: str, found: Mapping[str, str]) -> NoReturn:
-        first, second = self.names
-        others = [self.leaves[1][second[other]] for other in dict.fromkeys(found.values())]
-        partners = {program: second[other] for program, other in found.items()}
-        raise ConflictError(first[name], partners, (self.leaves[0][first[name]], others))
+        left, right = self.sides
+        others = [right.leaf(other) for other in dict.fromkeys(found.values())]
+        partners = {program: right.paths[other] for program, other in found.items()}
+        raise ConflictError(left.paths[name], partners, (left.leaf(name), others))
 
     def by_shape(self, role: Role) -> None:
         """Pairs the remaining leaves by shape and dtype, nearest names first.
@@ -370,16 +381,37 @@ class _Search:
                 self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
 
 
-def _nearest(text: str, names: Sequence[str]) -> Sequence[str]:
-    return difflib.get_close_matches(text, names, n=3, cutoff=0.3) or names[:3]
+def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
+    """Returns ``{name without its layer number: members in order}`` for complete runs 0, 1, 2, ..."""
+    groups: dict[tuple[str, str], dict[int, str]] = {}
+    for name in leaves:
+        parts = name.split("/")
+        for at, part in enumerate(parts):
+            if part.isdigit():
+                around = ("/".join(parts[:at]), "/".join(parts[at + 1 :]))
+                groups.setdefault(around, {})[int(part)] = name
+    return {
+        "/".join(filter(None, around)): [members[index] for index in range(len(members))]
+        for around, members in groups.items()
+        if set(members) == set(range(len(members)))
+    }
 
 
-def _described(leaf: Leaf) -> str:
-    return f"{normalise(leaf.path)} {leaf.dtype}{list(leaf.shape)}"
-
-
-def _named(leaves: Leaves, names: Mapping[str, str]) -> dict[str, Leaf]:
-    return {name: leaves[path] for name, path in names.items() if leaves[path].role is Role.PARAMS}
+def _stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:
+    """Returns the axes along which ``stacked`` may hold ``members``; logical axis names settle ambiguous sizes."""
+    if stacked is None or len({member.shape for member in members}) != 1:
+        return []
+    shape, rank = stacked.shape, len(stacked.shape)
+    fitting = [
+        axis
+        for axis in range(rank)
+        if shape[axis] == len(members) and shape[:axis] + shape[axis + 1 :] == members[0].shape
+    ]
+    names, member_names = stacked.logical_axes, members[0].logical_axes
+    if names is not None and member_names is not None:
+        named = [axis for axis in fitting if names[:axis] + names[axis + 1 :] == member_names]
+        fitting = named or fitting
+    return fitting
 
 
 def _by_words(leaves: Mapping[str, Leaf]) -> dict[tuple, list[str]]:

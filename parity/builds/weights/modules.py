@@ -1,13 +1,19 @@
-"""Pairs modules of both sides, so that leaves of a module stay together, and moments with their parameters."""
+"""Pairs modules of both sides, so that leaves of a module stay together, moments with parameters, and names."""
 
+import bisect
 import collections
+import difflib
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from parity.builds.tree import Leaf
-from parity.builds.weights.nearest import pair_nearest
 
-__all__ = ["Order", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "unheld_prefix"]
+__all__ = ["Order", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "pair_nearest"]
+
+FEW = 16
+"""Number of names per side up to which all pairs are rated."""
+WINDOW = 2
+"""Number of neighbours on either side of a name's place in each order that are rated if there are more names."""
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """For each side, path of a leaf -> place of its first use in the program."""
@@ -129,12 +135,6 @@ def _by_use(
     return sorted(modules, key=lambda module: (module not in first, first.get(module, ()), module))
 
 
-def unheld_prefix(prefix: str, holders: Iterable[str]) -> str:
-    """Returns the prefix of a parameter's name without the names of holders: ``0/mu/params/`` becomes ``0/mu``."""
-    gone = set(holders)
-    return "/".join(part for part in prefix.split("/") if part and part not in gone)
-
-
 def copied(parameters: Mapping[str, Leaf]) -> set[str]:
     """Returns the names of parameters that end with the whole name of another parameter of the same shape.
 
@@ -149,7 +149,7 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
     return found
 
 
-def moment_of(name: str, owners: Container[str], holders: Iterable[str]) -> tuple[str, str] | None:
+def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tuple[str, str] | None:
     """Returns ``(moment, parameter)`` of a leaf, such as ``("0/mu", "layer/kernel")``; None if it is no moment.
 
     Args:
@@ -161,5 +161,67 @@ def moment_of(name: str, owners: Container[str], holders: Iterable[str]) -> tupl
     for at in range(1, len(parts)):
         end = "/".join(parts[at:])
         if end in owners:
-            return unheld_prefix("/".join(parts[:at]), holders), end
+            return "/".join(part for part in parts[:at] if part and part not in holders), end
     return None
+
+
+def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs distinct names of two sides one-to-one until one side has none left.
+
+    Rating every pair takes quadratic time. For many names only neighbours are rated (the sorted neighbourhood
+    method): names at the same place after sorting both sides by the numbers in them or as text.
+
+    Args:
+        reference, candidate: the names of both sides.
+
+    Returns:
+        The pairs, the most similar names of each round first.
+    """
+    left, right = list(reference), list(candidate)
+    pairs: list[tuple[str, str]] = []
+    while left and right:
+        every = max(len(left), len(right)) <= FEW
+        options = ((other, left) for other in right) if every else _neighbours(left, right)
+        found = _greedy(options)
+        pairs += found
+        first, second = ({names[side] for names in found} for side in (0, 1))
+        left, right = ([n for n in left if n not in first], [n for n in right if n not in second])
+    return pairs
+
+
+def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+    """Returns pairs from ``(partner, names to choose from)``, the most similar first; each name is used once."""
+    rated, matcher = [], difflib.SequenceMatcher()
+    for other, names in options:
+        matcher.set_seq2(other)  # analysed once for all names
+        for name in names:
+            matcher.set_seq1(name)
+            rated.append((matcher.ratio(), name, other))
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for _, name, other in sorted(rated, reverse=True):
+        if name not in found and other not in taken:
+            found[name] = other
+            taken.add(other)
+    return list(found.items())
+
+
+def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields each name of the right side with its neighbours on the left side."""
+    near: dict[str, dict[str, None]] = {other: {} for other in right}
+    for key in (_by_numbers, _by_text):
+        first, second = sorted(left, key=key), sorted(right, key=key)
+        keys = [key(name) for name in first]
+        for place, other in enumerate(second):
+            # The name's relative place in its own side, and its insertion point in the other side.
+            for at in (place * len(first) // len(second), bisect.bisect_left(keys, key(other))):
+                near[other].update(dict.fromkeys(first[max(0, at - WINDOW) : at + WINDOW + 1]))
+    return ((other, list(names)) for other, names in near.items())
+
+
+def _by_numbers(name: str) -> tuple:
+    return tuple(int(number) for number in re.findall(r"\d+", name)), _by_text(name)
+
+
+def _by_text(name: str) -> tuple:
+    return tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))

@@ -38,17 +38,14 @@ class Identity:
     """Leaves the array unchanged."""
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Returns the arrays."""
         return list(arrays)
 
     invert = apply
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Returns the shapes."""
         return shapes
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """Returns the axes."""
         return list(axes)
 
     def __str__(self) -> str:
@@ -62,22 +59,18 @@ class Permute:
     order: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Transposes."""
         return [np.transpose(array, self.order) for array in arrays]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Transposes back."""
         inverse = np.argsort([axis % len(self.order) for axis in self.order])
         return [np.transpose(array, inverse) for array in arrays]
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Permutes each shape."""
         if any(sorted(axis % len(self.order) for axis in self.order) != list(range(len(x))) for x in shapes):
             raise ValueError(f"got shapes {shapes} for axes {self.order}")
         return [tuple(shape[axis] for axis in self.order) for shape in shapes]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """Permutes the names."""
         return [tuple(names[i] for i in self.order) for names in axes]
 
     def __str__(self) -> str:
@@ -92,15 +85,12 @@ class Reshape:
     candidate: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Reshapes."""
         return [np.reshape(array, self.candidate) for array in arrays]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Reshapes back."""
         return [np.reshape(array, self.reference) for array in arrays]
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Returns the candidate's shapes."""
         if any(math.prod(shape) != math.prod(self.candidate) for shape in shapes):
             raise ValueError(f"got shapes {shapes} to reshape to {self.candidate}")
         return [self.candidate for _ in shapes]
@@ -121,20 +111,16 @@ class Unstack:
     number: int
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Splits."""
         return [np.asarray(part) for part in np.moveaxis(arrays[0], self.axis, 0)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Stacks."""
         return [np.stack(arrays, axis=self.axis)]
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Drops the axis."""
         (shape,) = shapes
         return [tuple(np.delete(shape, self.axis).tolist())] * shape[self.axis]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """Drops the name of the stacked axis."""
         at = self.axis % len(axes[0])
         return [axes[0][:at] + axes[0][at + 1 :]] * self.number
 
@@ -150,15 +136,12 @@ class Stack:
     number: int
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Stacks."""
         return Unstack(self.axis, self.number).invert(arrays)
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Splits."""
         return Unstack(self.axis, self.number).apply(arrays)
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Adds the axis."""
         return [_stacked(shapes, self.axis % (len(shapes[0]) + 1))]
 
     def axes(self, axes: Sequence[tuple]) -> None:
@@ -176,16 +159,13 @@ class StackGrid:
     shape: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Stacks."""
         return [np.stack(arrays).reshape(*self.shape, *np.shape(arrays[0]))]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Splits."""
         rest = np.shape(arrays[0])[len(self.shape) :]
         return list(np.reshape(arrays[0], (-1, *rest)))
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Prepends the axes."""
         count, *rest = _stacked(shapes, 0)
         if count != math.prod(self.shape):
             raise ValueError(f"got {count} arrays for a grid of {self.shape}")
@@ -207,22 +187,18 @@ class Split:
     sizes: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Splits."""
         return np.split(arrays[0], np.cumsum(self.sizes)[:-1], axis=self.axis)
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Concatenates."""
         return [np.concatenate(arrays, axis=self.axis)]
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Splits the axis."""
         (shape,) = shapes
         at, before = self.axis % len(shape), sum(self.sizes[:-1])
         lengths = [*self.sizes[:-1], max(shape[self.axis] - before, 0)]
         return [(*shape[:at], length, *shape[at + 1 :]) for length in lengths]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """Returns the names, unchanged, for every part."""
         return [axes[0]] * len(self.sizes)
 
     def __str__(self) -> str:
@@ -237,21 +213,17 @@ class Concat:
     sizes: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Concatenates."""
         return Split(self.axis, self.sizes).invert(arrays)
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Splits."""
         return Split(self.axis, self.sizes).apply(arrays)
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Adds up the sizes of the axis."""
         at = self.axis % len(shapes[0])
         _stacked([shape[:at] + shape[at + 1 :] for shape in shapes], 0)
         return [(*shapes[0][:at], sum(shape[at] for shape in shapes), *shapes[0][at + 1 :])]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """Returns the names of the first part."""
         return [axes[0]]
 
     def __str__(self) -> str:

@@ -146,9 +146,9 @@ class Worker:
         return True, value
 
     def kill(self) -> None:
-        """Ends the process at once."""
+        """Ends the process and those that it started, at once."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         self.channel.close()
         self._said.close()

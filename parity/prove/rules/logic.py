@@ -101,10 +101,11 @@ def _opposite(table: Terms, call: Call) -> Call | None:
 def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, ...]] | None:
     """Returns the note and the operands of the opposite comparison; None for orders of floats, because of NaN."""
     direction, _, order = term.note.partition(" ")
-    if direction in ("LT", "LE") and not is_whole_number(term.elements[0]):
+    is_order = direction not in ("EQ", "NE")
+    if direction not in _OPPOSITE or (is_order and not is_whole_number(term.elements[0])):
         return None
     note = f"{_OPPOSITE[direction]} {order}"
-    return note, operands if direction in ("EQ", "NE") else operands[::-1]
+    return note, operands[::-1] if is_order else operands
 
 
 @RewriteRule(

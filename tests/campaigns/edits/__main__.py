@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from campaigns.edits.benign import benign_mutants, read_fields
-from parity.mutants import Mutant, Processes, sources_of
+from parity.compare.backends.workers import Limits, Pool
+from parity.mutants import Mutant, sources_of
+
+LIMIT = 1_800.0
 
 
 def as_toml(mutants: Sequence[Mutant]) -> str:
@@ -33,13 +36,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0, help="chooses the places")
     chosen = parser.parse_args()
-    root, processes = Path.cwd(), Processes()
+    root, pool = Path.cwd(), Pool(1, Limits(seconds=LIMIT))
     try:
         edits = benign_mutants(
-            read_fields(chosen.fields), root, sources_of(root), chosen.count, chosen.seed, processes
+            read_fields(chosen.fields), root, sources_of(root), chosen.count, chosen.seed, pool
         )
     finally:
-        processes.end()
+        pool.close()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     (chosen.folder / "benign.toml").write_text(as_toml(edits))
     print(f"{len(edits)} edits written to {chosen.folder / 'benign.toml'}")

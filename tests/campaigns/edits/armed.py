@@ -13,13 +13,13 @@ from typing import Any
 
 import parity
 from parity.compare.backends.cache import DiskCache, default_folder, digest
-from parity.mutants.processes import Command, Processes
+from parity.compare.backends.workers import Pool
+from parity.mutants.processes import RUN
 
 __all__ = ["Lines", "lines_of_cases", "main"]
 
 Lines = Mapping[str, Mapping[str, frozenset[int]]]
 """``{case id: {file: lines}}``, of functions only: every case runs the lines that an import runs."""
-LIMIT = 1800.0
 TESTS = Path(__file__).parents[2]
 ENGINE = str(Path(parity.__file__).parent)
 
@@ -30,7 +30,7 @@ def lines_of_cases(
     cases: Sequence[str],
     pairs: Sequence[str],
     path: Sequence[Path],
-    processes: Processes,
+    pool: Pool,
 ) -> Lines:
     """Returns the lines that cases run; the result is cached by the digest of the sources.
 
@@ -40,7 +40,7 @@ def lines_of_cases(
         cases: selectors; empty for all cases of ``pairs``.
         pairs: ``module:ATTRIBUTE``; empty for those of the project.
         path: folders to import from, in addition to the root.
-        processes: counts the process that runs them.
+        pool: runs them.
 
     Raises:
         ValueError: the cases cannot be run.
@@ -53,8 +53,7 @@ def lines_of_cases(
         asked = ["campaigns.edits.armed", str(root), *cases, *words]
         with tempfile.TemporaryDirectory(prefix="parity-armed-") as differing:
             folder = Path(differing) if pairs else root  # only the named pairs count outside the project
-            command = Command(words=asked, folder=folder, path=[*path, root, TESTS], limit=LIMIT, warm=True)
-            code, printed = processes.run(command)
+            code, printed = pool.submit(RUN, asked, folder, [*path, root, TESTS]).result()
         if code:
             raise ValueError(f"cases {', '.join(cases or pairs)}: did not run: {printed.strip()[-300:]}")
         found = json.loads(printed.strip().splitlines()[-1])

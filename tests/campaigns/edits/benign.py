@@ -10,8 +10,8 @@ from campaigns.edits.armed import Lines, lines_of_cases
 from campaigns.edits.rewrites import RULES, Patch, Rule, Source, patched
 from campaigns.edits.rewrites.source import FUNCTIONS
 from parity.cases.tables import Table, read
+from parity.compare.backends.workers import Pool
 from parity.mutants.mutant import PREFIX, Edit, Mutant, MutantError, import_root
-from parity.mutants.processes import Processes
 
 __all__ = ["Field", "benign_mutants", "read_fields"]
 
@@ -58,7 +58,7 @@ def read_fields(folder: Path) -> list[Field]:
 
 
 def benign_mutants(
-    fields: Sequence[Field], root: Path, sources: str, count: int, seed: int, processes: Processes
+    fields: Sequence[Field], root: Path, sources: str, count: int, seed: int, pool: Pool
 ) -> list[Mutant]:
     """Returns benign edits, rules and files alternately; deterministic for given sources and seed.
 
@@ -68,14 +68,14 @@ def benign_mutants(
         sources: digest of the project.
         count: how many are wanted; fewer if there are no more places.
         seed: chooses among them.
-        processes: counts the process in which the cases record their lines.
+        pool: runs the cases, whose lines are recorded.
 
     Raises:
         MutantError: a field matches no file.
         ValueError: its cases cannot be run.
     """
     places = [place for field in fields for place in _places(field, root)]
-    armed = {place: lines_of_cases(root, sources, *place.asked, processes) for place in places}
+    armed = {place: lines_of_cases(root, sources, *place.asked, pool) for place in places}
     draw = random.Random(seed)
     rows = {
         rule.name: _sites(rule, [place for place in places for _ in range(place.field.share)], armed, draw)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from parity.bisect.axis import Signature, Status
 from parity.bisect.check import Check, answer_of
 from parity.bisect.commit import CommitSearch, search_commits
-from parity.bisect.signature import Signature, Status
 
 REPO = Path(__file__).parents[3]
 COMMITS, CULPRIT, RED, BROKEN = 64, 41, (20, 44), (32, 36, 50)

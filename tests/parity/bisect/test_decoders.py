@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.bisect.axis import Judge
+from parity.bisect.axis import Judge, Status
 from parity.bisect.report import bisect_case
-from parity.bisect.signature import Status
 from parity.bisect.size import Sizes, sized
 
 MUTANTS = Path(__file__).parents[2] / "mutants"

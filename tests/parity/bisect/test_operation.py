@@ -9,10 +9,9 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.bisect.axis import Question, signature_of
+from parity.bisect.axis import Question, Signature, Status, signature_of
 from parity.bisect.config import AXIS as CONFIG
 from parity.bisect.report import bisect_case
-from parity.bisect.signature import Signature, Status
 from parity.compare.session import Session
 from parity.run.run import run_case
 

@@ -8,8 +8,8 @@ import zipfile
 import pytest
 from packaging.requirements import Requirement
 
+from parity.bisect.axis import Signature
 from parity.bisect.check import Check
-from parity.bisect.signature import Signature
 from parity.bisect.version import VersionSearch, available, search_versions
 
 VERSIONS, CULPRIT, RED, BROKEN, UNMET = 16, 11, (3,), (7, 9), (8,)

@@ -9,7 +9,7 @@ from flax import linen, nnx
 
 import parity
 from parity.builds.tree import Leaf, Role
-from parity.builds.weights import inference, nearest
+from parity.builds.weights import inference, modules
 from parity.builds.weights.map import MapError
 
 GROWTH = 4
@@ -84,17 +84,17 @@ def test_many_names_are_paired_like_few_if_the_nearest_is_clear():
     others = [f"model/{name}x" for name in names]
     rng.shuffle(others)
     expected = {name: f"model/{name}x" for name in names}
-    assert dict(nearest.pair_nearest(names[:16], [expected[name] for name in names[:16]])) == {
+    assert dict(modules.pair_nearest(names[:16], [expected[name] for name in names[:16]])) == {
         name: expected[name] for name in names[:16]
     }
-    found = dict(nearest.pair_nearest([f"params/{name}" for name in names], others))
+    found = dict(modules.pair_nearest([f"params/{name}" for name in names], others))
     assert found == {f"params/{name}": other for name, other in expected.items()}
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (1, 1), (17, 40), (40, 17)])
 def test_every_name_of_the_smaller_side_finds_one_partner(sizes):
     left, right = words("abcd", sizes[0]), words("wxyz", sizes[1])
-    found = nearest.pair_nearest(left, right)
+    found = modules.pair_nearest(left, right)
     assert len(found) == len(dict(found)) == len({other for _, other in found}) == min(sizes)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from parity.cases.budgets import MEMORY_BUDGETS, UNLIKE_BUDGETS, Budget, read_budgets
 from parity.cases.settings import SettingsError, collect, find_settings
-from parity.channels.budgeted import budgeted
-from parity.channels.structure.compare_memory import compare_memory
+from parity.channels.memory import compare_memory
+from parity.channels.results import budgeted
 from parity.ir.hlo.memory import Memory
 from parity.verdicts import ChannelResult, Finding, Verdict
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.channels.structure.compare_collectives import compare_collectives
+from parity.channels.collectives import compare_collectives
 from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.ir.location import SourceLocation
 from parity.verdicts import Verdict

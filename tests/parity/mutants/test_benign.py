@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from campaigns.edits import benign as made
+from campaigns.edits.__main__ import as_toml
 from campaigns.edits.armed import lines_of_cases, recorded
 from campaigns.edits.benign import benign_mutants, read_fields
 
-from parity.mutants import MutantError, Processes
+from parity.compare.backends.workers import Limits, Pool, WorkerError
+from parity.mutants import MutantError, sources_of
 from parity.mutants.mutant import import_root, plant
-from parity.mutants.processes import Command
+from parity.mutants.processes import RUN
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 FIELDS = '[[benign]]\nfiles = ["twins/*.py"]\ncases = ["mlp/forward@single"]\n'
@@ -37,42 +39,45 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture
-def processes():
-    found = Processes()
+def pool():
+    found = Pool(1, Limits(seconds=60.0))
     yield found
-    found.end()
+    found.close()
 
 
 @pytest.mark.long
-def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, tmp_path):
+def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, pool, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    edits = benign_mutants(read_fields(project / "mutants"), project, sources_of(project), 6, 3, pool)
+    assert len({one.id.split("/")[1] for one in edits}) == 6, "one of each rule in turn"
+    (tmp_path / "edits").mkdir()
+    (tmp_path / "edits" / "benign.toml").write_text(as_toml(edits))
     record = tmp_path / "kills.json"
-    words = ("mutants", "mutants", "--benign", "6", "--select", "benign/", "--json", str(record))
-    ended = shell(*words, "--seed", "3", cwd=project)
+    words = ("mutants", str(tmp_path / "edits"), "--json", str(record))
+    ended = shell(*words, cwd=project)
     assert ended.code == 0, ended.out
     first = {row["id"]: row for row in json.loads(record.read_text())["mutants"]}
     assert len(first) == 6 and {row["status"] for row in first.values()} == {"passed"}
     assert {row["why"] for row in first.values()} == {"program proved"}
     assert "0 of 6 benign edits raise an alarm" in ended.out
-    assert len({id.split("/")[1] for id in first}) == 6, "one of each rule in turn"
 
-    shell(*words, "--seed", "3", cwd=project)
+    shell(*words, cwd=project)
     assert {row["id"]: row for row in json.loads(record.read_text())["mutants"]} == first
     shell("mutants", "mutants", "--select", "one", "--json", str(record), cwd=project)
     rows = {row["id"]: row for row in json.loads(record.read_text())["mutants"]}
-    assert rows.pop("one")["status"] == "killed" and rows == first, "a run without --benign forgets them"
+    assert rows.pop("one")["status"] == "killed" and rows == first, "a run of other mutants forgets them"
 
 
 @pytest.mark.slow
-def test_lines_are_those_of_functions_that_a_case_comes_by(project, processes, monkeypatch, tmp_path):
+def test_lines_are_those_of_functions_that_a_case_comes_by(project, pool, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = (project, "digest", ("mlp/forward@single",), (), (project,))
-    found = lines_of_cases(*asked, processes)
+    found = lines_of_cases(*asked, pool)
     lines = (project / "twins" / "pair.py").read_text().splitlines()
     ran = [lines[number - 1].strip() for number in sorted(found["mlp/forward@single"]["twins/pair.py"])]
     assert "return self.down(jax.nn.gelu(self.up(x)))" in ran
     assert "y = 2 * x" not in ran and "def inputs(seed):" not in ran
-    processes.end()
-    assert lines_of_cases(*asked, processes) == found, "known, yet run again"
+    assert lines_of_cases(*asked, None) == found, "known, yet run again"
 
 
 def test_a_record_starts_from_scratch(tmp_path):
@@ -96,7 +101,7 @@ def places(project, monkeypatch):
     def make(lines, count=40, seed=0):
         ran = {"mlp/forward@single": {"twins/pair.py": frozenset(lines)}}
         monkeypatch.setattr(made, "lines_of_cases", lambda *asked: ran)
-        return benign_mutants(read_fields(project / "mutants"), project, "digest", count, seed, Processes())
+        return benign_mutants(read_fields(project / "mutants"), project, "digest", count, seed, None)
 
     return make
 
@@ -149,7 +154,7 @@ def test_fields_that_cannot_be_used_give_the_reason(tmp_path, text, words):
 def test_a_field_without_files_is_an_error(project):
     field = made.Field(files=("nothing/*.py",), cases=("mlp",))
     with pytest.raises(MutantError, match=r"nothing/\*.py match none"):
-        benign_mutants([field], project, "", 1, 0, Processes())
+        benign_mutants([field], project, "", 1, 0, None)
 
 
 def test_a_file_is_imported_from_around_its_packages(tmp_path):
@@ -164,16 +169,14 @@ def test_a_file_is_imported_from_around_its_packages(tmp_path):
 
 
 @pytest.fixture
-def said(tmp_path, processes):
+def said(tmp_path, pool):
     """``said(text)`` returns the exit code and output of a forked process that runs a module with that text."""
 
-    def run(text, limit=60.0, edited=("a_module",)):
+    def run(text, edited=("a_module",), pool=pool):
         folder = tmp_path / "edited"
         folder.mkdir(exist_ok=True)
         (folder / "a_module.py").write_text(f"def main():\n    {text}\n")
-        words = ["a_module", "a word"]
-        options = {"folder": tmp_path, "path": [folder], "limit": limit, "edited": edited}
-        return processes.run(Command(words=words, warm=True, **options))
+        return pool.submit(RUN, ["a_module", "a word"], tmp_path, [folder], edited).result()
 
     return run
 
@@ -213,15 +216,16 @@ def test_an_edited_module_must_not_be_imported_before(said):
 
 @pytest.mark.long
 def test_a_case_that_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
-    with pytest.raises(TimeoutError, match="took over 4 s"):
-        said(
-            f"import os, time; open({str(tmp_path / 'id')!r}, 'w').write(str(os.getpid())); time.sleep(600)",
-            4.0,
-        )
-    process = int((tmp_path / "id").read_text())
+    pool = Pool(1, Limits(seconds=15.0))
+    assert said("print('on')", pool=pool) == (0, "on\n")
+    file = tmp_path / "id"
+    with pytest.raises(WorkerError, match="exceeded 15 s"):
+        said(f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(600)", pool=pool)
+    process = int(file.read_text())
     begun = time.monotonic()
     while Path(f"/proc/{process}").exists() and time.monotonic() < begun + 20:
         time.sleep(0.1)
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
-    assert said("print('on')") == (0, "on\n")
+    assert said("print('on')", pool=pool) == (0, "on\n")
+    pool.close()

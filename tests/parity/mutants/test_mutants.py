@@ -100,7 +100,7 @@ def test_each_dtype_is_kept(shell, project, tmp_path):
 
 
 def test_an_edit_of_the_project_forgets(project, tmp_path):
-    from parity.mutants.campaign import content_of, sources_of
+    from parity.mutants.trial import content_of, sources_of
 
     (one, *_) = read_mutants(project / "mutants")
     before = content_of(one, sources_of(project))

@@ -17,9 +17,7 @@ from parity.channels.tree import _leftovers
 from parity.compare.backends.registry import find
 from parity.compare.placement import place
 from parity.report.table import print_table
-from parity.run.errors import error_finding
-from parity.run.record import Run
-from parity.run.run import run_cases
+from parity.run.run import Run, error_finding, run_cases
 from parity.values.vacuity import not_finite
 from parity.verdicts import EXPECTED_GOT, Finding
 

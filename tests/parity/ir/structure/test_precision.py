@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.channels.structure.compare_dots import compare_dots
+from parity.channels.dots import compare_dots
 from parity.ir.stablehlo.dtypes import read_dtypes
 
 

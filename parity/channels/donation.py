@@ -1,10 +1,12 @@
 """Donated arguments: the results of a compiled program that reuse the memory of its parameters."""
 
+import collections
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from parity.channels.results import compared, span
 from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.optimised import optimised_module
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -99,18 +101,20 @@ def compare_donation(
     """
     if not reference.parameters or not candidate.parameters:
         return ChannelResult(name="donation", verdict=Verdict.VACUOUS, detail="a program without parameters")
-    left, right = ([_kind(alias) for alias in side.aliases] for side in (reference, candidate))
-    sizes = {_kind(alias): alias.bytes for side in (reference, candidate) for alias in side.aliases}
-    alone = ([_counter(shape) for shape in alone[0]], [_counter(shape) for shape in alone[1]])
+    left, right = (
+        collections.Counter(_counter(alias.shape) for alias in side.aliases)
+        for side in (reference, candidate)
+    )
+    sizes = {_counter(alias.shape): alias.bytes for side in (reference, candidate) for alias in side.aliases}
+    less, more = (collections.Counter(map(_counter, shapes)) for shapes in alone)
     findings = []
-    shapes = sorted(set(left) | set(right), key=lambda shape: -sizes[shape])
-    shared = [shape for shape in shapes if shape not in (*alone[0], *alone[1])]
-    if not by_shape and _bytes(left, shared, sizes) == _bytes(right, shared, sizes):
+    shapes = sorted(sorted(left | right), key=lambda shape: -sizes[shape])
+    shared = [shape for shape in shapes if shape not in less | more]
+    if not by_shape and not sum((left[shape] - right[shape]) * sizes[shape] for shape in shared):
         shapes = [shape for shape in shapes if shape not in shared]
     for shape in shapes:
-        before, after = left.count(shape), right.count(shape)
-        few, many = before - alone[0].count(shape), after - alone[1].count(shape)
-        if before == after or (few <= after and many <= before):
+        before, after = left[shape], right[shape]
+        if before == after or (before - less[shape] <= after and after - more[shape] <= before):
             continue
         side = "candidate" if after < before else "reference"
         findings.append(
@@ -123,19 +127,8 @@ def compare_donation(
                 next_step="compare donate_argnums and the tree channel",
             )
         )
-    detail = f"{len(left)} aliased, {reference.bytes:,} bytes"
-    if len(left) != len(right) or reference.bytes != candidate.bytes:
-        detail += f" -> {len(right)} aliased, {candidate.bytes:,} bytes"
-    verdict = Verdict.FAILED if findings else Verdict.EQUAL
-    return ChannelResult(name="donation", verdict=verdict, detail=detail, findings=tuple(findings))
-
-
-def _bytes(kinds: Sequence[str], shapes: Sequence[str], sizes: Mapping[str, int]) -> int:
-    return sum(kinds.count(shape) * sizes[shape] for shape in shapes)
-
-
-def _kind(alias: Alias) -> str:
-    return _counter(alias.shape)
+    words = (f"{len(side.aliases)} aliased, {side.bytes:,} bytes" for side in (reference, candidate))
+    return compared("donation", span(*words), findings)
 
 
 def _counter(shape: str) -> str:

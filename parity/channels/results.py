@@ -1,0 +1,85 @@
+"""Parts that several channels share: their usual result, one-sided findings, pairs of entries, budgets."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from parity.cases.budgets import Budget
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["SIDES", "budgeted", "compared", "one_sided", "pair_up", "span", "times"]
+
+SIDES = ("reference", "candidate")
+T = TypeVar("T")
+
+
+def compared(
+    name: str, detail: str, findings: Iterable[Finding], passed: Verdict = Verdict.EQUAL, **rest: Any
+) -> ChannelResult:
+    """Returns the result of a channel: failed if there are findings, else ``passed``; ``rest`` are other fields."""
+    found = tuple(findings)
+    return ChannelResult(
+        name=name, verdict=Verdict.FAILED if found else passed, detail=detail, findings=found, **rest
+    )
+
+
+def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
+    """Returns the two texts of a finding: one of the named side, one of the other side."""
+    return {**dict.fromkeys(SIDES, other), side: text}
+
+
+def span(left: str, right: str) -> str:
+    """Returns the texts of both sides as one; equal texts are written once."""
+    return left if left == right else f"{left} -> {right}"
+
+
+def times(count: int) -> str:
+    """Returns the prefix ``3 x`` of several equal entries; empty for one."""
+    return f"{count} x " if count > 1 else ""
+
+
+def pair_up(
+    reference: Iterable[T], candidate: Iterable[T], keys: Iterable[Callable[[T], Hashable]]
+) -> tuple[list[tuple[T, T]], list[T], list[T]]:
+    """Pairs the entries of two sides, regardless of their order.
+
+    Args:
+        reference: entries of the reference.
+        candidate: entries of the candidate.
+        keys: from the full key, whose pairs are equal, to the weakest that still joins two entries.
+
+    Returns:
+        The pairs that only a weaker key than the first joins, the remaining entries of the reference, and the remaining
+        entries of the candidate.
+    """
+    left, right = dict(enumerate(reference)), dict(enumerate(candidate))
+    pairs = []
+    for strength, key in enumerate(keys):
+        waiting: dict[Hashable, collections.deque[int]] = collections.defaultdict(collections.deque)
+        for index, entry in right.items():
+            waiting[key(entry)].append(index)
+        for index, entry in list(left.items()):
+            if waiting[key(entry)]:
+                other = right.pop(waiting[key(entry)].popleft())
+                left.pop(index)
+                if strength:
+                    pairs.append((entry, other))
+    return pairs, list(left.values()), list(right.values())
+
+
+def budgeted(
+    result: ChannelResult, budgets: Mapping[str, Budget], totals: Mapping[str, tuple[int, int]]
+) -> ChannelResult:
+    """Passes a difference if all totals that differ are budgeted and within budget; the findings stay in the record."""
+    if result.verdict is not Verdict.FAILED or not set(budgets) & set(totals):
+        return result
+    differing = {name: numbers for name, numbers in totals.items() if numbers[0] != numbers[1]}
+    if not all(name in budgets and budgets[name].allows(*numbers) for name, numbers in differing.items()):
+        return result
+    used = [
+        f"{name} {left:,} -> {right:,}, budget {budgets[name].sentence()}"
+        for name, (left, right) in totals.items()
+        if name in budgets
+    ]
+    return dataclasses.replace(result, verdict=Verdict.EQUAL, detail=f"{result.detail}; {'; '.join(used)}")

@@ -1,1 +1,0 @@
-"""Comparisons of loops, collectives, memory, dtypes and donation that the channels of structure share."""
