@@ -109,9 +109,9 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
         return []
     return [
         Finding(
-            where=right.path,
-            reference=f"{left.spec} from axes {left.logical_axes}",
-            candidate=f"{right.spec} from axes {right.logical_axes}",
+            where=right.leaf.path,
+            reference=f"{left.spec} from axes {left.leaf.logical_axes}",
+            candidate=f"{right.spec} from axes {right.leaf.logical_axes}",
             distance=f"{left.bytes_per_device:,} and {right.bytes_per_device:,} bytes per device",
             cause=f"rules: reference {left.why}; candidate {right.why}"
             if left.why
@@ -161,7 +161,7 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
                 side,
                 path,
                 f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
-                f"{mine.spec} from axes {mine.logical_axes}",
+                f"{mine.spec} from axes {leaf.logical_axes}",
                 f"a resolver that loses rules or binds an axis twice ({mine.why})",
                 "walk the rules in order and track which mesh axes are used",
             )
