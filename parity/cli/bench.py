@@ -38,7 +38,7 @@ def bench(
     ] = None,
     enforce: Annotated[bool, typer.Option(help="Exit 1 if a ratio is above its bound.")] = False,
 ) -> None:
-    """Measure the cost of NNX relative to Linen: init, trace, lower, compile, steps, dispatch, memory."""
+    """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps, dispatch and memory."""
     flags = _optimise()
 
     from parity.cases.case import select as selected

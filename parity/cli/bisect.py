@@ -58,7 +58,7 @@ def bisect(
         Path | None, typer.Option("--repro", help="Write a folder that shows the failure elsewhere.")
     ] = None,
 ) -> None:
-    """Find the cause of one failure: the operation, module, weight, settings, size, commit or version behind it."""
+    """Find the cause of one failure. It is an operation, module, weight, setting, size, commit or version."""
     from parity.bisect.report import AXES, bisect_case
     from parity.bisect.repro import ReproSpec, check_free, write_repro
     from parity.cases.settings import parse_settings

@@ -42,11 +42,15 @@ Select = Annotated[
 ]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.", rich_help_panel=RARE),
+    typer.Option(
+        "--pair", metavar="MODULE:ATTR", help="A further pair; may be repeated.", rich_help_panel=RARE
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Override a config field in every case; may be repeated."
+    ),
 ]
 FullSize = Annotated[
     bool,
@@ -68,13 +72,18 @@ Part = Annotated[
     str | None,
     typer.Option(
         "--shard",
+        metavar="PART/PARTS",
         help="Run one part of the cases, such as 3/8; `parity report` joins the reports.",
         rich_help_panel=RARE,
     ),
 ]
 Since = Annotated[
     list[Path] | None,
-    typer.Option("--since", help="Show the changes since an earlier report; may be repeated, oldest first."),
+    typer.Option(
+        "--since",
+        metavar="FILE",
+        help="Show the changes since an earlier report; may be repeated, oldest first.",
+    ),
 ]
 Cached = Annotated[
     bool, typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed.")

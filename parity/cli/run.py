@@ -47,6 +47,7 @@ def run(
         list[str] | None,
         typer.Option(
             "--channel",
+            metavar="NAME",
             help="Compare only this channel; may be repeated. `parity list --channels` lists all.",
         ),
     ] = None,
