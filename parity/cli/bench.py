@@ -44,9 +44,8 @@ def bench(
     from parity.cases.case import select as selected
     from parity.cases.settings import collect, find_settings, parse_settings
     from parity.compare.backends.registry import find
-    from parity.compare.timing.measure import measure_each
+    from parity.compare.timing.measure import measure_each, read_harness, subjects
     from parity.compare.timing.overhead import measure_overhead
-    from parity.compare.timing.subjects import read_harness, subjects
     from parity.report.bench import bench_record, print_bench, print_measured
     from parity.report.records import write_json
 
