@@ -51,17 +51,16 @@ def sharding(evidence: Evidence) -> ChannelResult:
         if not findings:
             raise
         first = (str(error).strip().splitlines() or [""])[0]
-        return compared("sharding", f"all that was found before {type(error).__name__}: {first}", findings)
+        return compared(f"all that was found before {type(error).__name__}: {first}", findings)
     if not reference.mesh.axes:
         named = sum(leaf.logical_axes is not None for leaf in reference.build.leaves.values())
-        return compared("sharding", f"{named} leaves with logical axes, one device", findings)
+        return compared(f"{named} leaves with logical axes, one device", findings)
     if reference.mesh.size == 1:
-        return compared("sharding", f"mesh {reference.mesh}: one device, nothing to split", findings)
+        return compared(f"mesh {reference.mesh}: one device, nothing to split", findings)
     sharded = sum(any(placed(reference, path).axes) for path in reference.specs)
     split = sum(any(spec) for spec in reference.input_specs.values())
     if not sharded and not split:
         return ChannelResult(
-            name="sharding",
             verdict=Verdict.VACUOUS,
             detail=f"nothing is sharded on {reference.mesh}; give the leaves logical axes and rules",
         )
@@ -74,7 +73,7 @@ def sharding(evidence: Evidence) -> ChannelResult:
     )
     measures = {f"{role} bytes per device": size for role, size in held.items()}
     rows = spec_table(reference, candidate, evidence.weights) if candidate.mesh.axes else []
-    return compared("sharding", detail, findings, measures=measures, tables={"specs": rows} if rows else {})
+    return compared(detail, findings, measures=measures, tables={"specs": rows} if rows else {})
 
 
 def _findings(evidence: Evidence) -> Iterator[Finding]:

@@ -64,8 +64,8 @@ def seen():
         proved = types.SimpleNamespace(
             sides=work.sides, weights=work.weights, same_program=False, proof_covers_compiled=True
         )
-        results = [tree(work), sharding(proved)]
-        return {result.name: [finding.sentence() for finding in result.findings] for result in results}
+        results = {"tree": tree(work), "sharding": sharding(proved)}
+        return {name: [finding.sentence() for finding in result.findings] for name, result in results.items()}
 
     return run
 
