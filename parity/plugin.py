@@ -221,11 +221,11 @@ class _Cases:
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return
-        from parity.compare.backends.environment import describe_environment
         from parity.report.records import report, write_json
+        from parity.run.schedule import describe_run
 
         records, seconds = list(self._records.values()), time.perf_counter() - self._start
-        whole = report(records, describe_environment(), self._planned, seconds)
+        whole = report(records, describe_run(self._schedule.request), self._planned, seconds)
         write_json(whole, Path(directory) / "parity.json")
 
 
