@@ -1,5 +1,6 @@
 """``parity run``: every channel of every case."""
 
+import dataclasses
 import pdb
 import sys
 import traceback as tracebacks
@@ -128,7 +129,6 @@ def run(
     from parity.run.verdict_cache import LastFailed
 
     files = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
-    latest = LastFailed.of(Path.cwd(), _same_cases(backend, setting, full_size, channel))
     if debug:
         if ray is not None or processes > 1 or (workers or 1) > 1:
             raise ValueError(
@@ -153,9 +153,11 @@ def run(
         shard=shard,
         fail_fast=fail_fast,
         cache=_cache_mode(cached=cached, refresh=refresh, verify=verify_cache),
-        only=_failed(latest, shard) if last_failed else None,
         written=tuple(files.values()),
     )
+    latest = LastFailed.of(request)
+    if last_failed:
+        request = dataclasses.replace(request, only=_failed(latest, shard))
     terminal = Terminal(files, read_earlier(since), _open_debugger if debug else lambda error: None)
     record = execute(request, terminal)
     latest.keep(record.results)
@@ -172,15 +174,6 @@ def run(
     if record.disagreements:
         raise typer.Exit(HARNESS)
     finish(record, files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
-
-
-def _same_cases(
-    backend: str, setting: list[str] | None, full_size: bool, channel: list[str] | None
-) -> tuple[object, ...]:
-    """Returns the options that change the cases behind the same ids."""
-    from parity.cases.settings import parse_settings
-
-    return backend, tuple(parse_settings(setting).items()), full_size, channel or ()
 
 
 def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:

@@ -6,6 +6,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
+from typing import Any
 
 from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
@@ -16,10 +17,12 @@ from parity.run.request import Request
 from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, Outcome, error_result
 from parity.run.selection import collect_cases
 
-__all__ = ["CASE_SECONDS", "run_case_here", "run_in_workers", "serve"]
+__all__ = ["CASE_SECONDS", "poll_case", "run_in_workers", "serve"]
 
 CASE_SECONDS = 3_600.0
 """Wall time after which a case is ended; a compile in it has a separate, shorter limit."""
+PLACED = ("mesh", "candidate_mesh", "placement")
+"""Fields of a case that describe its devices, which a driver of other machines does not know."""
 
 
 @functools.cache
@@ -34,28 +37,37 @@ def _prepared(
     return backend, cases, CaseRunner(request, backend, on_phase=on_phase)
 
 
-def serve(request: Request, id: str, notify: Callable[[str], None]) -> Outcome:
+def serve(request: Request, id: str, notify: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
     """Runs one case in this process, a worker, which keeps builds and sides for the next.
+
+    Places only this case: another one may not fit the devices of this process.
 
     Args:
         request: how cases are selected, and how they run.
         id: id of the case.
         notify: called with each phase that begins.
+
+    Returns:
+        The fields of the case that describe its devices, and the outcome.
     """
-    gc.set_threshold(
-        GC_THRESHOLD, *gc.get_threshold()[1:]
-    )  # a worker has no other task, so also between cases
-    return Outcome.of(run_case_here(request, id, notify))
-
-
-def run_case_here(request: Request, id: str, notify: Callable[[str], None]) -> CaseResult:
-    """Runs one case in this process, as `serve` does, and returns the result with the case as it was placed.
-
-    Places only this case: another one may not fit the devices of this process.
-    """
+    gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])  # also between cases: a worker has no other task
     backend, cases, runner = _prepared(request, notify)
     (case,) = place([cases[id]], backend)
-    return runner.run(case)
+    result = runner.run(case)
+    return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
+
+
+def poll_case(worker: Worker) -> Outcome | None:
+    """Returns the outcome of the case that a worker runs with `serve`; None while it runs.
+
+    Raises:
+        RemoteError: the function raised.
+        WorkerError: the process died, or exceeded `CASE_SECONDS`.
+    """
+    ended, value = worker.poll(0)
+    if not ended and worker.seconds > CASE_SECONDS:
+        raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
+    return value[1] if ended else None
 
 
 class _WorkerSlot:
@@ -76,10 +88,8 @@ class _WorkerSlot:
         """Returns the result of the case; None while it runs."""
         assert self.case is not None
         try:
-            ended, outcome = self.worker.poll(0)
-            if self.worker.seconds > CASE_SECONDS:
-                raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
-            return outcome.on(self.case) if ended else None
+            outcome = poll_case(self.worker)
+            return outcome and outcome.on(self.case)
         except (WorkerError, RemoteError) as error:
             phase = self.worker.phase or "building the two sides"
             self.worker.kill()

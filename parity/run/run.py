@@ -39,7 +39,6 @@ __all__ = [
     "is_own",
     "numbers_only",
     "run_case",
-    "run_cases",
     "skipped_result",
     "verdict_of",
 ]
@@ -362,7 +361,7 @@ class CaseRunner:
 
     Args:
         request: channels, required rungs and so on.
-        backend: on which the cases are placed.
+        backend: on which the cases are placed; by default the one that the request names.
         on_phase: called with each phase that begins, as text.
         on_error: called with each error of a case, before the run goes on.
     """
@@ -370,7 +369,7 @@ class CaseRunner:
     def __init__(
         self,
         request: Request,
-        backend: Backend,
+        backend: Backend | None = None,
         *,
         on_phase: Callable[[str], None] = lambda phase: None,
         on_error: Callable[[BaseException], object] = lambda error: None,
@@ -379,7 +378,7 @@ class CaseRunner:
         self.session = Session(
             paranoid=request.paranoid,
             required=request.required,
-            backend=backend,
+            backend=backend or request.find_backend(),
             notify=on_phase,
             examine=on_error,
         )
@@ -389,20 +388,3 @@ class CaseRunner:
         result = run_case(case, self.session, self._request.channels)
         watched = self._request.watched
         return dataclasses.replace(result, read=opened(watched)) if watched else result
-
-
-def run_cases(
-    cases: Sequence[Case], progress: Callable[[Case], None] = lambda case: None, **options: Any
-) -> Iterator[CaseResult]:
-    """Yields the result of each case, one after the other, in this process.
-
-    Args:
-        cases: on their backend.
-        progress: called with each case before it starts.
-        **options: fields of `Request` for the comparison, such as ``channels`` and ``paranoid``.
-    """
-    request = Request(**options)
-    runner = CaseRunner(request, request.find_backend())
-    for case in cases:
-        progress(case)
-        yield runner.run(case)

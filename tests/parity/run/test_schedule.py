@@ -96,13 +96,13 @@ def test_a_run_of_cached_verdicts_alone_starts_no_workers(request_of, monkeypatc
 def test_a_verified_verdict_is_not_reused(request_of):
     wanted = request_of(select=("mlp/forward",), cache=CacheMode.REUSE)
     execute(wanted)
-    assert (reuse := Schedule(wanted)).reused(reuse.cases[0])
+    assert (reuse := Schedule(wanted)).cache.reused(reuse.cases[0])
     verified = Schedule(dataclasses.replace(wanted, cache=CacheMode.VERIFY))
-    assert verified.reused(verified.cases[0]) is None
+    assert verified.cache.reused(verified.cases[0]) is None
     (result,) = execute(verified.request).results
     assert not result.cached
     refreshed = Schedule(dataclasses.replace(wanted, cache=CacheMode.REFRESH))
-    assert refreshed.reused(refreshed.cases[0]) is None
+    assert refreshed.cache.reused(refreshed.cases[0]) is None
 
 
 def test_a_part_of_the_cases_knows_its_places_among_all(request_of):
