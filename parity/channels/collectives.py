@@ -82,7 +82,7 @@ def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collect
     """Returns the targets to which both sides move equal operands that are grouped differently.
 
     The compiler combines collectives of one kind and group, within limits that depend on their order. A combined
-    collective has one source, so that its direction says nothing about its operands.
+    collective has one source, so that its direction does not depend on its operands.
     """
     left, right = {}, {}
     for entries, parts in ((missing, left), (extra, right)):

@@ -249,7 +249,7 @@ class _Comparison:
                 leaf,
                 "reference",
                 "the scan body of the reference returns an input it only reads",
-                "mend the reference, or state the difference as wanted",
+                "fix the reference, or state the difference as wanted",
             )
             for leaf in self._surplus(first.passthrough, second.passthrough)
         ]

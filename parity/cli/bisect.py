@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, say
+from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,15 +90,15 @@ def bisect(
     _show(report)
     if json:
         write_json(report.record(), json)
-        say(f"report: {json}")
+        echo(f"report: {json}")
     if html:
         write_text(FORMS["html"].render(_whole(report), ()), html)
-        say(f"html: {html}")
+        echo(f"html: {html}")
     if repro and report.signature:
         write_repro(
             repro, ReproSpec(case=chosen, signature=report.signature, pairs=tuple(pair or ()), settings=given)
         )
-        say(f"repro: {repro}; python {repro / 'repro.py'} shows it again")
+        echo(f"repro: {repro}; python {repro / 'repro.py'} shows it again")
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
 
 
@@ -159,20 +159,20 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
     from parity.report.records import write_json
 
     names = ", ".join(name[:SHORT] for name in found.culprits)
-    does = "passes" if found.mended else "fails"
+    does = "passes" if found.fixed else "fails"
     sentence = SENTENCES[found.outcome].format(kind=kind, does=does, names=names)
-    say(f"{case}: {found.signature}: {sentence}")
+    echo(f"{case}: {found.signature}: {sentence}")
     for entry in found.log:
         why = f": {entry['why']}" if "why" in entry else ""
-        say(f"  {entry['name'][:SHORT]} {RESULTS[entry['answer']]}{why}")
-    say(f"{found.evaluated} {kind}s tested, {len(found.log) - found.evaluated} could not be tested")
+        echo(f"  {entry['name'][:SHORT]} {RESULTS[entry['answer']]}{why}")
+    echo(f"{found.evaluated} {kind}s tested, {len(found.log) - found.evaluated} could not be tested")
     if json:
         record = {
             "schema": 1,
             "case": case,
             "signature": dataclasses.asdict(found.signature),
             "outcome": str(found.outcome),
-            "mended": found.mended,
+            "fixed": found.fixed,
             f"{kind}s": list(found.culprits),
             "sentence": sentence,
             "log": [dict(entry) for entry in found.log],
@@ -255,11 +255,11 @@ def _show(report: "Report") -> None:
     from rich.table import Table
 
     first = report.sentence()
-    say(first)
+    echo(first)
     for finding in report.findings:
         words = finding.sentence if not first.endswith(finding.sentence) else ""
         if words or finding.rows:
-            say(f"\n{finding.axis}: {words}".rstrip(" "))
+            echo(f"\n{finding.axis}: {words}".rstrip(" "))
         if finding.rows:
             table = Table(*finding.head, box=None, header_style="bold", padding=(0, 2, 0, 0))
             for row in finding.rows:

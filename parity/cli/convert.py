@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.options import say
+from parity.cli.options import echo
 
 __all__ = ["convert_checkpoint"]
 
@@ -32,13 +32,13 @@ def convert_checkpoint(
 
     done = convert(read_map(map), source, dest, to, root)
     roles = ", ".join(f"{role} {count}" for role, count in done.roles.items())
-    say(f"{done.read} ({done.source}) -> {dest} ({done.target})")
-    say(
+    echo(f"{done.read} ({done.source}) -> {dest} ({done.target})")
+    echo(
         f"{sum(done.roles.values())} leaves: {roles}; {done.moved} entries transformed; read back: the same bits"
     )
     for words in done.retyped:
-        say(f"another integer type, the same values: {words}")
+        echo(f"another integer type, the same values: {words}")
     if done.left:
-        say(f"left out: RNG state that {done.target} does not have: {', '.join(done.left)}")
+        echo(f"left out: RNG state that {done.target} does not have: {', '.join(done.left)}")
     if done.missing:
-        say(f"not written: RNG state that {done.target} initialises itself: {', '.join(done.missing)}")
+        echo(f"not written: RNG state that {done.target} initialises itself: {', '.join(done.missing)}")

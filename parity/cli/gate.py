@@ -12,8 +12,8 @@ from parity.cli.options import (
     PARITY,
     checked_files,
     console,
+    echo,
     make_request,
-    say,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def gate(
     report = _earlier(earlier) if earlier else _run(chosen, workers, cached)
     if accept and rules.baselines:
         taken = accept_baselines(rules.baselines, report)
-        say(f"baselines: {len(taken)} cases accepted in {rules.baselines}")
+        echo(f"baselines: {len(taken)} cases accepted in {rules.baselines}")
     planned = [case.id for case in collect()[1]]
     lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
     readiness = [judge(flip, report, rules, planned, lower, part) for flip in chosen]

@@ -13,8 +13,8 @@ from parity.cli.options import (
     PARITY,
     checked_files,
     console,
+    echo,
     make_request,
-    say,
 )
 from parity.verdicts import BLOCKING
 
@@ -85,7 +85,7 @@ def inspect(
         write_text(summaries_markdown(summaries), markdown)
     if json:
         write_json(record, json)
-        say(f"report: {json}")
+        echo(f"report: {json}")
     if alone and _placed(alone.case):
         differs |= _placements(alone, html)
     if len(summaries) < len(cases):
@@ -145,5 +145,5 @@ def _placements(work: "Evidence", html: Path | None) -> bool:
     if html:
         outcome = (str(result.verdict), result.detail, [finding.sentence() for finding in result.findings])
         write_text(shardings_page(case.id, outcome, rows, dict(case.mesh.axes)), html)
-        say(f"page: {html}")
+        echo(f"page: {html}")
     return result.verdict in BLOCKING

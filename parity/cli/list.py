@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, PARITY, console, say
+from parity.cli.options import DIFFERENCE, PARITY, console, echo
 
 if TYPE_CHECKING:
     from parity.cases.case import Case, Pair
@@ -51,7 +51,7 @@ def list_cases(
 
         missing = [print_coverage(screen, one) for found in pairs for one in found.coverage()]
         for line in _unvaried(pairs, cases):
-            say(line)
+            echo(line)
         raise typer.Exit(DIFFERENCE if any(missing) else PARITY)
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))

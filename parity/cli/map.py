@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, make_request, say
+from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
 
 __all__ = ["show_map"]
 
@@ -37,14 +37,14 @@ def show_map(
     cases, session = open_cases(make_request([select], pair, setting))
     work = Evidence.of(cases[0], session)
     screen = console()
-    say(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}")
+    echo(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}")
     try:
         certified = certify(work)
     except MapError as error:
         for side, leaves in (("reference", error.reference), ("candidate", error.candidate)):
             for leaf in leaves:
                 screen.print(Text(f"  only in the {side}: {leaf.path} {leaf.dtype}{list(leaf.shape)}", "red"))
-        say("no map: add the leaf to the other side, or give the pair a weight rule")
+        echo("no map: add the leaf to the other side, or give the pair a weight rule")
         raise typer.Exit(DIFFERENCE) from None
     for role in Role:
         rows = [one for one in certified if one.entry.role is role]
@@ -56,15 +56,15 @@ def show_map(
             screen.print(map_line(one), soft_wrap=True)
     wrong = sum(one.contradicted for one in certified)
     leaves = [len(build.leaves) for build in work.builds]
-    say(
+    echo(
         f"{leaves[0]} reference and {leaves[1]} candidate leaves in {len(certified)} entries: total, one-to-one"
         + (f"; {wrong} contradicted by the probe" if wrong else "")
     )
     if export:
         data = exported(work, certified)
         write_json(data.as_json(), export)
-        say(f"map: {export}")
+        echo(f"map: {export}")
         doubtful = [one for one in data.entries if one.doubt]
         if doubtful:
-            say(f"{len(doubtful)} entries are only guessed: parity convert refuses them")
+            echo(f"{len(doubtful)} entries are only guessed: parity convert refuses them")
     raise typer.Exit(DIFFERENCE if wrong else PARITY)

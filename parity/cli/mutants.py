@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, say
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
 __all__ = ["mutants"]
 
@@ -70,12 +70,12 @@ def mutants(
             tried.append(outcome)
             by = f" by {', '.join(outcome.by)}" if outcome.by else ""
             line = f"[{len(tried)}/{len(chosen)}] {outcome.id} {outcome.status}{by}"
-            say(line)
+            echo(line)
             keep()
     except KeyboardInterrupt:
         trials.close()
         print_matrix(screen, tried)
-        say(f"interrupted: {len(tried)} of {len(chosen)}; repeat the command with --json to continue")
+        echo(f"interrupted: {len(tried)} of {len(chosen)}; repeat the command with --json to continue")
         raise typer.Exit(INTERRUPTED) from None
     print_matrix(screen, tried)
     if markdown:

@@ -132,7 +132,7 @@ def console(narrowest: int = NARROWEST) -> Console:
     return plain if plain.is_terminal else _Screen(emoji=False, width=max(narrowest, plain.width))
 
 
-def say(words: str, style: str = "") -> None:
+def echo(words: str, style: str = "") -> None:
     """Prints text exactly as it is, without markup or added line breaks."""
     console().print(words, style=style, soft_wrap=True, markup=False, highlight=False)
 

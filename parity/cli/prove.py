@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, make_request, say
+from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _each(
             head = Text(f"{case.id}  ").append(shown.verdict, "bold").append(shown.size)
             console().print(head, soft_wrap=True)
             for line in shown.lines:
-                say(f"  {line}")
+                echo(f"  {line}")
     return records, len(cases), time.perf_counter() - start
 
 
@@ -128,7 +128,7 @@ def _end(record: dict[str, Any], json: "Path | None", *, holds: bool) -> int:
 
     if json:
         write_json(record, json)
-        say(f"report: {json}")
+        echo(f"report: {json}")
     return PARITY if holds else DIFFERENCE
 
 
@@ -147,7 +147,7 @@ def _exactly(request: "Request", json: "Path | None") -> int:
 
     records, count, seconds = _each(request, prove_one)
     proved = sum(record["proved"] for record in records)
-    say(f"{proved} of {count} exact in {seconds:.0f} s")
+    echo(f"{proved} of {count} exact in {seconds:.0f} s")
     return _end({"exact": records, "seconds": seconds}, json, holds=proved == count)
 
 
@@ -180,5 +180,5 @@ def _up_to_sharding(request: "Request", json: "Path | None") -> int:
 
     records, count, seconds = _each(request, prove_one)
     same = sum(record["verdict"] != "differs" for record in records)
-    say(f"{same} of {count} same up to sharding in {seconds:.0f} s; no bits are claimed")
+    echo(f"{same} of {count} same up to sharding in {seconds:.0f} s; no bits are claimed")
     return _end({"modulo": "sharding", "cases": records}, json, holds=same == count)

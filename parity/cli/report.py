@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, checked_files, console, say
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, checked_files, console, echo
 
 __all__ = ["report"]
 
@@ -55,7 +55,7 @@ def report(
         finish(record, forms, unwritten)
     unwritten = write_forms(found, forms, earlier)
     say_reports(forms, unwritten)
-    say(f"{headline(found)}: {'passes' if passes(found) else 'does not pass'}")
+    echo(f"{headline(found)}: {'passes' if passes(found) else 'does not pass'}")
     say_changes(earlier, found)
     if unwritten:
         raise typer.Exit(HARNESS)
@@ -74,7 +74,7 @@ def _compare(before: Path, after: Path) -> int:
         raise ValueError(f"--compare: {before} and {after} have no cases; nothing was compared")
     found = differences(*reports)
     for sentence in found:
-        say(sentence)
+        echo(sentence)
     counts = " and ".join(str(len(report["cases"])) for report in reports)
-    say(f"{counts} cases: {len(found) or 'no'} difference{'' if len(found) == 1 else 's'}")
+    echo(f"{counts} cases: {len(found) or 'no'} difference{'' if len(found) == 1 else 's'}")
     return DIFFERENCE if found else PARITY

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parity.cli import options
-from parity.cli.options import HARNESS, PARITY, RARE, checked_files, console, make_request, say
+from parity.cli.options import HARNESS, PARITY, RARE, checked_files, console, echo, make_request
 from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def run(
         record.followed = followed
         terminal.write(record)  # again: the report was written before the bisect, which may be slow
     for words in record.disagreements:
-        say(f"cache: {words}", "bold red")
+        echo(f"cache: {words}", "bold red")
     if record.disagreements:
         raise typer.Exit(HARNESS)
     finish(record, files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
@@ -192,7 +192,7 @@ def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:
             "--last-failed: no case has run in this project with these options yet; leave it out"
         )
     if not failed:
-        say("--last-failed: all cases passed in their last run; nothing to run")
+        echo("--last-failed: all cases passed in their last run; nothing to run")
         raise typer.Exit(PARITY)
     return failed
 

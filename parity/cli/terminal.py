@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from parity.cases.case import Case
-from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console, say
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console, echo
 from parity.report import Progress, as_json, print_findings
 from parity.report.changes import changes
 from parity.report.formats import FORMS
@@ -30,7 +30,7 @@ class Terminal(Listener):
     """Shows the progress of a run, and writes its report after every end of the run.
 
     Args:
-        files: of the report, by name of the form.
+        files: the report's files, by name of the form.
         earlier: reports that forms compare with, the oldest first.
         debug: called with each error of a case, while the progress is paused.
     """
@@ -80,7 +80,7 @@ class Terminal(Listener):
 def _say_labels(words: str, labels: Sequence[str]) -> None:
     if labels:
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-        say(f"cache: {words}: {', '.join(labels[:SHOWN])}{more}")
+        echo(f"cache: {words}: {', '.join(labels[:SHOWN])}{more}")
 
 
 def finish(
@@ -107,13 +107,13 @@ def finish(
     part = record.shard or record.partial
     unused = [] if part else unused_in(record.results)  # another part may use it
     for sentence in unused:
-        say(sentence, "bold red")
+        echo(sentence, "bold red")
     found = {channel.verdict for result in record.results for channel in result.channels.values()}
     idle = not part and found == {Verdict.SKIPPED}
     if idle:
         why = next(channel.detail for channel in record.results[0].channels.values())
         words = f"nothing was compared: every case was skipped ({why}); select cases that can be compared"
-        say(words, "bold red")
+        echo(words, "bold red")
     raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused or idle else PARITY)
 
 
@@ -126,9 +126,9 @@ def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
     """
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):
-            say(f"{'report' if name == 'json' else name}: {path}")
+            echo(f"{'report' if name == 'json' else name}: {path}")
     for sentence in unwritten:
-        say(sentence, "bold red")
+        echo(sentence, "bold red")
 
 
 def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Callable[[], Record]) -> None:
@@ -153,4 +153,4 @@ def read_earlier(since: Sequence[Path] | None) -> list[Record]:
 def say_changes(earlier: Sequence[Record], report: Record) -> None:
     """Prints the changes since the latest of some earlier reports."""
     for change in changes(earlier[-1], report) if earlier else ():
-        say(change.sentence(), "bold red" if change.worse else "")
+        echo(change.sentence(), "bold red" if change.worse else "")

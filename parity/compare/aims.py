@@ -95,7 +95,7 @@ def _places(side: Side, names: Mapping[str, Sequence[str]]) -> dict[int, list[Pl
 
 
 def _by_place(own: Constants, places: Mapping[int, Sequence[Place]]) -> dict[Key, ConstantUse]:
-    """Returns the uses of the constants of a side; of those with computed numbers the place is None."""
+    """Returns the uses of the constants of a side; the place is None for computed numbers."""
     return {
         (seen.use, seen.constant, place, seen.number): seen
         for seen in own.seen

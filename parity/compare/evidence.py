@@ -333,8 +333,8 @@ def _infer(evidence: Evidence) -> WeightMap | MapError:
     found = _infer_among(evidence, unused) if any(unused) else whole
     if isinstance(found, MapError):
         return found
-    ours, theirs = (tuple(sorted({*paths, *more})) for paths, more in zip(found.alone, unused, strict=True))
-    return dataclasses.replace(found, alone=(ours, theirs))
+    left, right = (tuple(sorted({*paths, *more})) for paths, more in zip(found.alone, unused, strict=True))
+    return dataclasses.replace(found, alone=(left, right))
 
 
 def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> WeightMap | MapError:

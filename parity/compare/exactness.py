@@ -101,7 +101,7 @@ def equal_exactly(
 
     Args:
         sides, weights, case: what is compared.
-        cache: shared with other proofs; None for a proof that the case does not ask for: it has few steps and its
+        cache: shared with other proofs; None for a proof that the case does not request: it has few steps and its
             errors are refusals.
     """
     reference, candidate = map(named, sides)

@@ -55,7 +55,7 @@ GC_THRESHOLD = 2_000_000
 
 LONGEST = 600
 """Maximum number of characters of an error's message in a sentence; the report has the whole message."""
-OURS = str(Path(__file__).parents[1])
+PACKAGES = str(Path(__file__).parents[1])
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -320,7 +320,7 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
 
 def is_own(file: str) -> bool:
     """Returns True if a source file is the user's: neither of this package nor of a library."""
-    return "site-packages" not in file and not file.startswith((OURS, "<", *INSTALLED))
+    return "site-packages" not in file and not file.startswith((PACKAGES, "<", *INSTALLED))
 
 
 def error_finding(where: str, error: BaseException) -> Finding:

@@ -257,7 +257,7 @@ def test_two_records_are_compared_in_all_but_times(ran, command):
         ("report r.json --compare none.json", "report none.json: No such file"),
         ("report r.json --compare r.json --html x.html", "--compare: give one report and no other option"),
         ("report none.json", "report none.json: No such file"),
-        ("report pyproject.toml --html x.html", "report pyproject.toml: no JSON"),
+        ("report pyproject.toml --html x.html", "report pyproject.toml: not valid JSON"),
         ("report r.json --html missing/x.html", "choose another with --html"),
         ("report r.json --html x --junit x", "--junit and --html: both name x"),
         ("run --channel nope", "--channel 'nope': expected one of program, exact, tree,"),
