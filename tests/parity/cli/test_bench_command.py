@@ -59,6 +59,9 @@ def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(sh
         (("--backend", "aot:v5p:2x2x1"), "--backend aot:v5p:2x2x1: it runs nothing"),
         (("lama2",), "selector 'lama2': matches none"),
         (("--harness", "llama2-scan/forward"), "--harness: got no [tool.parity.bench.harness]"),
+        (("--scaling", "llama2-scan/forward"), "--scaling: got SELECT too"),
+        (("--sizes", "layers=1"), "--sizes: needs --scaling"),
+        (("--scaling", "--sizes", "depth=1"), "--sizes depth=1: expected full, or layers"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, arguments, message):
