@@ -150,7 +150,10 @@ class Curve:
 def fit(sizes: Sequence[float], values: Sequence[float], least: float = LEAST) -> float:
     """Returns the exponent of a power law through the points, by least squares of logarithms."""
     kept = [(size, value) for size, value in zip(sizes, values, strict=True) if value >= least]
-    return float(np.polyfit(*np.log(np.array(kept)).T, 1)[0]) if len(kept) > 1 else float("nan")
+    if len(kept) < 2:
+        return float("nan")
+    across, up = np.log(np.array(kept)).T
+    return float(np.polyfit(across, up, 1)[0])
 
 
 def measure_scaling(
