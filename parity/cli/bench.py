@@ -1,6 +1,7 @@
-"""``parity bench``: the ratio of NNX to Linen, and the harness's cost."""
+"""``parity bench``: the ratio of NNX to Linen, the harness's cost, and its growth over sizes."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +37,22 @@ def bench(
         bool | None,
         typer.Option(help="Measure the harness itself too. Default: only if no case is selected."),
     ] = None,
-    enforce: Annotated[bool, typer.Option(help="Exit 1 if a ratio is above its bound.")] = False,
+    enforce: Annotated[
+        bool, typer.Option(help="Exit 1 if a ratio, or an exponent of --scaling, is above its bound.")
+    ] = False,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Measure the cost against layers, leaves and devices instead.")
+    ] = False,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(help="With --scaling: AXIS=SIZE,... such as layers=10,100 (repeatable), or full."),
+    ] = None,
 ) -> None:
     """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps, dispatch and memory."""
+    if scaling or sizes:
+        others = {"SELECT": select, "--pair": pair, "--set": setting, "--harness": harness}
+        given = [name for name, value in others.items() if value]
+        raise typer.Exit(_scaling(sizes or (), json, given if scaling else None, enforce=enforce))
     flags = _optimise()
 
     from parity.cases.case import select as selected
@@ -81,3 +95,31 @@ def bench(
     if not whole:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(DIFFERENCE if enforce and any(one.above for one in found) else PARITY)
+
+
+def _scaling(asked: Sequence[str], json: Path | None, others: list[str] | None, *, enforce: bool) -> int:
+    """Measures and prints the cost over sizes; returns the exit code."""
+    if others is None:
+        raise ValueError("--sizes: needs --scaling")
+    if others:
+        raise ValueError(f"--scaling: got {others[0]} too, expected one of them; it makes its own pairs")
+    from parity.compare.timing.scaling import measure_scaling, parse_sizes
+    from parity.report.records import check_writable, write_json
+    from parity.report.scaling import print_curve, scaling_record
+    from parity.run.run import run_case
+
+    if json:
+        check_writable(json, "--json")
+    screen, found, whole = console(), [], True
+    progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
+    try:
+        for axis, sizes in parse_sizes(asked).items():
+            found.append(measure_scaling(axis, sizes, run_case, progress))
+            print_curve(screen, found[-1])
+    except KeyboardInterrupt:
+        whole = False
+    if json:
+        write_json(scaling_record(found), json)
+    if not whole:
+        return INTERRUPTED
+    return DIFFERENCE if enforce and any(curve.too_fast for curve in found) else PARITY

@@ -62,6 +62,9 @@ def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(sh
             ("--harness", "llama2-scan/forward"),
             "--harness: pyproject.toml has no [tool.parity.bench.harness]",
         ),
+        (("--scaling", "llama2-scan/forward"), "--scaling: got SELECT too"),
+        (("--sizes", "layers=1"), "--sizes: needs --scaling"),
+        (("--scaling", "--sizes", "depth=1"), "--sizes depth=1: expected full, or layers"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, arguments, message):
