@@ -70,8 +70,8 @@ def inspect(
     cases, session = open_cases(request)
     if html and not (len(cases) == 1 and _placed(cases[0])):
         raise ValueError(
-            f"--html: {len(cases)} cases are selected, or one without comparable shardings on a mesh; select one "
-            "case on a mesh, see `parity list`"
+            f"--html: expected one case on a mesh, with shardings on both sides; {len(cases)} selected; "
+            "see `parity list`"
         )
     summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)
