@@ -5,7 +5,7 @@ import difflib
 import enum
 import fnmatch
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from parity.builds.build import Build
@@ -274,14 +274,17 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     for selector in selectors:
         matched = [case.id for case in cases if matches(case, selector)]
         if not matched:
-            words = sorted({*ids, *(id.split("/")[0] for id in ids), *(id.split("-")[0] for id in ids)})
-            near = difflib.get_close_matches(selector, words, n=3, cutoff=0.4)
-            hint = f"did you mean {', '.join(near)}? " if near else ""
-            raise SelectionError(
-                f"selector {selector!r}: matches none of {len(ids)} cases; {hint}`parity list` shows all"
-            )
+            raise SelectionError(matches_none(selector, ids))
         chosen.update(matched)
     return [case for case in cases if not selectors or case.id in chosen]
+
+
+def matches_none(selector: str, ids: Collection[str]) -> str:
+    """Returns a sentence about a selector that matches no id, with the nearest ids and pairs."""
+    words = sorted({*ids, *(id.split("/")[0] for id in ids), *(id.split("-")[0] for id in ids)})
+    near = difflib.get_close_matches(selector, words, n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    return f"selector {selector!r}: matches none of {len(ids)} cases; {hint}`parity list` shows all"
 
 
 def matches(case: Case, selector: str) -> bool:

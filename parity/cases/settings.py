@@ -357,7 +357,8 @@ def _cases(
         selected = [case for case in plain if any(matches(case, selector) for selector in select)]
         if not plain or not all(case.explore.with_settings for case in selected):
             where = place_in_project(error)
-            raise SettingsError(f"pair {pair.name}: {error}{where and f'; {where}'}") from error
+            words = str(error).removeprefix(f"pair {pair.name}: ")
+            raise SettingsError(f"pair {pair.name}: {words}{where and f'; {where}'}") from error
     found = []
     for case in selected:
         assert case.explore.with_settings

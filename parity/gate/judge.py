@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from parity.cases.case import selects
+from parity.cases.case import matches_none, selects
 from parity.gate.flips import Feature, Flip, Rules
 from parity.report.formats.form import sentence
 from parity.report.reading import Record
@@ -150,7 +150,7 @@ def judge(
     for feature in flip.features:
         ids = [one for one in planned if any(selects(one, selector) for selector in feature.cases)]
         touched.update(dict.fromkeys(ids))
-        cells += _absent(flip, feature, ids)
+        cells += _absent(flip, feature, ids, planned)
         meshes = collections.defaultdict(list)
         for one in ids:
             meshes[one.rpartition("@")[2] if "@" in one else ""].append(one)
@@ -170,11 +170,11 @@ def judge(
     return Readiness(flip=flip, cells=tuple(cells), cases=tuple(touched), others=tuple(others))
 
 
-def _absent(flip: Flip, feature: Feature, ids: Sequence[str]) -> Iterator[Cell]:
+def _absent(flip: Flip, feature: Feature, ids: Sequence[str], planned: Collection[str]) -> Iterator[Cell]:
     """Yields a missing cell for each selector without a case, and each mesh glob without a matching mesh."""
     for selector in feature.cases:
         if not any(selects(one, selector) for one in ids):
-            why = f"selector {selector!r} selects no case; `parity list` shows all"
+            why = matches_none(selector, planned)
             yield Cell(feature=feature.name, mesh="", channel="all channels", state="missing", why=why)
     meshes = {one.rpartition("@")[2] for one in ids}
     for glob in flip.meshes:

@@ -180,7 +180,8 @@ def print_table(console: Console, run: Run) -> None:
             row.append(" ").append(cell).append(" " * (width - len(cell)))
         console.print(row.append(f"{spent:>{last}}"), soft_wrap=True)
 
-    line(Text("case", "bold"), [Text(head, "bold") for head in COLUMNS], "s")
+    if run.results:
+        line(Text("case", "bold"), [Text(head, "bold") for head in COLUMNS], "s")
     mesh = ""
     for result, name, cells, spent in zip(run.results, names, rows, seconds, strict=True):
         if str(result.case.mesh) != mesh:
@@ -199,7 +200,8 @@ def _print_closing(console: Console, run: Run) -> None:
         word if word == words else f"{word} {words}"
         for word, words in sorted(shown, key=lambda one: order.index(one[0]))
     )
-    console.print(Text(legend, "dim"), soft_wrap=True)
+    if legend:
+        console.print(Text(legend, "dim"), soft_wrap=True)
     for asked, got in dict.fromkeys(_fitted(run.results)):
         console.print(f"{asked} fitted to {run.results[0].case.placement.backend} as {got}", soft_wrap=True)
     counts = {verdict: count for verdict, count in summarise(run.results).items() if count}

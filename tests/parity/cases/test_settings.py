@@ -196,6 +196,15 @@ def test_overrides_reach_every_pair(tmp_path):
     ]
 
 
+def test_the_name_of_a_pair_is_printed_once(tmp_path):
+    """`parity.twins` names the pair itself."""
+    text = f"{PAIR}\ndef refuse(settings):\n    raise ValueError(f'pair {{NAME}}: it has no config')\n"
+    module(tmp_path, "named_pair", f"{text}PAIR = Pair(name=NAME, about='', cases=refuse)\n")
+    settings(tmp_path, '[tool.parity]\npairs = ["named_pair:PAIR"]\n')
+    with pytest.raises(SettingsError, match=r"^pair named_pair: it has no config"):
+        collect((), {"embed": "96"}, tmp_path)
+
+
 def test_two_cases_of_one_id_are_refused(tmp_path):
     text = f"{PAIR}\nOTHER = PAIR.__class__(name='other', about='', cases=cases)\n"
     module(tmp_path, "double_pair", text)
