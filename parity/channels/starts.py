@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +46,7 @@ __all__ = ["Starts", "compare_starts", "recipes"]
 
 KEYS = 4
 """Number of states in which every leaf is compared; fewer if they are large."""
-MOST_KEYS = 256
+MOST_KEYS = 1_024
 """Maximum number of states that one run of a program makes."""
 MOST_NUMBERS = 4_000_000
 """Maximum number of elements in memory at once, if there is more than one state."""
@@ -331,7 +330,7 @@ def _samples(
                 side[path].append(sampled(path, state))
 
     def is_open(entry: Entry) -> bool:
-        return any(sum(row.size for row in rows[0][path]) < ENOUGH for path in entry.reference)
+        return any(0 < len(made := rows[0][path]) * made[0].size < ENOUGH for path in entry.reference)
 
     for states in zip(*sides, strict=True):
         add(states, entries)
@@ -340,35 +339,38 @@ def _samples(
         small[int(math.log(rows[0][entry.reference[0]][0].size, 16))].append(entry)
     for group in small.values():
         end = None
+        most = max(-(-ENOUGH // max(1, rows[0][path][0].size)) for path in _paths(group)[0])
         left, right = (
-            _further(evidence.session, build, paths, len(sides[0]))
+            _further(evidence.session, build, paths, range(len(sides[0]), most))
             for build, paths in zip(evidence.builds, _paths(group), strict=True)
         )
         for states in zip(left, map(WeightMap(tuple(group)).to_reference, right), strict=True):
             end = end or time.monotonic() + SECONDS / len(small)
             add(states, filter(is_open, group))
-            if time.monotonic() > end or not any(map(is_open, group)):
+            if time.monotonic() > end:
                 break
     return [{path: np.stack(leaf) for path, leaf in side.items()} for side in rows]
 
 
 def _further(
-    session: Session, build: Build, paths: Sequence[str], first: int
+    session: Session, build: Build, paths: Sequence[str], wanted: range
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields some leaves of a build's initial states for one key after another, without end."""
+    """Yields some leaves of a build's initial states, for at least the wanted keys in order."""
     total = sum(build.leaves[path].size for path in paths)
-    count = max(1, min(MOST_KEYS, MOST_NUMBERS // total))
+    count = max(1, min(len(wanted), MOST_KEYS, MOST_NUMBERS // max(1, total)))
 
-    def make(key: jax.Array) -> dict[str, Any]:
-        state = build.create(key)
+    def make(seed: jax.Array) -> dict[str, Any]:
+        state = build.create(jax.random.key(seed))
         return {path: state[path] for path in paths}
 
+    def seeds(start: int) -> jax.Array:
+        return jnp.arange(start, start + count)
+
     with session.clock.phase(f"{build.name}, initial states", "compile"):
-        keys = jax.random.split(jax.random.key(SEED), count)
-        run = jax.jit(lambda keys: jax.lax.map(make, keys)).lower(keys).compile(compiler_options=AS_WRITTEN)
-    for start in itertools.count(SEED + first, count):
-        keys = jax.vmap(jax.random.key)(jnp.arange(start, start + count))
+        lowered = jax.jit(lambda seeds: jax.lax.map(make, seeds)).lower(seeds(0))
+        run = lowered.compile(compiler_options=AS_WRITTEN)
+    for start in range(SEED + wanted.start, SEED + wanted.stop, count):
         with session.clock.phase("initial states", "execute"):
-            states = to_host(run(keys))
+            states = to_host(run(seeds(start)))
         for row in range(count):
             yield {path: array[row] for path, array in states.items()}

@@ -81,7 +81,7 @@ def meshes(draw):
     return AbstractMesh(counts, names, axis_types=(AxisType.Auto,) * len(names))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @many
 @given(tensors, rule_tables)
 def test_resolve_equals_linen_when_every_axis_exists_and_is_larger_than_one(names, rules):

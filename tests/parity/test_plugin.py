@@ -333,7 +333,7 @@ def test_a_case_is_skipped_only_if_every_channel_is_skipped(verdicts):
 # --- bad input: one message, no traceback, pytest's exit code 4 ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -379,6 +379,7 @@ def test_a_mesh_that_is_too_large_fails_its_cases_alone(project):
     assert "mesh data64-auto: needs 64 devices, found 8" in result.stdout.str()
 
 
+@pytest.mark.long
 def test_without_settings_the_first_step_is_shown(pytester, shell, monkeypatch):
     for name, value in shell.environment().items():
         monkeypatch.setenv(name, value)

@@ -82,7 +82,7 @@ def test_the_example_runs_from_another_folder_with_the_package_installed(project
     assert report["cases"][0]["reference"] == "linen mlp" and report["cases"][0]["candidate"] == "nnx mlp"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_with_another_activation_exits_1_and_names_leaves(project, shell):
     source = project / "my_twins.py"
     source.write_text(source.read_text().replace("jax.nn.gelu(self.up", "jax.nn.silu(self.up"))
@@ -132,7 +132,7 @@ FUSED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_weight_rules_pair_a_fused_kernel_with_its_parts():
     found = results(
         LinenFused, NnxSplit, weight_rules=FUSED, not_applicable={"memory": "one side fuses three kernels"}
@@ -140,7 +140,7 @@ def test_weight_rules_pair_a_fused_kernel_with_its_parts():
     assert_passed(found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rule_that_pairs_the_wrong_parts_fails():
     found = results(LinenFused, lambda rngs: NnxSplit(rngs, ("key", "query", "value")), weight_rules=FUSED)
     assert {str(result.verdict) for result in found.values()} == {"failed"}
@@ -179,7 +179,7 @@ def test_batch_statistics_are_state():
     assert_passed(found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_momentum_of_the_statistics_fails_the_state_alone():
     found = results(LinenNormed, lambda rngs: NnxNormed(rngs, momentum=0.8))
     verdicts = {name: str(result.verdict) for name, result in found.items()}
@@ -237,7 +237,7 @@ def test_a_scanned_stack():
     assert found["grad@single"].channels["loops"].detail.startswith("lowered 2")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_stack_that_runs_from_the_last_layer_fails():
     found = results(LinenStack, lambda rngs: NnxStack(rngs, reverse=True))
     assert {str(result.verdict) for result in found.values()} == {"failed"}
@@ -342,7 +342,7 @@ class NnxNarrow(NnxSum):
         return (narrow(x) @ a + narrow(x) @ b).astype(x.dtype) * (1 + self.error)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("error", "rung"), [(0.0, "arbitrated"), (100 * 2.0**-9, "failed")])
 def test_beyond_the_floor_the_float64_run_decides(error, rung):
     """Nudging float32 inputs hardly changes values rounded to bfloat16, so the floor is too low to decide."""

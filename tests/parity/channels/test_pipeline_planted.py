@@ -55,6 +55,7 @@ def altered(monkeypatch, **names):
     monkeypatch.setattr(models_nnx.pipeline, "ops", types.SimpleNamespace(**{**shared, **names}))
 
 
+@pytest.mark.long
 def test_the_twins_as_they_are_pass():
     caught, _ = result_of("nothing", PREFETCH, ("program", "rng"), dropout=0.1)
     assert caught == set()

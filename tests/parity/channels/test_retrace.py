@@ -185,6 +185,7 @@ def test_it_is_found_regardless_of_earlier_traces_and_cleared_caches(between):
     assert [finding.where.split()[0] for finding in CHANNEL.look(work).findings] == ["update"]
 
 
+@pytest.mark.long
 def test_a_build_that_is_made_once_keeps_its_finding_in_another_session():
     """Earlier JAX traces for other builds are a property of the build: a later session has traced its own step."""
 

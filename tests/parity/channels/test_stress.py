@@ -243,6 +243,7 @@ def test_rates_that_the_state_carries_stay_as_they_are():
     assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
 
 
+@pytest.mark.long
 def test_sides_with_other_layouts_are_run_on_stress_inputs():
     """A weight rule that moves numbers leaves no operations to compare one by one."""
     moved = Rule(reference=("w",), candidate=("w",), transform=Permute((1, 0)))

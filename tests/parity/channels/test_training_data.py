@@ -26,6 +26,7 @@ def bench():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("id", ["training-across-warmup", "training-past-the-end"])
 def test_the_data_of_the_cases_detects_differences(id, bench):
     """One batch spikes and one is not finite; the learning rate is from both sides of an end of the schedule."""

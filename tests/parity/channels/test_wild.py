@@ -161,7 +161,7 @@ def drawn(candidate):
     return run_case(pair.cases({})[0], Session(), ("rng",)).channels["rng"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_initial_numbers_of_sides_that_share_no_keys_are_compared_as_samples():
     assert drawn(nnx_toy()).verdict is Verdict.EQUAL
     wider = drawn(nnx_toy(scale=1.2))

@@ -127,7 +127,7 @@ def test_paranoid_runs_proved_cases(command, tmp_path):
     assert found == {"program": "proved", "values": "bitwise", "loops": "equal", "memory": "equal"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_paranoid_on_the_scanned_decoder_finds_equal_bits_loops_and_memory(command, tmp_path):
     chosen = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad", "train_step")]
     ended = command("run", *chosen, "--paranoid", "--json", "r.json", cwd=tmp_path)
@@ -153,6 +153,7 @@ def test_texts_are_printed_as_they_are(capsys):
     assert capsys.readouterr().out == "model.py:100: [red]\n"
 
 
+@pytest.mark.long
 def test_a_module_runs_the_command_line(shell, tmp_path):
     ended = shell("run", "toy/forward", cwd=project(tmp_path))
     assert (ended.code, ended.err) == (0, "") and ended.out.startswith("[1/1] toy/forward@single passed")

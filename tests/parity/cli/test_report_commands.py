@@ -96,6 +96,7 @@ def test_a_bisect_of_one_case_writes_the_page_of_that_case(command, tmp_path):
     assert full.code == 2 and "choose another with --html" in full.err
 
 
+@pytest.mark.long
 def test_a_planted_bug_holds_back_exactly_the_flips_it_touches(ran, command):
     folder, _ = ran
     ended = command("gate", "--from", "r.json", "--json", "gate.json", "--markdown", "gate.md", cwd=folder)

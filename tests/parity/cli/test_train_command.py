@@ -55,7 +55,7 @@ QUICK = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
     train_words = ("train", "--family", "qwen3-8b", *QUICK)
     whole = command(*train_words, "--flavour", "linen", "--steps", "3", "--save", "kept", "--save-every", "2")
@@ -86,7 +86,7 @@ def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
     assert damaged.code == 2 and "damaged" in damaged.err and "restore an older checkpoint" in damaged.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["file", "file/run", "/proc/run"])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(command, tmp_path, folder):
     (tmp_path / "file").touch()

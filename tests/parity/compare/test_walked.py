@@ -101,7 +101,7 @@ def scan_case(apply=scanned, **rest):
     return case(build("left", layers, written), build("right", stacked, apply), STACKED, **rest)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_scan_equals_its_layers_except_for_rounding_and_settles_nothing():
     work = Evidence.of(scan_case(), Session())
     proof = work.proof
@@ -120,7 +120,7 @@ def test_a_scan_equals_its_layers_except_for_rounding_and_settles_nothing():
     assert channels["memory"].verdict != "proved"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_that_no_backend_runs_is_reported_under_its_name(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
     channels = run_case(scan_case(), Session()).channels
@@ -129,7 +129,7 @@ def test_a_case_that_no_backend_runs_is_reported_under_its_name(monkeypatch):
     assert {wrong[name].verdict for name in ("values", "gradients")} == {"open"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_layers_backwards_are_reported_with_the_first_difference():
     channels = run_case(scan_case(functools.partial(scanned, reverse=True)), Session()).channels
     assert channels["program"].verdict == "unproved"
@@ -272,7 +272,7 @@ def test_modulo_sharding_of_a_scan_against_layers():
     assert found.verdict == "same values up to sharding" and found.differing == ()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_walk_that_breaks_ends_no_run(monkeypatch):
     def broken(*arguments, **options):
         raise KeyError("a bug of the walker")

@@ -264,6 +264,7 @@ def test_an_export_is_decoded_by_both_flavours_stacked_and_unrolled(tmp_path):
     assert len(np.unique(found[0])) > 5
 
 
+@pytest.mark.long
 def test_both_flavours_export_the_same_cast_and_refuse_another_model(tmp_path):
     config = tiny(preset("qwen3-8b"))
     narrow = dataclasses.replace(config, layout=LayerLayout.UNROLLED, param_dtype="bfloat16")

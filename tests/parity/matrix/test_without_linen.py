@@ -50,7 +50,7 @@ def test_each_kind_is_there():
     assert families(one_flavour) - families(KINDS) == {"deepseek3", "training"}  # other layouts, as gpt-oss
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_is_listed_and_a_case_of_both_flavours_is_skipped_in_one_sentence(without, shell, tmp_path):
     assert without("list", "--builtin") == shell("list", "--builtin", cwd=tmp_path)
     ended = without("run", "--builtin", "llama2-scan/forward", KINDS[0], "--json", "found.json")
@@ -63,7 +63,7 @@ def test_all_is_listed_and_a_case_of_both_flavours_is_skipped_in_one_sentence(wi
     assert REASON in json.dumps(cases["llama2-scan/forward@fsdp4.tensor2-auto"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_needs_both_flavours_ends_in_one_sentence(without):
     ended = without("run", "--builtin", "llama2-scan/forward")
     assert ended.code == 2 and f"every case was skipped ({REASON})" in ended.out and not ended.err

@@ -45,7 +45,7 @@ def moved(view, data, draw):
     return view.sliced(shape, starts, limits, steps), data[cuts]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(data=st.data(), shape=st.sampled_from(SHAPES))
 def test_a_view_equals_numpy(data, shape):

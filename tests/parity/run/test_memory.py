@@ -600,7 +600,7 @@ def test_files_that_a_run_makes_in_the_project_are_named(runs):
     assert "cached)" not in runs().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("folder", [".", "inner"])
 def test_the_installed_command_reuses_verdicts(runs, shell, folder):
     """It has no working folder on the import path: finding the pairs puts the project's folder there."""

@@ -93,6 +93,7 @@ def test_a_run_of_cached_verdicts_alone_starts_no_workers(request_of, monkeypatc
     assert (first.cached, again.cached) == (False, True) and again.channels == first.channels
 
 
+@pytest.mark.long
 def test_a_verified_verdict_is_not_reused(request_of):
     wanted = request_of(select=("mlp/forward",), cache=CacheMode.REUSE)
     execute(wanted)

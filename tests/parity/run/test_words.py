@@ -183,7 +183,7 @@ def run(make, meshes=("single",), program="train_step"):
     return list(map(CaseRunner(Request()).run, place(pair.cases({}), find("cpu"))))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_six_parameters_in_another_dtype_are_six_findings():
     (result,) = run(lambda rngs: Renamed(rngs, dtype="bfloat16", name="d"))
     tree = result.channels["tree"]

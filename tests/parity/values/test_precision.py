@@ -108,6 +108,7 @@ def first_operation(**changes):
     return AXIS.look(question).sentence
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["forward", "train_step"])
 def test_a_sum_of_residuals_in_another_order_is_noise(program):
     result = outcome(program, other_order=True)
@@ -123,6 +124,7 @@ def test_a_router_in_bfloat16_fails_by_the_types_of_its_dot():
     assert "reference f32 x f32 -> f32, candidate bf16 x bf16 -> bf16" in result.sentence()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "function", "operation"),
     [

@@ -260,7 +260,7 @@ def test_a_checkpoint_of_another_model_is_refused(fused, linen_state, tmp_path, 
     assert sorted(tmp_path.iterdir()) == there
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_damaged_checkpoint_is_refused_or_its_numbers_are_right(fused, linen_state, tmp_path):
     convert(fused, linen_state, tmp_path / "right")
     right, refused = read_stored(tmp_path / "right").arrays, 0

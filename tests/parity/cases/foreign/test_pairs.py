@@ -80,8 +80,10 @@ def source(name):
     return (FOLDER / f"{name}.py").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=getattr(pytest.mark, "long" if name == "rnn" else "slow")) for name in PAIRS],
+)
 def test_a_right_pair_passes(cases, name):
     results = list(map(CaseRunner(Request()).run, cases(name, source(name))))
     assert {str(result.verdict) for result in results} == {"passed"}, "\n".join(map(findings_text, results))

@@ -25,9 +25,15 @@ def found_in(row):
     return found, "\n".join(map(findings_text, results))
 
 
+HEAVY = {"Bidirectional", "OptimizedLSTMCell", "RNN", "SpectralNorm"}
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.long if ":" in name else pytest.mark.slow) for name in ROWS],
+    [
+        pytest.param(name, marks=pytest.mark.long if ":" in name or name in HEAVY else pytest.mark.slow)
+        for name in ROWS
+    ],
 )
 def test_a_layer_of_both_flavours(name):
     row = ROWS[name]

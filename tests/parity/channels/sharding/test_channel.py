@@ -59,7 +59,7 @@ def tables(draw):
     return mesh, rules, names
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @many
 @given(tables())
 def test_the_oracle_agrees_with_the_resolver_of_the_twins(table):

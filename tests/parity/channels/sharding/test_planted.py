@@ -104,6 +104,7 @@ def test_no_partition_name_on_the_stacked_axis(mode, planted):
 KEPT = "        kept = tuple(axis for axis in axes if sizes[axis] > 1)\n", "        kept = axes\n"
 
 
+@pytest.mark.long
 def test_a_size_1_axis_kept_on_one_side_of_a_leaf(planted, seen):
     case = planted("unroll/train_step@fsdp4.tensor2.fsdp_transpose1-explicit", "shared/sharding.py", KEPT)
     assert with_words(

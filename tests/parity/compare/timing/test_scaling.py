@@ -24,7 +24,7 @@ def counted(axis, size):
     return counts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("axis", "sizes"), [("layers", (10, 40)), ("leaves", (40, 160)), ("devices", (8, 512))]
 )
@@ -36,7 +36,7 @@ def test_no_phase_grows_faster_than_its_axis(axis, sizes):
     assert {phase: found for phase, found in exponents.items() if found > HIGHEST[axis]} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("axis", AXES)
 def test_the_pairs_pass(axis):
     make, name = AXES[axis]

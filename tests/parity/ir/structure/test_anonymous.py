@@ -115,7 +115,7 @@ def _lines(text):
         start += len(line)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_exchanged_operands_count(text):
     whole, seen = anonymous_digest(text), 0
     for match in re.finditer(r"\((%[\w.\-]+), (%[\w.\-]+)\)", text):

@@ -319,7 +319,7 @@ FRAGMENTS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(data=st.data(), source=st.sampled_from(["small", "real"]))
 @settings(
     max_examples=300,

@@ -128,7 +128,7 @@ def test_parameters_stacked_by_both_are_equal_and_said(programs, cpu):
     assert f"stacks 2 scanned inputs, {2 * 5 * 16 * 48 * 4:,} bytes" in channel.detail
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("unroll", "cause"), [(5, "unrolled by the candidate"), (True, "unrolled by the candidate")]
 )
@@ -185,7 +185,7 @@ def softmax_model(dtype):
     return attention
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_softmax_in_bfloat16(cpu):
     shapes = cpu.spec((16, 48), P("fsdp"), jnp.bfloat16), cpu.spec((8, 16), P(), jnp.bfloat16)
     builds = [Build(softmax_model(dtype), *shapes) for dtype in (jnp.float32, jnp.bfloat16)]

@@ -30,7 +30,7 @@ def test_a_random_program_is_shown_or_has_a_mistake(seed):
     assert shown or mistake != "none", steps
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_kinds_occur():
     """Else the attack could not fail."""
     found = [examine(seed)[:2] for seed in range(24)]

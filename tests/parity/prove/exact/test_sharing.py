@@ -130,7 +130,7 @@ def test_placement_is_no_content_and_all_else_is():
     assert content(text.replace("contracting_dims = [1] x [0]", "contracting_dims = [0] x [0]")) != plain
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_place_outlives_the_program_that_was_there_first():
     cache, kept = ProofCache(), (named(SHARED["rows"]), named(SHARED["columns"]))
 
