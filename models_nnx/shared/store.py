@@ -7,6 +7,7 @@ SHA-256 of each file, because Orbax and TensorStore would return bytes that chan
 import contextlib
 import dataclasses
 import enum
+import gc
 import hashlib
 import json
 import logging
@@ -20,6 +21,7 @@ import socket
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -171,6 +173,7 @@ def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[
             _sync(folder.parent)
         except (OSError, ValueError, RuntimeError) as error:
             _settle(partial)
+            _release(error)
             raise CheckpointError(
                 f"{folder}: not written ({_reason(error)}); earlier checkpoints are unchanged; free space, or name "
                 "another folder"
@@ -288,6 +291,14 @@ def _settle(partial: Path) -> None:
             shutil.rmtree(partial, ignore_errors=True)
             quiet = now
         time.sleep(SETTLED / 10)
+
+
+def _release(error: BaseException | None) -> None:
+    """Drops what the frames of an error hold: a task that failed with it is reported now, while logs are off."""
+    while error:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    gc.collect()
 
 
 def _read_arrays(folder: Path, stored: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:

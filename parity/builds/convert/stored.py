@@ -10,6 +10,7 @@ import shutil
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,7 @@ def write_stored(folder: Path, tree: Any) -> None:
             partial.rename(folder)
         except (OSError, ValueError, RuntimeError) as error:
             _settle(partial)
+            _release(error)
             raise StoredError(
                 f"{folder}: not written ({_reason(error)}); make room, or name another"
             ) from error
@@ -195,6 +197,14 @@ def same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
     return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
+
+
+def _release(error: BaseException | None) -> None:
+    """Drops what the frames of an error hold: a task that failed with it is reported now, while logs are off."""
+    while error:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    gc.collect()
 
 
 def _arrays(tree: Any) -> dict[str, np.ndarray]:
