@@ -51,13 +51,20 @@ def origins(side: Side) -> Origins:
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
     modules: collections.Counter[Flavour] = collections.Counter()
     files: collections.Counter[str] = collections.Counter()
+    stacks = {}  # by the identities of their code, because the hash of code reads all of it
+    counts: collections.Counter[tuple[int, ...]] = collections.Counter()
     for codes in call_stacks(live(side.traced.jaxpr.jaxpr)):
-        named = [(code.co_filename, code.co_qualname) for code in codes]
+        key = tuple(map(id, codes))
+        stacks.setdefault(key, codes)
+        counts[key] += 1
+    for key, count in counts.items():
+        named = [(code.co_filename, code.co_qualname) for code in stacks[key]]
         own = named[: named.index(HARNESS)] if HARNESS in named else named
-        files.update({file for file, _ in own})
+        for file in {file for file, _ in own}:
+            files[file] += count
         owner = next((methods[name] for name in own if name in methods), None)
         if owner:
-            modules[owner] += 1
+            modules[owner] += count
     return Origins(modules, files)
 
 
