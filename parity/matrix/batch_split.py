@@ -52,6 +52,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     matrix = [twins(named[name], program, mesh) for name, program, mesh in ROWS]
     matrix.append(_against_plain(Flavour.LINEN, named["scan"], f"{REAL}-auto"))
     matrix.append(_against_plain(Flavour.NNX, named["short"], f"{ONE}-explicit"))
+    matrix.append(_against_plain(Flavour.LINEN, named["short"], "single"))
     return matrix
 
 

@@ -25,8 +25,8 @@ __all__ = ["PAIR"]
 MESHES = (
     "data8.tensor1",
     "fsdp8.context1",
-    "fsdp4.tensor2.fsdp_transpose1",
     "fsdp2.fsdp_transpose2.tensor2.data1",
+    "fsdp4.tensor2.fsdp_transpose1",
     "data2.fsdp2.context2.expert1",
     "data4.expert2.fsdp1",
 )

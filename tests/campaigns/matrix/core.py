@@ -142,10 +142,12 @@ def _worth(id: str, left: Mapping[str, str], right: Mapping[str, str], constant:
 
 
 def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
-    """Yields the options of a side by name; none if it is no variant of a decoder, or is altered or saved."""
+    """Yields the options of a side by name; none if it is no variant of a decoder, is altered, or twins that save."""
     make = (case.reference, case.candidate)[side]
     variant = getattr(getattr(make, "func", None), "__self__", None)
-    if not (isinstance(make, functools.partial) and isinstance(variant, Variant)) or variant.saved:
+    if not (isinstance(make, functools.partial) and isinstance(variant, Variant)):
+        return
+    if variant.saved and getattr(case.reference, "args", ()) != getattr(case.candidate, "args", ()):
         return
     mesh = case.meshes[side]
     yield "program", case.program
