@@ -69,7 +69,7 @@ def list_cases(
 
 def _unvaried(pairs: "Sequence[Pair]", cases: "Sequence[Case]") -> list[str]:
     """Returns a sentence for the pairs of each kind of config: the options that none of them varies."""
-    from parity.cases.unvaried import unvaried
+    from parity.cases.coverage import unvaried
 
     kinds: dict[Any, dict[str, list[Any]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for pair in pairs:
