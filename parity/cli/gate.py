@@ -127,7 +127,8 @@ def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) ->
     from parity.cases.settings import collect
     from parity.cli.terminal import Terminal
     from parity.compare.backends.environment import describe_environment
-    from parity.report import as_json, print_table
+    from parity.report.records import as_json
+    from parity.report.table import print_table
     from parity.run.request import CacheMode
     from parity.run.run import Run
     from parity.run.schedule import execute

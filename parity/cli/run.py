@@ -124,7 +124,7 @@ def run(
     """Run cases and report differences. Print progress, a table and findings; write reports on request."""
     from parity.cli.bisect import bisect_failures
     from parity.cli.terminal import Terminal, finish, read_earlier
-    from parity.report import print_details, print_table, print_tracebacks
+    from parity.report.table import print_details, print_table, print_tracebacks
     from parity.run.schedule import execute
     from parity.run.verdict_cache import LastFailed
 

@@ -23,8 +23,8 @@ from parity.compare.timing.measure import Harness, _Bench
 from parity.compare.timing.measure import _Entry as Comparison
 from parity.gate.flips import Feature, Flip, Gate, NoQuestion, Relaxed
 from parity.prove.rules import RULES, RewriteRule
-from parity.report.channels import SETTLES
 from parity.report.formats import FORMS
+from parity.report.lists import SETTLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
