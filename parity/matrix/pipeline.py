@@ -169,7 +169,7 @@ SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
     ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO, {}),
     ({"stages": 4, "microbatches": 8, "repeats": 2}, Mode.AUTO, {}),
 )
-"""A covering subset, two with predictors after the last stage; `parity.matrix.pipeline_grid` has all schedules."""
+"""A covering subset, two with predictors after the last stage; `make pipeline-grid` runs all schedules."""
 
 
 def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
