@@ -87,8 +87,7 @@ def train(
     """
     from parity.builds.build import Flavour
     from parity.cases.settings import parse_settings
-    from parity.matrix.runs import training
-    from parity.matrix.training import Trainer, check_save, earlier
+    from parity.matrix.training import Trainer, check_save, earlier, training
     from parity.report.curve import check_picture, draw
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
