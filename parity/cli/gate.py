@@ -63,7 +63,7 @@ def gate(
     from parity.gate.judge import gate_record, judge
     from parity.gate.relaxation import relaxed
     from parity.gate.table import print_gate
-    from parity.report.writing import write_forms
+    from parity.report.formats import write_forms
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     rules = find_rules(Path.cwd())

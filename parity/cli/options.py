@@ -146,7 +146,7 @@ def checked_files(**paths: Path | None) -> dict[str, Path]:
     Raises:
         ValueError: a file cannot be written, or two options name one file.
     """
-    from parity.report.writing import check_forms
+    from parity.report.formats import check_forms
 
     files = {name: path for name, path in paths.items() if path}
     for name, path in files.items():

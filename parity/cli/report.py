@@ -31,12 +31,11 @@ def report(
 ) -> None:
     """Print, convert, join or compare reports. Several files are joined as the parts of one run."""
     from parity.cli.terminal import finish, read_earlier, say_changes, say_reports
+    from parity.report.formats import write_forms
     from parity.report.formats.form import headline, passes
-    from parity.report.reading import read_report
-    from parity.report.restored import restore
+    from parity.report.reading import read_report, restore
     from parity.report.shards import merge
     from parity.report.table import print_table
-    from parity.report.writing import write_forms
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     if compare:
