@@ -210,13 +210,14 @@ def find_rules(start: Path) -> Rules:
         SettingsError: it has no flips, or a setting has the wrong form.
     """
     settings = find_settings(start)
-    if settings.root is None or not settings.gate.get("flips"):
+    if settings.root is None or not settings.flips:
         raise SettingsError(
             f"{start}: got no flips, expected [tool.parity.flips.NAME] in pyproject.toml here or above; "
             "docs/gate.md begins with one"
         )
+    tables = {"flips": settings.flips, "gate": settings.gate, "relaxed": settings.relaxed}
     try:
-        return msgspec.structs.replace(read_rules(settings.gate), root=settings.root)
+        return msgspec.structs.replace(read_rules(tables), root=settings.root)
     except ValueError as error:
         raise SettingsError(f"{settings.root / 'pyproject.toml'} [tool.parity]: {error}") from error
 
