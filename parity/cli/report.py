@@ -65,7 +65,7 @@ def report(
 
 def _compare(before: Path, after: Path) -> int:
     """Prints the differences of two reports, and returns the exit code."""
-    from parity.report.differences import differences
+    from parity.report.changes import differences
     from parity.report.reading import read_report
 
     reports = read_report(before), read_report(after)
