@@ -49,10 +49,10 @@ prove: setup  ## every twin but the covering matrix shown to be the same program
 	$(BIN)/parity run smoke --paranoid
 
 pipeline-grid: setup  ## every pipeline schedule, gather and mode against the layers in sequence
-	$(BIN)/parity run --pair parity.matrix.pipeline_grid:PAIR "pipeline-grid-*"
+	PYTHONPATH=.:tests $(BIN)/parity run --pair campaigns.matrix.pipeline_grid:PAIR "pipeline-grid-*"
 
 exact-grid: setup  ## the same, proved in exact arithmetic instead of measured
-	$(BIN)/parity prove --pair parity.matrix.pipeline_grid:PAIR "pipeline-grid-*" --exact
+	PYTHONPATH=.:tests $(BIN)/parity prove --pair campaigns.matrix.pipeline_grid:PAIR "pipeline-grid-*" --exact
 
 test: setup  ## the test suite without the longest tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(TESTS)

@@ -5,6 +5,7 @@ import contextvars
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +15,6 @@ from flax import nnx
 from parity.builds.attributes import Effects, changes, note_effects, settings_of
 from parity.builds.calling import Way, linen_ways, nnx_ways
 from parity.builds.constants import take_apart, traceable, traced_once
-from parity.builds.saving import Saving
 from parity.builds.skeleton import Skeleton, skeleton
 from parity.builds.tree import Codec, Leaf, describe, flatten
 from parity.ir.jax_internals import short_sharding_errors, traced_closures
@@ -25,6 +25,7 @@ __all__ = [
     "Flavour",
     "Group",
     "Program",
+    "Saving",
     "building",
     "linen_build",
     "nnx_build",
@@ -103,6 +104,35 @@ class Program:
     function: Callable[[dict[str, Any], dict[str, Any]], Outputs]
     steps: int = 1
     donate: bool = False
+
+
+Flat = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Saving:
+    """Functions that save and load the state of a build, flat and under the paths of the build.
+
+    Functions that load raise a `ValueError` for everything except an intact checkpoint of that state.
+
+    Args:
+        save: state and a new folder; writes a checkpoint.
+        load: folder and ``{path: jax.ShapeDtypeStruct}``, shardings included -> state.
+        export: state and a new folder; writes the parameters alone; None if the model is not served.
+        load_export: folder -> the parameters; None if ``export`` is.
+        spoil: fault, such as ``missing leaf`` -> function of a checkpoint and a new folder. The function writes a
+            copy of the checkpoint with the fault to the folder and returns text that the error must contain.
+    """
+
+    save: Callable[[Flat, Path], Any]
+    load: Callable[[Path, Flat], dict[str, Any]]
+    export: Callable[[Flat, Path], Any] | None = None
+    load_export: Callable[[Path], dict[str, Any]] | None = None
+    spoil: Mapping[str, Callable[[Path, Path], str]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if (self.export is None) != (self.load_export is None):
+            raise ValueError("Saving: got one of export and load_export, expected both or neither")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

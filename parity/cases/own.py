@@ -58,22 +58,23 @@ class CustomSide:
         return dataclasses.replace(made, flavour=self.flavour)
 
     def _state(self, key: jax.Array) -> dict[str, Any]:
-        state = traceable(self.create)(key)
-        return flatten(nnx.state(state) if isinstance(state, nnx.Module) else state)
+        return _leaves(traceable(self.create)(key))
 
     def _options(self, function: Any, example: Mapping[str, Any], batch: Any) -> dict[str, Any]:
         """Returns the options of a program; one that returns the whole state runs several steps and donates it."""
 
         def returned(key: jax.Array, batch: Any) -> dict[str, Any]:
-            outputs = function(traceable(self.create)(key), batch)
-            tree = outputs.get(Group.STATE, {})
-            return flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
+            return _leaves(function(traceable(self.create)(key), batch).get(Group.STATE, {}))
 
         try:
             after = jax.eval_shape(returned, jax.random.key(0), batch)
         except Exception:  # user code: reported with its side and phase when the case traces it
             return {}
         return {"steps": STEPS, "donate": True} if set(after) == set(example) else {}
+
+
+def _leaves(tree: Any) -> dict[str, Any]:
+    return flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
 
 
 def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any, Any], dict[str, Any]]:

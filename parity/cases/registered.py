@@ -9,9 +9,9 @@ from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
 from parity.cases.case import Accept, Case, Keys, Pair
+from parity.cases.coverage import options_of
 from parity.cases.shared import kept_state, mesh_axes
 from parity.cases.tables import unknown
-from parity.cases.unvaried import options_of
 from parity.cases.waivers import Waiver
 from parity.verdicts import Requirement, Verdict
 

@@ -39,7 +39,6 @@ __all__ = [
 ]
 
 ENGINE = str(Path(__file__).parents[1])
-GATE_KEYS = ("flips", "gate", "relaxed")
 BUILT_IN = (
     *(f"parity.matrix.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
     "parity.matrix.families:FAMILIES",
@@ -50,31 +49,6 @@ BUILT_IN = (
 
 class SettingsError(ValueError):
     """The project's settings or a named pair cannot be used."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings from ``[tool.parity]``.
-
-    Args:
-        pairs: ``module:ATTRIBUTE`` of each pair.
-        resources: limits of a run, as keyword arguments of `Resources`.
-        budgets: allowed structural changes in every case, by ``channel.quantity``.
-        waivers: accepted differences; each names its cases.
-        gate: settings of `parity.gate`: ``flips``, ``gate`` and ``relaxed``, unparsed.
-        bench: settings of `parity.compare.timing`: the cases that ``parity bench`` measures, unparsed.
-        cache_ignores: patterns of files that no case reads; ``--cached`` ignores their changes.
-        root: folder of the file, which is put on the import path; None without a file.
-    """
-
-    pairs: tuple[str, ...] = BUILT_IN
-    resources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
-    waivers: tuple[Waiver, ...] = ()
-    gate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    bench: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    cache_ignores: tuple[str, ...] = ()
-    root: Path | None = None
 
 
 class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
@@ -88,7 +62,7 @@ class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
         Annotated[float, msgspec.Meta(gt=0, lt=1e9, description="GiB of host memory, such as 16")] | None
     ) = None
     compile_seconds: Annotated[float, msgspec.Meta(gt=0, description="seconds, such as 600")] | None = None
-    cache: Annotated[str, msgspec.Meta(description='a folder, or "" for none')] = ""
+    cache: Annotated[str, msgspec.Meta(description='a folder, or "" for none')] | None = None
     cache_ignores: Annotated[
         tuple[str, ...],
         msgspec.Meta(description='patterns of files that no case reads, such as ["data", "*.log"]'),
@@ -103,6 +77,27 @@ class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
         default_factory=list
     )
     bench: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Settings(_Project, frozen=True, kw_only=True):
+    """Settings from ``[tool.parity]``, with budgets by ``channel.quantity``.
+
+    Args:
+        pairs: ``module:ATTRIBUTE`` of each pair; the built-in ones without a file.
+        root: folder of the file, which is put on the import path; None without a file.
+    """
+
+    pairs: tuple[str, ...] = BUILT_IN
+    root: Path | None = None
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """Limits of a run, as keyword arguments of `Resources`."""
+        names = ("workers", "compile_gib", "compile_seconds", "cache")
+        given = {name.replace("_", "-"): getattr(self, name) for name in names}
+        return resources(
+            {name: value for name, value in given.items() if value is not None}, self.root or Path()
+        )
 
 
 def resources(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
@@ -146,16 +141,7 @@ def find_settings(start: Path) -> Settings:
             budgets = _budgets(project.budgets) if project.budgets else {}
         except ValueError as error:
             raise SettingsError(f"{path} [tool.parity]: {error}") from error
-        return Settings(
-            pairs=project.pairs,
-            resources=resources(msgspec.to_builtins(table), folder),
-            budgets=budgets,
-            waivers=project.waivers,
-            gate={name: table[name] for name in GATE_KEYS if name in table},
-            bench=project.bench,
-            cache_ignores=project.cache_ignores,
-            root=folder,
-        )
+        return Settings(**{**msgspec.structs.asdict(project), "budgets": budgets, "root": folder})
     return Settings()
 
 

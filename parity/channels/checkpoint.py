@@ -10,8 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.builds.build import SEED, Group
-from parity.builds.saving import Saving
+from parity.builds.build import SEED, Group, Saving
 from parity.builds.tree import Role, as_data, to_host
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.results import SIDES, compared

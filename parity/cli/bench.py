@@ -104,8 +104,8 @@ def _scaling(asked: Sequence[str], json: Path | None, others: list[str] | None, 
     if others:
         raise ValueError(f"--scaling: got {others[0]} too, expected one of them; it makes its own pairs")
     from parity.compare.timing.scaling import measure_scaling, parse_sizes
+    from parity.report.bench import print_curve, scaling_record
     from parity.report.records import check_writable, write_json
-    from parity.report.scaling import print_curve, scaling_record
     from parity.run.run import run_case
 
     if json:

@@ -184,7 +184,7 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
 def _whole(report: "Report") -> dict[str, Any]:
     """Returns the report of a run of the one case, with the result of the bisect."""
     from parity.compare.backends.environment import describe_environment
-    from parity.report import as_json
+    from parity.report.records import as_json
     from parity.run.run import Run
 
     return as_json(

@@ -17,7 +17,7 @@ from parity.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from parity.gate import Flip
+    from parity.gate.flips import Rules
 
 __all__ = ["gate"]
 
@@ -57,9 +57,13 @@ def gate(
     from parity.cases.settings import collect
     from parity.cases.tables import unknown
     from parity.cli.terminal import end_reports, read_earlier, say_changes
-    from parity.gate import accept as accept_baselines
-    from parity.gate import fallen, find_rules, gate_record, judge, print_gate, relaxed
-    from parity.report.writing import write_forms
+    from parity.gate.baselines import accept as accept_baselines
+    from parity.gate.baselines import fallen
+    from parity.gate.flips import find_rules
+    from parity.gate.judge import gate_record, judge
+    from parity.gate.relaxation import relaxed
+    from parity.gate.table import print_gate
+    from parity.report.formats import write_forms
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     rules = find_rules(Path.cwd())
@@ -72,9 +76,9 @@ def gate(
     for name in flips or []:
         if name not in rules.flips:
             raise ValueError(f"flip: {unknown(name, rules.flips)}")
-    chosen = [rules.flips[name] for name in dict.fromkeys(flips or rules.flips)]
+    chosen = list(dict.fromkeys(flips or rules.flips))
     before = read_earlier(since)
-    report = _earlier(earlier) if earlier else _run(chosen, workers, cached)
+    report = _earlier(earlier) if earlier else _run(rules, chosen, workers, cached)
     if accept and rules.baselines:
         taken = accept_baselines(rules.baselines, report)
         echo(f"baselines: {len(taken)} cases accepted in {rules.baselines}")
@@ -103,7 +107,7 @@ def _earlier(path: Path) -> dict[str, Any]:
     """
     from parity.cases.settings import collect
     from parity.compare.backends.environment import git_commit
-    from parity.gate import with_current_waivers
+    from parity.gate.current import with_current_waivers
     from parity.report.reading import read_report
 
     report = dict(read_report(path))
@@ -117,18 +121,19 @@ def _earlier(path: Path) -> dict[str, Any]:
     return with_current_waivers(report, {case.id: case.accept.waivers for case in collect()[1]})
 
 
-def _run(flips: list["Flip"], workers: int | None, cached: bool) -> dict[str, Any]:
+def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) -> dict[str, Any]:
     """Runs the cases that the flips affect, each once, and returns the report."""
     from parity.cases.case import matches
     from parity.cases.settings import collect
     from parity.cli.terminal import Terminal
     from parity.compare.backends.environment import describe_environment
-    from parity.report import as_json, print_table
+    from parity.report.records import as_json
+    from parity.report.table import print_table
     from parity.run.request import CacheMode
     from parity.run.run import Run
     from parity.run.schedule import execute
 
-    selectors = dict.fromkeys(selector for flip in flips for selector in flip.cases)
+    selectors = dict.fromkeys(selector for flip in flips for selector in rules.flips[flip].cases)
     every = collect()[1]
     known = [one for one in selectors if any(matches(case, one) for case in every)]
     if not known:

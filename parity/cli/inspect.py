@@ -52,7 +52,8 @@ def inspect(
     For several cases: one line for each side.
     """
     from parity.compare.evidence import Evidence
-    from parity.report import print_summaries, summaries_markdown, summaries_record, write_json, write_text
+    from parity.report.records import write_json, write_text
+    from parity.report.structure import print_summaries, summaries_markdown, summaries_record
     from parity.run.selection import open_cases
 
     checked_files(json=json, markdown=markdown, html=html)
@@ -123,7 +124,7 @@ def _sections(work: "Evidence", session: "Session") -> tuple[dict[str, Any], boo
     """Prints the structure of both sides; returns it as plain data, and True if it differs."""
     from parity.channels import Aspect, of_aspect
     from parity.compare.inspection import inspect_sides
-    from parity.report import print_sections, sections_record
+    from parity.report.structure import print_sections, sections_record
     from parity.run.run import run_case
 
     sections = inspect_sides(work)
@@ -135,8 +136,8 @@ def _sections(work: "Evidence", session: "Session") -> tuple[dict[str, Any], boo
 def _placements(work: "Evidence", html: Path | None) -> bool:
     """Prints the placement of every leaf, and writes the page; returns True if the placements differ."""
     from parity.channels import CHANNELS
-    from parity.report import print_placements, write_text
-    from parity.report.page import placements, shardings_page
+    from parity.report.records import write_text
+    from parity.report.structure import placements, print_placements, shardings_page
 
     case, screen = work.case, console()
     result, rows = CHANNELS["sharding"].look(work), placements(work)

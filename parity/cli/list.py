@@ -38,7 +38,7 @@ def list_cases(
     from parity.compare.placement import place
 
     if channels:
-        from parity.report import channels_markdown
+        from parity.report.lists import channels_markdown
 
         print(channels_markdown(), end="")
         return
@@ -47,7 +47,7 @@ def list_cases(
     cases = place(selected(cases, select or ()), find("cpu"))
     screen = console()
     if coverage:
-        from parity.report import print_coverage
+        from parity.report.lists import print_coverage
 
         missing = [print_coverage(screen, one) for found in pairs for one in found.coverage()]
         for line in _unvaried(pairs, cases):
@@ -69,7 +69,7 @@ def list_cases(
 
 def _unvaried(pairs: "Sequence[Pair]", cases: "Sequence[Case]") -> list[str]:
     """Returns a sentence for the pairs of each kind of config: the options that none of them varies."""
-    from parity.cases.unvaried import unvaried
+    from parity.cases.coverage import unvaried
 
     kinds: dict[Any, dict[str, list[Any]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for pair in pairs:

@@ -29,7 +29,7 @@ def show_map(
     from parity.compare.certificate import certify
     from parity.compare.certificate import export as exported
     from parity.compare.evidence import Evidence
-    from parity.report import map_line
+    from parity.report.lists import map_line
     from parity.report.records import write_json
     from parity.run.selection import open_cases
 

@@ -46,7 +46,7 @@ def mutants(
         try_mutants,
     )
     from parity.mutants.mutant import PREFIX, choose
-    from parity.report import write_json, write_text
+    from parity.report.records import write_json, write_text
     from parity.run.request import Shard
 
     checked_files(json=json, markdown=markdown)

@@ -1,7 +1,9 @@
 """Common parts of the commands: options, exit codes, printing, and the conversion of options to a request."""
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 
 PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
 NARROWEST = 100
-RARE = "Rarely used"
-"""The panel of an option that few need: ``typer.Option(..., rich_help_panel=RARE)``."""
+rare: Callable[..., Any] = functools.partial(typer.Option, rich_help_panel="Rarely used")
+"""``typer.Option`` for an option that few need; the help lists these in a separate section."""
 
 
 class Command(TyperCommand):
@@ -41,10 +43,7 @@ Select = Annotated[
     typer.Argument(help="Globs or prefixes of case ids, `core` or `smoke`. Default: all cases."),
 ]
 Pairs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pair", metavar="MODULE:ATTR", help="A further pair; may be repeated.", rich_help_panel=RARE
-    ),
+    list[str] | None, rare("--pair", metavar="MODULE:ATTR", help="A further pair; may be repeated.")
 ]
 Settings = Annotated[
     list[str] | None,
@@ -52,29 +51,20 @@ Settings = Annotated[
         "--set", metavar="FIELD=VALUE", help="Override a config field in every case; may be repeated."
     ),
 ]
-FullSize = Annotated[
-    bool,
-    typer.Option("--full-size", help="The published sizes instead of the small ones.", rich_help_panel=RARE),
-]
+FullSize = Annotated[bool, rare("--full-size", help="The published sizes instead of the small ones.")]
 Json = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page.")]
-Junit = Annotated[
-    Path | None, typer.Option("--junit", help="Write the report as JUnit XML.", rich_help_panel=RARE)
-]
+Junit = Annotated[Path | None, rare("--junit", help="Write the report as JUnit XML.")]
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write a summary as Markdown.")]
 Annotations = Annotated[
-    Path | None,
-    typer.Option(
-        "--annotations", help="Write GitHub annotations; /dev/stdout prints them.", rich_help_panel=RARE
-    ),
+    Path | None, rare("--annotations", help="Write GitHub annotations; /dev/stdout prints them.")
 ]
 Part = Annotated[
     str | None,
-    typer.Option(
+    rare(
         "--shard",
         metavar="PART/PARTS",
         help="Run one part of the cases, such as 3/8; `parity report` joins the reports.",
-        rich_help_panel=RARE,
     ),
 ]
 Since = Annotated[
@@ -88,27 +78,13 @@ Since = Annotated[
 Cached = Annotated[
     bool, typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed.")
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Parallel processes. Default: one per core.", rich_help_panel=RARE),
-]
-NoCache = Annotated[
-    bool,
-    typer.Option(
-        "--no-compile-cache", help="Do not use the cache of compiled programs.", rich_help_panel=RARE
-    ),
-]
+Workers = Annotated[int | None, rare("--workers", min=1, help="Parallel processes. Default: one per core.")]
+NoCache = Annotated[bool, rare("--no-compile-cache", help="Do not use the cache of compiled programs.")]
 CompileGib = Annotated[
-    float | None,
-    typer.Option(
-        "--compile-gib", min=0.1, help="Host memory for all compiles, in GiB.", rich_help_panel=RARE
-    ),
+    float | None, rare("--compile-gib", min=0.1, help="Host memory for all compiles, in GiB.")
 ]
 CompileSeconds = Annotated[
-    float | None,
-    typer.Option(
-        "--compile-seconds", min=0.1, help="Time limit of one compile, in seconds.", rich_help_panel=RARE
-    ),
+    float | None, rare("--compile-seconds", min=0.1, help="Time limit of one compile, in seconds.")
 ]
 
 
@@ -146,7 +122,7 @@ def checked_files(**paths: Path | None) -> dict[str, Path]:
     Raises:
         ValueError: a file cannot be written, or two options name one file.
     """
-    from parity.report.writing import check_forms
+    from parity.report.formats import check_forms
 
     files = {name: path for name, path in paths.items() if path}
     for name, path in files.items():

@@ -48,7 +48,7 @@ def prove(
     """Prove that both sides are the same program. Run nothing, and compile only cases without a proof."""
     from parity.channels import Aspect, of_aspect
     from parity.cli.terminal import Terminal, finish
-    from parity.report import print_proofs
+    from parity.report.table import print_proofs
     from parity.run.schedule import execute
 
     if full_size and not topology:
@@ -124,7 +124,7 @@ def _each(
 
 def _end(record: dict[str, Any], json: "Path | None", *, holds: bool) -> int:
     """Writes the report of a proof, and returns the exit code."""
-    from parity.report import write_json
+    from parity.report.records import write_json
 
     if json:
         write_json(record, json)

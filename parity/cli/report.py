@@ -31,12 +31,11 @@ def report(
 ) -> None:
     """Print, convert, join or compare reports. Several files are joined as the parts of one run."""
     from parity.cli.terminal import finish, read_earlier, say_changes, say_reports
-    from parity.report import print_table
+    from parity.report.formats import write_forms
     from parity.report.formats.form import headline, passes
-    from parity.report.reading import read_report
-    from parity.report.restored import restore
+    from parity.report.reading import read_report, restore
     from parity.report.shards import merge
-    from parity.report.writing import write_forms
+    from parity.report.table import print_table
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     if compare:
@@ -66,7 +65,7 @@ def report(
 
 def _compare(before: Path, after: Path) -> int:
     """Prints the differences of two reports, and returns the exit code."""
-    from parity.report.differences import differences
+    from parity.report.changes import differences
     from parity.report.reading import read_report
 
     reports = read_report(before), read_report(after)

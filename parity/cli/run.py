@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parity.cli import options
-from parity.cli.options import HARNESS, PARITY, RARE, checked_files, console, echo, make_request
+from parity.cli.options import HARNESS, PARITY, checked_files, console, echo, make_request, rare
 from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def run(
     shard: options.Part = None,
     pair: options.Pairs = None,
     setting: options.Settings = None,
-    paranoid: Annotated[
-        bool, typer.Option(help="Also compile and run proved cases.", rich_help_panel=RARE)
-    ] = False,
+    paranoid: Annotated[bool, rare(help="Also compile and run proved cases.")] = False,
     require: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,60 +56,33 @@ def run(
     ] = False,
     workers: options.Workers = None,
     processes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Number of processes that run each case together, with jax.distributed.",
-            rich_help_panel=RARE,
-        ),
+        int, rare(min=1, help="Number of processes that run each case together, with jax.distributed.")
     ] = 1,
     ray: Annotated[
         str | None,
-        typer.Option(
-            metavar="[HOST:PORT]",
-            help="Run cases as Ray tasks, on a cluster or on a new local Ray.",
-            rich_help_panel=RARE,
-        ),
+        rare(metavar="[HOST:PORT]", help="Run cases as Ray tasks, on a cluster or on a new local Ray."),
     ] = None,
     cached: options.Cached = False,
     refresh: Annotated[
-        bool,
-        typer.Option(
-            "--refresh", help="With --cached: recompute all verdicts and cache them.", rich_help_panel=RARE
-        ),
+        bool, rare("--refresh", help="With --cached: recompute all verdicts and cache them.")
     ] = False,
     verify_cache: Annotated[
         bool,
-        typer.Option(
+        rare(
             "--verify-cache",
             help="With --cached: recompute a tenth of the cached verdicts; exit 3 if one differs.",
-            rich_help_panel=RARE,
         ),
     ] = False,
     no_cache: options.NoCache = False,
     compile_gib: options.CompileGib = None,
     compile_seconds: options.CompileSeconds = None,
-    builtin: Annotated[
-        bool,
-        typer.Option(
-            "--builtin",
-            help="Also run the pairs that come with parity.",
-            rich_help_panel=RARE,
-        ),
-    ] = False,
+    builtin: Annotated[bool, rare("--builtin", help="Also run the pairs that come with parity.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every finding, waived ones too.")
     ] = False,
-    traceback: Annotated[
-        bool, typer.Option(help="Print the traceback of every error.", rich_help_panel=RARE)
-    ] = False,
+    traceback: Annotated[bool, rare(help="Print the traceback of every error.")] = False,
     debug: Annotated[
-        bool,
-        typer.Option(
-            "--pdb",
-            help="Open Python's debugger where a side raises an error; runs one process.",
-            rich_help_panel=RARE,
-        ),
+        bool, rare("--pdb", help="Open Python's debugger where a side raises an error; runs one process.")
     ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop after the first case that does not pass.")
@@ -124,7 +95,7 @@ def run(
     """Run cases and report differences. Print progress, a table and findings; write reports on request."""
     from parity.cli.bisect import bisect_failures
     from parity.cli.terminal import Terminal, finish, read_earlier
-    from parity.report import print_details, print_table, print_tracebacks
+    from parity.report.table import print_details, print_table, print_tracebacks
     from parity.run.schedule import execute
     from parity.run.verdict_cache import LastFailed
 

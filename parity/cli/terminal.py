@@ -10,11 +10,11 @@ import typer
 
 from parity.cases.case import Case
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console, echo
-from parity.report import Progress, as_json, print_findings
 from parity.report.changes import changes
-from parity.report.formats import FORMS
+from parity.report.formats import FORMS, write_forms
 from parity.report.reading import Record, read_report
-from parity.report.writing import write_forms
+from parity.report.records import as_json
+from parity.report.table import Progress, print_findings
 from parity.run.run import CaseResult, Run
 from parity.run.schedule import Listener
 from parity.run.waiving import unused_in

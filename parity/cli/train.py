@@ -1,6 +1,7 @@
 """``parity train``: a short training run of one twin, or of both, with the loss of each step."""
 
 import enum
+import importlib.util
 import math
 import sys
 import time
@@ -64,6 +65,8 @@ Plot = Annotated[
 ]
 
 NEVER = 1_000_000_000
+LINES = ("-", "--", ":")
+"""Styles of the curves of a plot."""
 
 
 def train(
@@ -87,14 +90,12 @@ def train(
     """
     from parity.builds.build import Flavour
     from parity.cases.settings import parse_settings
-    from parity.matrix.runs import training
-    from parity.matrix.training import Trainer, check_save, earlier
-    from parity.report.curve import check_picture, draw
+    from parity.matrix.training import Trainer, check_save, earlier, training
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
     run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)
     if plot:
-        check_picture(plot)
+        _check_picture(plot)
     start, before = earlier(resume, run) if resume else (None, {})
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
     print(run.title)
@@ -112,7 +113,7 @@ def train(
     curves = {name: dict(before) for name in trainers}
     wrong = _loop(trainers, curves, steps, save, keep)
     if plot:
-        draw(curves, run.title, plot)
+        _draw(curves, run.title, plot)
         print(f"loss curve in {plot}")
     if wrong:
         print(f"{wrong} of {steps} steps differ or are not finite")
@@ -172,3 +173,40 @@ def _progress(number: int, steps: int, began: float) -> None:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _check_picture(path: Path) -> None:
+    """Checks, before any work, that a plot can be written.
+
+    Raises:
+        ValueError: matplotlib is not installed, or the file cannot be written.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(
+            f"--plot {path}: needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'"
+        )
+    if path.suffix != ".png":
+        raise ValueError(f"--plot {path}: expected a name that ends in .png")
+    if not path.parent.is_dir():
+        raise ValueError(f"--plot {path}: expected a file in a folder that exists; make {path.parent} first")
+
+
+def _draw(curves: Mapping[str, Mapping[int, float]], title: str, path: Path) -> None:
+    """Writes a PNG with the curves ``{name: {step: loss}}``; steps whose loss is not finite are marked.
+
+    Args:
+        curves: drawn in one plot, so that equal ones coincide.
+        title: title of the plot.
+        path: the file.
+    """
+    from matplotlib.figure import Figure  # the import takes a second
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for line, (name, losses) in zip(LINES, curves.items(), strict=False):
+        axes.plot(list(losses), list(losses.values()), line, label=name)
+        for step in (step for step, loss in losses.items() if not math.isfinite(loss)):
+            axes.axvline(step, color="tab:red", linewidth=0.8)
+    axes.set(title=title, xlabel="step", ylabel="loss")
+    axes.legend()
+    figure.savefig(path, dpi=120)

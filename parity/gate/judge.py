@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from parity.cases.budgets import Budget
 from parity.cases.case import matches_none, selects
 from parity.gate.flips import Feature, Flip, Rules
 from parity.report.formats.form import sentence
@@ -52,12 +53,14 @@ class Readiness:
     """Judgement of a flip.
 
     Args:
+        name: its name.
         flip: the flip.
         cells: all its cells.
         cases: ids of the cases that it affects.
         others: further blocks, from baselines and budgets.
     """
 
+    name: str
     flip: Flip
     cells: tuple[Cell, ...]
     cases: tuple[str, ...]
@@ -86,10 +89,10 @@ class Readiness:
     def record(self) -> dict[str, Any]:
         """Returns the judgement in the form of the schema."""
         return {
-            "name": self.flip.name,
+            "name": self.name,
             "about": self.flip.about,
-            "before": dict(self.flip.before),
-            "after": dict(self.flip.after),
+            "before": {key: str(setting) for key, setting in self.flip.before.items()},
+            "after": {key: str(setting) for key, setting in self.flip.after.items()},
             "verdict": self.verdict,
             "cases": len(self.cases),
             "waived": sum(cell.state == WAIVED for cell in self.cells),
@@ -126,7 +129,7 @@ def gate_record(
 
 
 def judge(
-    flip: Flip,
+    name: str,
     report: Record,
     rules: Rules,
     planned: Collection[str],
@@ -136,51 +139,55 @@ def judge(
     """Returns the readiness of a flip.
 
     Args:
-        flip: the flip to judge.
+        name: the flip to judge.
         report: as read; it may contain further cases.
-        rules: have the cells that do not apply.
+        rules: have the flip.
         planned: ids of all existing cases; one without a result is missing.
         fallen: differences from baselines, by case.
         part: True if the report holds only some of the cases; absent ones are ``not in the record``, not ``missing``.
     """
+    flip, budgets = rules.flips[name], rules.budgets(name)
     results = {case["id"]: case for case in report["cases"]}
     cells: list[Cell] = []
     touched: dict[str, None] = {}
     others: list[str] = []
-    for feature in flip.features:
+    for label, feature in flip.parts.items():
         ids = [one for one in planned if any(selects(one, selector) for selector in feature.cases)]
         touched.update(dict.fromkeys(ids))
-        cells += _absent(flip, feature, ids, planned)
+        cells += _absent(flip, label, feature, ids, planned)
         meshes = collections.defaultdict(list)
         for one in ids:
             meshes[one.rpartition("@")[2] if "@" in one else ""].append(one)
+        asked = rules.required(name, label)
         for mesh, members in meshes.items():
             found = [(one, results.get(one)) for one in members]
-            for channel, required in {**flip.require, **feature.require}.items():
+            for channel, (required, source) in asked.items():
                 question = _Question(
-                    where=(feature.name, mesh, channel),
+                    where=(label, mesh, channel),
                     required=required,
-                    source=_source(flip, feature, channel, rules),
+                    source=source,
                     unrun=ABSENT if part else "missing",
                 )
                 cells.append(_cell(question, found, report, rules))
     for one in touched:
         others += [f"{one}: {text}" for text in fallen.get(one, ())]
-        others += [f"{one}: {text}" for text in _over_budget(flip, results.get(one))]
-    return Readiness(flip=flip, cells=tuple(cells), cases=tuple(touched), others=tuple(others))
+        others += [f"{one}: {text}" for text in _over_budget(budgets, results.get(one))]
+    return Readiness(name=name, flip=flip, cells=tuple(cells), cases=tuple(touched), others=tuple(others))
 
 
-def _absent(flip: Flip, feature: Feature, ids: Sequence[str], planned: Collection[str]) -> Iterator[Cell]:
+def _absent(
+    flip: Flip, name: str, feature: Feature, ids: Sequence[str], planned: Collection[str]
+) -> Iterator[Cell]:
     """Yields a missing cell for each selector without a case, and each mesh glob without a matching mesh."""
     for selector in feature.cases:
         if not any(selects(one, selector) for one in ids):
             why = matches_none(selector, planned)
-            yield Cell(feature=feature.name, mesh="", channel="all channels", state="missing", why=why)
+            yield Cell(feature=name, mesh="", channel="all channels", state="missing", why=why)
     meshes = {one.rpartition("@")[2] for one in ids}
     for glob in flip.meshes:
         if not fnmatch.filter(meshes, glob):
             why = f"no case on a mesh {glob}; add one, or take the mesh from the flip"
-            yield Cell(feature=feature.name, mesh=glob, channel="all channels", state="missing", why=why)
+            yield Cell(feature=name, mesh=glob, channel="all channels", state="missing", why=why)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,14 +211,6 @@ class _Question:
         return f"{name}: {verdict}, {self.source} requires {self.required}; {why}"
 
 
-def _source(flip: Flip, feature: Feature, channel: str, rules: Rules) -> str:
-    """Returns the key of the table that defines a requirement."""
-    if channel in feature.require:
-        return f"flips.{flip.name}.features.{feature.name}.require"
-    flips: Any = rules.table["flips"]
-    return f"flips.{flip.name}.require" if channel in flips[flip.name].get("require", {}) else "gate.require"
-
-
 def _cell(
     question: _Question, members: Sequence[tuple[str, Record | None]], report: Record, rules: Rules
 ) -> Cell:
@@ -221,7 +220,7 @@ def _cell(
     asked = [one for one in found if one[0] != "skipped"]
     state, verdict, why = min(asked or found, key=lambda one: STATES.index(one[0]))
     if state == "skipped":
-        reasons = [one.reason for one in rules.not_applicable if one.covers(feature, mesh, channel)]
+        reasons = [one.reason for one in rules.gate.not_applicable if one.covers(feature, mesh, channel)]
         state, why = (NO_QUESTION, reasons[0]) if reasons else (state, why)
     return Cell(feature=feature, mesh=mesh, channel=channel, state=state, verdict=verdict, why=why)
 
@@ -264,12 +263,12 @@ def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:
     return WAIVED, str(Verdict.WAIVED), words
 
 
-def _over_budget(flip: Flip, case: Record | None) -> Iterator[str]:
+def _over_budget(budgets: Mapping[str, Budget], case: Record | None) -> Iterator[str]:
     """Yields the quantities beyond the flip's budgets; programs that are proved equal without rules have not grown."""
     channels = case["channels"] if case else {}
     program = channels.get("program", {})
     proved = program.get("verdict") == Verdict.PROVED and not program.get("tables", {}).get("rules")
-    for name, budget in flip.budgets.items() if channels else ():
+    for name, budget in budgets.items() if channels else ():
         channel, _, quantity = name.partition(".")
         result = channels.get(channel, {"verdict": Verdict.SKIPPED})
         if result["verdict"] == Verdict.PROVED or (

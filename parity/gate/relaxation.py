@@ -10,8 +10,7 @@ from typing import Any
 
 from parity.cases.budgets import read_budgets
 from parity.cases.tables import read
-from parity.gate.flips import Rules
-from parity.gate.reading import Tables, read_require, read_rules
+from parity.gate.flips import Rules, read_require, read_rules
 from parity.verdicts import Verdict
 
 __all__ = ["Relaxation", "demands", "relaxed"]
@@ -44,8 +43,7 @@ def relaxed(rules: Rules, base: str = "") -> Relaxation:
         rules: the current ones.
         base: a branch or commit that overrides the settings; by default the first existing one of `BRANCHES`.
     """
-    assert rules.root is not None
-    named = base or rules.base
+    named = base or rules.gate.base
     try:
         fork = _merge_base(rules.root, named)
         text = _git(rules.root, "show", f"{fork}:./pyproject.toml")
@@ -106,7 +104,7 @@ def _looser(now: Any, before: Any) -> bool:
 
 
 def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
-    tables = read(Tables, table)
+    tables = read(Rules, table)
     yield from _rungs("gate.require", tables.gate.require)
     for name, value in tables.gate.tolerances.items():
         yield f"gate.tolerances.{name}", -value

@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parity.report.table import COLUMNS
+
 __all__ = ["print_gate"]
 
 MOST_BLOCKS = 12
@@ -22,19 +24,8 @@ MARKS = {
     "skipped": ("SKIP", "bold red"),
 }
 """State of a cell -> mark and style."""
-HEADS = {
-    "program": "prog",
-    "inputs": "in",
-    "values": "vals",
-    "gradients": "grad",
-    "sharding": "spec",
-    "loops": "loop",
-    "collectives": "coll",
-    "memory": "mem",
-    "retrace": "retr",
-    "checkpoint": "ckpt",
-}
-"""Channel -> shorter head of its column."""
+HEADS = {names[0]: head for head, names in COLUMNS.items()}
+"""The first channel of each column of `parity run` -> its head; other channels have their names."""
 
 
 def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] = ()) -> None:

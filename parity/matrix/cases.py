@@ -53,16 +53,21 @@ EXACT_OR_RUN = (Verdict.EXACT, Verdict.ARBITRATED)
 ONE_STRUCTURE = Accept(require=Verdict.REORDERED)
 """Requires the proof, or reordered operations with equal bits: both flavours of a variant have the same structure."""
 
-OTHER_CODE = {
-    "collectives": "another mesh, layout or program moves other bytes",
-    "loops": "another mesh, layout or program compiles to other loops",
-    "memory": "another mesh, layout or program needs other memory",
-}
-"""Channels that do not apply to sides that compile to different code by intent, with the reason."""
-OTHER_PLACES = {**OTHER_CODE, "sharding": "arrays are placed or stacked differently by intent"}
-OTHER_PROGRAM = {**OTHER_PLACES, "program": "these are other programs by intent"}
-OTHER_DOTS = {**OTHER_PROGRAM, "dots": "another program has other dots"}
 
+def _without(accept: Accept, **reasons: str) -> Accept:
+    return dataclasses.replace(accept, not_applicable={**accept.not_applicable, **reasons})
+
+
+OTHER_CODE = _without(
+    Accept(),
+    collectives="another mesh, layout or program moves other bytes",
+    loops="another mesh, layout or program compiles to other loops",
+    memory="another mesh, layout or program needs other memory",
+)
+"""For sides that compile to different code by intent: the channels that do not apply, with the reason."""
+OTHER_PLACES = _without(OTHER_CODE, sharding="arrays are placed or stacked differently by intent")
+OTHER_PROGRAM = _without(OTHER_PLACES, program="these are other programs by intent")
+OTHER_DOTS = _without(OTHER_PROGRAM, dots="another program has other dots")
 
 PLAINEST: tuple[Mapping[str, str], ...] = (
     {"remat.policy": "none", "remat.names": ""},
@@ -232,7 +237,7 @@ def layouts(flavour: Flavour, family: str, program: str, config: ModelConfig, **
     unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
     sides = (Variant(f"{family}-scan", config), "single"), (Variant(f"{family}-unroll", unrolled), "single")
     name = f"{family}-scan-against-unroll"
-    return same_flavour(flavour, name, program, *sides, accept=Accept(not_applicable=OTHER_PLACES), **more)
+    return same_flavour(flavour, name, program, *sides, accept=OTHER_PLACES, **more)
 
 
 TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy.FULL)}

@@ -8,7 +8,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Unstack
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, TRAINING, same_flavour, twins
 from parity.matrix.decoders import ACCUMULATING, BFLOAT16, DROPOUT, DROPPING, FULL, UNROLLED, ZERO1, Variant
 from parity.matrix.decoders import PLAIN as PLAIN_STEP
@@ -113,7 +113,7 @@ def _layouts(flavour: Flavour, scanned: Variant) -> Case:
         (variant, "single"),
         (other, "single"),
         rules=_in_replicas(layer_rules(variant.config)),
-        accept=Accept(prove_exact=True, not_applicable=OTHER_PLACES),
+        accept=dataclasses.replace(OTHER_PLACES, prove_exact=True),
     )
 
 

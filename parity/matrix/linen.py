@@ -14,8 +14,7 @@ import models_linen.evaluate
 import models_linen.model
 import models_linen.train
 from models_nnx.shared.ops import by_layer, sown_metrics
-from parity.builds.build import linen_build
-from parity.builds.saving import Saving
+from parity.builds.build import Saving, linen_build
 from parity.builds.tree import Codec, flatten
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import (

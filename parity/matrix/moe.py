@@ -16,7 +16,7 @@ from models_nnx.shared.config import (
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import OTHER_DOTS, OTHER_PLACES, same_flavour, twins
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import PROGRAMS
@@ -81,7 +81,7 @@ def _on_one_device(flavour: Flavour, variant: Variant, program: str, mesh: str, 
     """Returns the case of one device against experts distributed over a mesh."""
     name = f"{variant.name}-{'tied' if more else 'single'}-against-mesh"
     sides = (variant, "single"), (variant, mesh)
-    return same_flavour(flavour, name, program, *sides, accept=Accept(not_applicable=OTHER_PLACES), **more)
+    return same_flavour(flavour, name, program, *sides, accept=OTHER_PLACES, **more)
 
 
 def nearly_alike(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -130,13 +130,7 @@ def _measured(dropless: ModelConfig, dropping: ModelConfig) -> list[Case]:
     return [
         _on_one_device(Flavour.LINEN, few, "grad", f"{spread}-explicit"),
         _on_one_device(Flavour.NNX, Variant("moe-dropping", dropping), "grad", HOME),
-        same_flavour(
-            Flavour.NNX,
-            "moe-dropless-against-ample",
-            "grad",
-            *sides,
-            accept=Accept(not_applicable=OTHER_DOTS),
-        ),
+        same_flavour(Flavour.NNX, "moe-dropless-against-ample", "grad", *sides, accept=OTHER_DOTS),
         _on_one_device(Flavour.NNX, few, "forward", f"{spread}-auto", prepare_state=nearly_alike),
     ]
 

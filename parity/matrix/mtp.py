@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from models_nnx.shared.config import ModelConfig, MtpConfig, override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import OTHER_CODE, layouts, same_flavour, twins
 from parity.matrix.decoders import ACCUMULATING, DROPPING, FULL, UNROLLED, Variant
 from parity.matrix.layers import layer_rules
@@ -66,9 +66,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     experts = override(EXPERTS, settings)
     sides = (named["scan"], HOME), (named["scan"], "fsdp2.tensor2.context2-explicit")
     words = "mtp-auto-against-explicit"
-    matrix.append(
-        same_flavour(Flavour.LINEN, words, "grad", *sides, accept=Accept(not_applicable=OTHER_CODE))
-    )
+    matrix.append(same_flavour(Flavour.LINEN, words, "grad", *sides, accept=OTHER_CODE))
     return [*matrix, layouts(Flavour.NNX, "mtp-experts", "grad", experts, rules=layer_rules(experts))]
 
 

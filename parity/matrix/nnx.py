@@ -15,8 +15,7 @@ import models_nnx.evaluate
 import models_nnx.train
 from models_nnx.shared.ops import by_layer, sown_metrics
 from models_nnx.state import ForcedExperts, Routed, Sown
-from parity.builds.build import nnx_build
-from parity.builds.saving import Saving
+from parity.builds.build import Saving, nnx_build
 from parity.builds.tree import Codec, flatten
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import (

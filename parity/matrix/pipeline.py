@@ -23,7 +23,7 @@ from models_nnx.shared.data import packed_batch
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Build, Flavour
 from parity.builds.meshes import Mode
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, TRAINING, same_flavour, twins
 from parity.matrix.decoders import DROPOUT, FULL, ZERO1, Variant
 from parity.matrix.layers import pipeline_rules
@@ -130,9 +130,9 @@ def sequential_case(
         sequence = sequence.override({"train.accumulation": str(M)})
     staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, shape)
     sides = (sequence, "single"), (staged, mesh)
-    accept = Accept(
-        not_applicable=OTHER_PLACES, prove_exact=not config.moe
-    )  # such proofs cannot handle the choice of experts
+    accept = dataclasses.replace(
+        OTHER_PLACES, prove_exact=not config.moe
+    )  # no proof handles the choice of experts
     rules = pipeline_rules(config)
     case = same_flavour(flavour, staged.name, program, *sides, rules=rules, accept=accept)
     if program != "train_step":
@@ -169,7 +169,7 @@ SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
     ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO, {}),
     ({"stages": 4, "microbatches": 8, "repeats": 2}, Mode.AUTO, {}),
 )
-"""A covering subset, two with predictors after the last stage; `parity.matrix.pipeline_grid` has all schedules."""
+"""A covering subset, two with predictors after the last stage; `make pipeline-grid` runs all schedules."""
 
 
 def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
@@ -185,7 +185,7 @@ def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) ->
         for when in (Gather.PER_ITERATION, gather)
     )
     name = f"pipeline-per_iteration-against-{gather}"
-    accept = Accept(not_applicable=OTHER_PROGRAM, require=EXACT_OR_RUN)
+    accept = dataclasses.replace(OTHER_PROGRAM, require=EXACT_OR_RUN)
     return same_flavour(flavour, name, "grad", *sides, accept=accept)
 
 
@@ -227,8 +227,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         matrix.append(case if run else case.with_accept(require=EXACT_OR_RUN))
     for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
         words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", named[name]
-        accept = Accept(not_applicable=OTHER_PLACES)
-        matrix.append(_modes(words, flavour, variant, "grad", HOME, accept=accept))
+        matrix.append(_modes(words, flavour, variant, "grad", HOME, accept=OTHER_PLACES))
     matrix += [
         _gathers(Flavour.LINEN, base, Gather.ONCE, Mode.EXPLICIT),
         _gathers(Flavour.NNX, base, Gather.PER_REPEAT, Mode.AUTO),

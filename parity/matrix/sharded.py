@@ -7,7 +7,7 @@ from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import (
     EXACT_OR_RUN,
     OTHER_CODE,
@@ -55,7 +55,7 @@ def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
             "train_step",
             here,
             there,
-            accept=Accept(not_applicable=reasons[name], require=require),
+            accept=dataclasses.replace(reasons[name], require=require),
         )
         for name, here in sides.items()
     ]
@@ -68,7 +68,7 @@ def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
     run = flavour is Flavour.NNX and mesh.startswith(ZERO1_MESHES[0])
     require = Verdict.ARBITRATED if run else EXACT_OR_RUN
     sides = (plain, mesh), (zero1, mesh)
-    accept = Accept(not_applicable=OTHER_PROGRAM, require=require, prove_exact=True)
+    accept = dataclasses.replace(OTHER_PROGRAM, require=require, prove_exact=True)
     return same_flavour(flavour, name, "train_step", *sides, accept=accept)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import EXACT_OR_RUN, OTHER_DOTS, same_flavour, twins
 from parity.matrix.decoders import variants
 
@@ -34,8 +34,8 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     named = variants("tiled", base, VARIANTS)
     small = variants("tiled", dataclasses.replace(base, layers=1), VARIANTS, EXACT_SHAPE)
     run, proved = (((held["plain"], "single"), (held["untied"], "single")) for held in (named, small))
-    accept = Accept(
-        not_applicable=OTHER_DOTS,
+    accept = dataclasses.replace(
+        OTHER_DOTS,
         prove_exact=True,
         split_dims={"*/head/kernel": (1,)},
         integer_ranges={"targets": (0, base.vocab)},

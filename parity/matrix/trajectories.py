@@ -16,7 +16,7 @@ from models_nnx.shared.config import (
 )
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import SEED, Build, Flavour
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, layouts, same_flavour, twins
 from parity.matrix.decoders import PLAIN, Variant
 from parity.matrix.moe import DEEPSEEK
@@ -130,7 +130,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             "train_step",
             (saved, "single"),
             (saved, "fsdp2.tensor2-explicit"),
-            accept=Accept(not_applicable=OTHER_PLACES),
+            accept=OTHER_PLACES,
         ),
         twins(plain, "trajectory", "fsdp4.tensor2-auto"),
         trajectory,

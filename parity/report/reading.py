@@ -1,4 +1,4 @@
-"""Reads and validates a report, so that the forms can rely on its structure."""
+"""Reads and validates a report, so that the forms can rely on its structure; rebuilds the results that it holds."""
 
 import json
 from collections.abc import Mapping
@@ -7,11 +7,16 @@ from typing import Any
 
 import msgspec
 
+from parity.builds.build import Build
+from parity.builds.meshes import MeshSpec
+from parity.cases.case import Accept, Case, Placement
 from parity.cases.tables import read, unknown
+from parity.cases.waivers import Waiver
 from parity.report.records import SCHEMA, VERDICTS
-from parity.verdicts import Verdict
+from parity.run.run import CaseResult, Run
+from parity.verdicts import Verdict, channel_of
 
-__all__ = ["Record", "ReportFileError", "check_report", "read_report"]
+__all__ = ["Record", "ReportFileError", "check_report", "read_report", "restore"]
 
 Record = Mapping[str, Any]
 """A report, or one case of it, in the form of the schema."""
@@ -118,3 +123,48 @@ def check_report(found: Any, name: str) -> None:
         if case.id in ids:
             raise ReportFileError(f"{where}: got id {case.id} a second time, expected each case once")
         ids.add(case.id)
+
+
+def restore(report: Record) -> Run:
+    """Returns the run of a report, to print it like one; its cases cannot be run again.
+
+    Args:
+        report: as `read_report` returns it.
+    """
+    waivers = tuple(Waiver(**fields) for fields in report.get("waivers", ()))
+    partial = report.get("partial", {})
+    return Run(
+        environment=dict(report["environment"]),
+        planned=partial.get("planned", len(report["cases"])),
+        stopped=partial.get("why", ""),
+        results=[_result(case, waivers) for case in report["cases"]],
+        seconds=report["seconds"],
+        followed={case["id"]: case["bisect"] for case in report["cases"] if "bisect" in case},
+    )
+
+
+def _result(record: Record, waivers: tuple[Waiver, ...]) -> CaseResult:
+    other = record.get("candidate_mesh")
+    case = Case(
+        id=record["id"],
+        reference=_not_built,
+        candidate=_not_built,
+        program=record["program"],
+        mesh=MeshSpec.parse(record["mesh"]),
+        candidate_mesh=MeshSpec.parse(other) if other else None,
+        placement=Placement(backend=record["backend"], requested_mesh=record.get("asked", "")),
+        accept=Accept(waivers=tuple(waiver for waiver in waivers if waiver.concerns(record["id"]))),
+    )
+    return CaseResult(
+        case=case,
+        reference=record.get("reference", ""),
+        candidate=record.get("candidate", ""),
+        verdict=record["verdict"],
+        channels={name: channel_of(name, one) for name, one in record["channels"].items()},
+        seconds=dict(record["seconds"]),
+        cached=record.get("remembered", False),
+    )
+
+
+def _not_built() -> Build:
+    raise AssertionError("a case from a report is shown, never run")

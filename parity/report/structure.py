@@ -1,18 +1,35 @@
-"""The structure of both sides as tables of 100 columns, and as plain data."""
+"""The output of `parity inspect`: structure and placements of one case, and a line per side of several."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.compare.inspection import Row, Section
-from parity.report.table import STYLES, findings_text
+from parity.builds.tree import Role
+from parity.builds.weights.map import strip_container
+from parity.cases.case import Case
+from parity.compare.evidence import Evidence
+from parity.compare.inspection import Row, Section, Summary
+from parity.compare.layout import Placed, placed
+from parity.report.formats.html import render
+from parity.report.formats.pictures import cut_up
+from parity.report.table import MOST_FINDINGS, STYLES, findings_text
 from parity.run.run import CaseResult
+from parity.verdicts import ChannelResult
 
-__all__ = ["print_sections", "sections_record"]
+__all__ = [
+    "placements",
+    "print_placements",
+    "print_sections",
+    "print_summaries",
+    "sections_record",
+    "shardings_page",
+    "summaries_markdown",
+    "summaries_record",
+]
 
 SIDES = ("reference", "candidate")
 HEADS = {"carry_bytes": "carry bytes", "stacked_bytes": "stacked", "total_bytes": "total bytes"}
@@ -86,3 +103,157 @@ def sections_record(result: CaseResult, sections: Sequence[Section]) -> dict[str
         "channels": {name: str(channel.verdict) for name, channel in result.channels.items()},
         "sections": [dataclasses.asdict(section) for section in sections],
     }
+
+
+def print_placements(
+    console: Console, case: Case, result: ChannelResult, rows: Sequence[tuple[Placed, Placed]]
+) -> None:
+    """Prints the placement of every leaf, one line each; a second line if the candidate's differs."""
+    verdict = Text(str(result.verdict), STYLES.get(result.verdict, "bold red"))
+    console.print(Text(f"{case.id}  ").append(verdict).append(f"  {result.detail}"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head in ("leaf", "shape", "spec"):
+        table.add_column(head, overflow="fold")
+    table.add_column("bytes/device", justify="right", no_wrap=True)
+    role = None
+    for reference, candidate in rows:
+        leaf = reference.leaf
+        if leaf.role is not role:
+            role = leaf.role
+            table.add_row(Text(str(role), "bold cyan"))
+        shape = "x".join(map(str, leaf.shape)) or "scalar"
+        table.add_row(
+            strip_container(leaf.path), shape, spec_text(reference), f"{reference.bytes_per_device:,}"
+        )
+        if reference.axes != candidate.axes:
+            found = Text(f"candidate {spec_text(candidate)}", "bold red")
+            table.add_row(Text("  differs", "bold red"), "", found, f"{candidate.bytes_per_device:,}")
+    console.print(table)
+    for finding in result.findings[:MOST_FINDINGS]:
+        console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def spec_text(one: Placed) -> str:
+    """Returns ``embed/fsdp, layers, mlp/tensor``: each dimension's name and its mesh axes."""
+    leaf = one.leaf
+    names = leaf.logical_axes or ("",) * len(leaf.shape)
+    parts = [
+        "/".join(filter(None, (name or "-", "+".join(axes))))
+        for name, axes in zip(names, one.axes, strict=True)
+    ]
+    return ", ".join(parts) if leaf.logical_axes else "replicated"
+
+
+CELL_WIDTH, CELL_HEIGHT = 110, 46
+
+
+def placements(work: Evidence) -> list[tuple[Placed, Placed]]:
+    """Returns the placements on both sides of every leaf that has one partner; parameters first.
+
+    Args:
+        work: a comparison on a mesh.
+
+    Raises:
+        MapError: leaves have no partner.
+    """
+    rows = [
+        (placed(work.reference, entry.reference[0]), placed(work.candidate, entry.candidate[0]))
+        for entry in work.weights.entries
+        if len(entry.reference) == len(entry.candidate) == 1
+    ]
+    return sorted(rows, key=lambda row: list(Role).index(row[0].leaf.role))
+
+
+def shardings_page(
+    title: str,
+    outcome: tuple[str, str, Sequence[str]],
+    rows: Sequence[tuple[Placed, Placed]],
+    mesh: Mapping[str, int],
+    most: int = 8,
+) -> str:
+    """Returns the page.
+
+    Args:
+        title: the case.
+        outcome: verdict, detail and findings of the sharding channel.
+        rows: every leaf on both sides.
+        mesh: size of each mesh axis.
+        most: maximum number of arrays that are drawn.
+    """
+    largest = sorted((left for left, _ in rows), key=lambda one: -one.bytes_per_device)[:most]
+    verdict, detail, findings = outcome
+    return render(
+        "shardings.html",
+        title=title,
+        verdict=verdict,
+        detail=detail,
+        findings=findings,
+        mesh=".".join(f"{axis}{size}" for axis, size in mesh.items()),
+        pictures=[(one.leaf, cut_up(one.axes, one.leaf.logical_axes, mesh)) for one in largest],
+        rows=rows,
+        w=CELL_WIDTH,
+        h=CELL_HEIGHT,
+    )
+
+
+GIB = 2**30
+BYTES = ("moved_bytes", "argument_bytes", "temp_bytes", "peak_bytes")
+COLUMNS = ("loops", "coll", "moved GiB", "args GiB", "temp GiB", "peak GiB", "Mcycles", "compile s")
+
+
+def _summary_cells(numbers: dict[str, float | None]) -> list[str]:
+    loops = f"{_scaled(numbers, 'loops_lowered')} -> {_scaled(numbers, 'loops_optimised')}"
+    sizes = [_scaled(numbers, name, GIB, 3) for name in BYTES]
+    cycles = _scaled(numbers, "cycles", 1e6, 2)
+    return [loops, _scaled(numbers, "collectives"), *sizes, cycles, _scaled(numbers, "compile_seconds", 1, 1)]
+
+
+def _scaled(numbers: dict[str, float | None], name: str, unit: float = 1, digits: int = 0) -> str:
+    value = numbers.get(name)
+    return "-" if value is None else f"{value / unit:,.{digits}f}"
+
+
+def _ratios(summary: Summary) -> list[str]:
+    ratios = [summary.ratio(name) for name in (*BYTES, "cycles")]
+    return ["", "", *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios), ""]
+
+
+def _summary_rows(summary: Summary, error: str = "") -> list[list[str]]:
+    """Returns one row per side and one of ratios; a side without numbers has its reason, or ``error``, instead."""
+    empty = [""] * (len(COLUMNS) - 1)
+    rows = [
+        [side.flavour, *([error or side.error, *empty] if side.error else _summary_cells(side.numbers))]
+        for side in summary.sides
+    ]
+    return rows if any(side.error for side in summary.sides) else [*rows, ["ratio", *_ratios(summary)]]
+
+
+def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
+    """Prints two lines per case, and their ratios."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("case", overflow="fold")
+    for head in ("", *COLUMNS):
+        table.add_column(head, justify="right" if head else "left", overflow="fold")
+    for summary in summaries:
+        for place, row in enumerate(_summary_rows(summary, error="none")):
+            table.add_row(summary.id if place == 0 else f"  {summary.mesh}" if place == 1 else "", *row)
+    console.print(table)
+    for summary in summaries:
+        for side in summary.sides:
+            if side.error:
+                line = f"{summary.id} {side.flavour}, {side.error}"
+                console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def summaries_markdown(summaries: Sequence[Summary]) -> str:
+    """Returns the summaries as a Markdown table."""
+    lines = [f"| case | side | {' | '.join(COLUMNS)} |", "|---|---|" + "---:|" * len(COLUMNS)]
+    for summary in summaries:
+        for place, row in enumerate(_summary_rows(summary)):
+            lines.append(f"| {f'`{summary.id}`' if place == 0 else ''} | {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def summaries_record(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """Returns the numbers as plain data for a JSON file."""
+    return {"schema": 1, "cases": [dataclasses.asdict(summary) for summary in summaries]}

@@ -10,11 +10,9 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from parity.builds.weights.map import strip_container
 from parity.cases.case import Case
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
-from parity.compare.layout import Placed
 from parity.report.records import summarise
 from parity.run.explain import explain
 from parity.run.run import CaseResult, Run, numbers_only
@@ -27,7 +25,6 @@ __all__ = [
     "notes_text",
     "print_details",
     "print_findings",
-    "print_placements",
     "print_proofs",
     "print_table",
     "print_tracebacks",
@@ -251,45 +248,6 @@ def print_details(console: Console, results: Sequence[CaseResult]) -> None:
         for channel in result.channels.values():
             line = Text(f"{result.case.id}  {channel.name} ").append(str(channel.verdict), "bold")
             console.print(line.append(f": {channel.detail}"), soft_wrap=True)
-
-
-def print_placements(
-    console: Console, case: Case, result: ChannelResult, rows: Sequence[tuple[Placed, Placed]]
-) -> None:
-    """Prints the placement of every leaf, one line each; a second line if the candidate's differs."""
-    verdict = Text(str(result.verdict), STYLES.get(result.verdict, "bold red"))
-    console.print(Text(f"{case.id}  ").append(verdict).append(f"  {result.detail}"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for head in ("leaf", "shape", "spec"):
-        table.add_column(head, overflow="fold")
-    table.add_column("bytes/device", justify="right", no_wrap=True)
-    role = None
-    for reference, candidate in rows:
-        leaf = reference.leaf
-        if leaf.role is not role:
-            role = leaf.role
-            table.add_row(Text(str(role), "bold cyan"))
-        shape = "x".join(map(str, leaf.shape)) or "scalar"
-        table.add_row(
-            strip_container(leaf.path), shape, spec_text(reference), f"{reference.bytes_per_device:,}"
-        )
-        if reference.axes != candidate.axes:
-            found = Text(f"candidate {spec_text(candidate)}", "bold red")
-            table.add_row(Text("  differs", "bold red"), "", found, f"{candidate.bytes_per_device:,}")
-    console.print(table)
-    for finding in result.findings[:MOST_FINDINGS]:
-        console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
-
-
-def spec_text(one: Placed) -> str:
-    """Returns ``embed/fsdp, layers, mlp/tensor``: each dimension's name and its mesh axes."""
-    leaf = one.leaf
-    names = leaf.logical_axes or ("",) * len(leaf.shape)
-    parts = [
-        "/".join(filter(None, (name or "-", "+".join(axes))))
-        for name, axes in zip(names, one.axes, strict=True)
-    ]
-    return ", ".join(parts) if leaf.logical_axes else "replicated"
 
 
 def print_proofs(console: Console, run: Run) -> None:

@@ -21,12 +21,10 @@ from parity.channels import CHANNELS
 from parity.cli import app
 from parity.compare.timing.measure import Harness, _Bench
 from parity.compare.timing.measure import _Entry as Comparison
-from parity.gate.flips import NoQuestion
-from parity.gate.reading import _Entry as Relaxed
-from parity.gate.reading import _Feature, _Flip, _Gate
+from parity.gate.flips import Feature, Flip, Gate, NoQuestion, Relaxed
 from parity.prove.rules import RULES, RewriteRule
-from parity.report.channels import SETTLES
 from parity.report.formats import FORMS
+from parity.report.lists import SETTLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -100,9 +98,9 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "": _Project,
     "waivers": Waiver,
     "budgets.CHANNEL.QUANTITY": Budget,
-    "flips.NAME": _Flip,
-    "flips.NAME.features.NAME": _Feature,
-    "gate": _Gate,
+    "flips.NAME": Flip,
+    "flips.NAME.features.NAME": Feature,
+    "gate": Gate,
     "gate.not_applicable": NoQuestion,
     "relaxed": Relaxed,
     "bench": _Bench,

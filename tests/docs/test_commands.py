@@ -76,7 +76,7 @@ def positional(command, tokens):
 @pytest.fixture(scope="module")
 def ids():
     """The ids of all cases included in parity, small and at published size."""
-    grid = ("parity.matrix.pipeline_grid:PAIR",)
+    grid = ("campaigns.matrix.pipeline_grid:PAIR",)
     sizes = (None, 4, 16, 512)
     return {case.id for devices in sizes for case in collect(grid, start=pages.ROOT, devices=devices)[1]}
 

@@ -1,14 +1,52 @@
-"""Forms of a report besides JSON: one file per form, and a registry.
+"""Forms of a report: one file per form besides JSON, a registry, and the writing of all that are requested.
 
 A form converts a report from `parity.report.reading`, and earlier ones for comparison, to text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from parity.report.formats import annotations, html, junit, markdown
 from parity.report.formats.form import Form
+from parity.report.reading import Record
+from parity.report.records import check_writable, is_stream, write_json, write_text
 
-__all__ = ["FORMS", "Form"]
+__all__ = ["FORMS", "Form", "check_forms", "write_forms"]
 
 FORMS: Mapping[str, Form] = {form.FORM.name: form.FORM for form in (html, junit, markdown, annotations)}
 """Every form by name; the name is also its option."""
+JSON = "json"
+
+
+def check_forms(files: Mapping[str, Path]) -> None:
+    """Checks, before any work, that all forms can be written.
+
+    Args:
+        files: file by name of the form.
+
+    Raises:
+        ValueError: see `parity.report.records.check_writable`.
+    """
+    for name, path in files.items():
+        if not is_stream(path):
+            check_writable(path, f"--{name}")
+
+
+def write_forms(report: Record, files: Mapping[str, Path], earlier: Sequence[Record] = ()) -> list[str]:
+    """Writes the forms and returns the errors, as sentences; an error in one form does not affect the others.
+
+    Args:
+        report: from a file, or from `parity.report.records.as_json`.
+        files: file by name of the form; ``json`` is the record itself.
+        earlier: earlier reports, the oldest first.
+    """
+    problems = []
+    for name, path in files.items():
+        try:
+            if name == JSON:
+                write_json(dict(report), path)
+            else:
+                write_text(FORMS[name].render(report, earlier), path)
+        except OSError as error:
+            problems.append(str(error))
+    return problems

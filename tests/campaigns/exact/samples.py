@@ -4,13 +4,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from campaigns.matrix.plans import accumulated, tiled
 from models_nnx.shared.config import Gather, TrainConfig
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Case
 from parity.matrix.pipeline import pipelined, sequential_case
-from parity.matrix.plans import accumulated, tiled
 
 __all__ = ["SAMPLES", "sample"]
 

@@ -11,8 +11,8 @@ import pytest
 from flax import linen, nnx
 
 import parity
+from parity.cases.coverage import unvaried
 from parity.cases.settings import SettingsError, collect
-from parity.cases.unvaried import unvaried
 from parity.run.request import Request
 from parity.run.run import CaseRunner
 from parity.run.schedule import Schedule

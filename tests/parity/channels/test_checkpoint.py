@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from models_nnx.shared import store
-from parity.builds.build import linen_build
-from parity.builds.saving import Saving
+from parity.builds.build import Saving, linen_build
 from parity.cases.case import Case
 from parity.channels import CHANNELS
 from parity.compare.evidence import Evidence

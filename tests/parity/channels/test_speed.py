@@ -11,7 +11,6 @@ from parity.cases.budgets import Budget, read_budgets
 from parity.compare.backends.registry import find
 from parity.compare.session import Session
 from parity.compare.timing.rounds import ROUNDS, Paired, paired
-from parity.gate.flips import Flip
 from parity.gate.judge import _over_budget
 from parity.run.run import run_case
 from parity.verdicts import Verdict
@@ -142,15 +141,9 @@ def test_a_flip_holds_the_timings():
     row = {"quantity": "step", "ratio": 1.4, "low": 1.3}
     channels = {"speed": {"verdict": "equal", "tables": {"speed": [row]}}, "program": {"verdict": "unproved"}}
     for ratio, held in ((1.2, ["speed.step: 1.00 -> 1.30, budget 1.2 x (a test)"]), (1.35, [])):
-        flip = Flip(
-            name="f",
-            about="",
-            features=(),
-            require={},
-            budgets={"speed.step": Budget(ratio=ratio, reason="a test")},
-        )
-        assert list(_over_budget(flip, {"channels": channels})) == held
+        budgets = {"speed.step": Budget(ratio=ratio, reason="a test")}
+        assert list(_over_budget(budgets, {"channels": channels})) == held
     skipped = {"speed": {"verdict": "skipped"}, "program": {"verdict": "unproved"}}
-    (held,) = _over_budget(flip, {"channels": skipped})
+    (held,) = _over_budget(budgets, {"channels": skipped})
     assert held.endswith("set budgets.speed.step for the project too, and run the case again")
-    assert not list(_over_budget(flip, {"channels": {**skipped, "program": {"verdict": "proved"}}}))
+    assert not list(_over_budget(budgets, {"channels": {**skipped, "program": {"verdict": "proved"}}}))

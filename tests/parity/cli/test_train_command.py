@@ -6,8 +6,7 @@ import pytest
 
 from models_nnx.shared.config import ConfigError
 from parity.builds.build import Flavour
-from parity.matrix.runs import training
-from parity.matrix.training import losses
+from parity.matrix.training import losses, training
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from rich.console import Console
 from parity.cli.inspect import summarise_cases
 from parity.compare.backends import aot
 from parity.compare.inspection import SideSummary, Summary
-from parity.report import summaries_markdown
+from parity.report.structure import summaries_markdown
 from parity.run.request import Request
 from parity.run.selection import open_cases
 

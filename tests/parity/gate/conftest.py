@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from parity.gate import read_rules
+from parity.gate.flips import read_rules
 
 TABLE = {
     "gate": {

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from parity.cases.settings import SettingsError
-from parity.gate import accept, fallen, find_rules, read_rules, relaxed
-from parity.gate.relaxation import compare
+from parity.gate.baselines import accept, fallen
+from parity.gate.flips import find_rules, read_rules
+from parity.gate.relaxation import compare, relaxed
 from parity.report.changes import changes
 
 

@@ -22,8 +22,7 @@ from models_nnx.shared.config import DecodeConfig, LayerLayout, TrainConfig
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.store import CheckpointError
 from parity.builds.build import Flavour
-from parity.matrix.runs import training
-from parity.matrix.training import Trainer, differing
+from parity.matrix.training import Trainer, differing, training
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 WITH_EMITTERS = pytest.mark.usefixtures("compiled_as_users_do")

@@ -11,9 +11,8 @@ import pytest
 from parity.report.formats import FORMS
 from parity.report.formats.html import FOLDER
 from parity.report.formats.pictures import MOST_SHARDS, _colour, grids
-from parity.report.reading import ReportFileError, check_report
+from parity.report.reading import ReportFileError, check_report, restore
 from parity.report.records import as_json
-from parity.report.restored import restore
 from parity.report.shards import merge
 
 VOID = frozenset({"meta", "link", "br", "input", "img", "hr"})

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from parity.report import as_json
 from parity.report.changes import changes
-from parity.report.reading import ReportFileError, check_report, read_report
-from parity.report.records import ReportNotWrittenError, write_text
-from parity.report.restored import restore
-from parity.report.writing import write_forms
+from parity.report.formats import write_forms
+from parity.report.reading import ReportFileError, check_report, read_report, restore
+from parity.report.records import ReportNotWrittenError, as_json, write_text
 
 
 def test_a_report_restored_and_written_again_is_the_same(whole, make):

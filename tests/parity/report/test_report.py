@@ -14,10 +14,9 @@ from parity.cases.case import Case
 from parity.channels import ALL
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
-from parity.report import Progress, as_json, print_findings, print_table, summarise, write_json
 from parity.report.formats import FORMS
-from parity.report.records import VERDICTS, check_writable
-from parity.report.table import COLUMNS, SHORT, findings_text
+from parity.report.records import VERDICTS, as_json, check_writable, summarise, write_json
+from parity.report.table import COLUMNS, SHORT, Progress, findings_text, print_findings, print_table
 from parity.run.explain import LISTED
 from parity.run.run import CaseResult, Run
 from parity.verdicts import ChannelResult, Finding, Verdict

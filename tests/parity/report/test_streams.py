@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
+from parity.report.formats import check_forms
 from parity.report.records import check_writable, is_stream, write_text
-from parity.report.writing import check_forms
 
 SCRIPT = """
 import sys
 from pathlib import Path
 from parity.report.records import write_text
-from parity.report.writing import check_forms
+from parity.report.formats import check_forms
 path = Path(sys.argv[1])
 check_forms({"annotations": path})
 print("before")

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from toys import write_project
 
-from parity.report import print_proofs
+from parity.report.table import print_proofs
 from parity.run.parallel import run_in_workers
 from parity.run.request import Request
 from parity.run.run import Outcome, Run

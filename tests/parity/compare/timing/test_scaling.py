@@ -11,7 +11,7 @@ from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.timing import scaling
 from parity.compare.timing.scaling import AXES, FULL, HIGHEST, SHORT, Curve, fit, measure_scaling, parse_sizes
-from parity.report.scaling import print_curve, scaling_record
+from parity.report.bench import print_curve, scaling_record
 from parity.run.run import run_case
 from parity.values.rng.demand import Demand
 

@@ -7,11 +7,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
+from campaigns.matrix import plans
 
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import named
 from parity.compare.session import Session
-from parity.matrix import batch_split, diloco, pipeline, plans, sharded
+from parity.matrix import batch_split, diloco, pipeline, sharded
 from parity.matrix.diloco import PLAIN
 from parity.prove.exact import Link, Named, Relation, equal
 

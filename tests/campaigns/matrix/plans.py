@@ -10,7 +10,7 @@ from models_nnx.shared.config import Gather, LayerLayout, ModelConfig, MomentSha
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
-from parity.cases.case import Accept, Case, Pair
+from parity.cases.case import Case, Pair
 from parity.matrix.cases import OTHER_DOTS, OTHER_PROGRAM, same_flavour
 from parity.matrix.decoders import Variant
 from parity.matrix.pipeline import SHAPE, STORAGE, pipelined, sequential_case
@@ -37,7 +37,7 @@ def accumulated(flavour: Flavour, config: ModelConfig, count: int) -> Case:
     name = f"plans-accumulate{count}"
     parts = dataclasses.replace(whole, name=name, train=TrainConfig(accumulation=count))
     sides = (whole, "single"), (parts, "single")
-    return same_flavour(flavour, name, "train_step", *sides, accept=Accept(not_applicable=OTHER_PROGRAM))
+    return same_flavour(flavour, name, "train_step", *sides, accept=OTHER_PROGRAM)
 
 
 def tiled(flavour: Flavour, config: ModelConfig, train: TrainConfig) -> Case:
@@ -51,8 +51,8 @@ def tiled(flavour: Flavour, config: ModelConfig, train: TrainConfig) -> Case:
     plain = Variant("plans-plain", config, dataclasses.replace(train, vocab_tiles=1))
     name = f"plans-tiles{train.vocab_tiles}"
     sides = (plain, "single"), (dataclasses.replace(plain, name=name, train=train), "single")
-    accept = Accept(
-        not_applicable=OTHER_DOTS,
+    accept = dataclasses.replace(
+        OTHER_DOTS,
         split_dims={"*/head/kernel": (1,)},
         integer_ranges={"targets": (0, config.vocab)},
     )
@@ -86,7 +86,7 @@ def _places(settings: Mapping[str, str]) -> list[Case]:
             "train_step",
             (plain, f"data2.stage2.fsdp2-{mode}"),
             (spread, f"data2.stage2.fsdp2-{mode}"),
-            accept=Accept(not_applicable=OTHER_PROGRAM),
+            accept=OTHER_PROGRAM,
         )
         for index, mode in enumerate(Mode)
     ]
