@@ -15,13 +15,13 @@ from parity.bisect.alignment import Alignment, ordered
 from parity.bisect.divergence import Divergence
 from parity.bisect.source import (
     constructor_call,
-    function_of,
     functions_around,
     innermost,
     library_call,
     site,
 )
 from parity.bisect.trace import Node
+from parity.ir.functions import function_of, origin
 from parity.ir.location import Frame, equation_source
 
 __all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame"]
@@ -295,6 +295,9 @@ def _constructed(parting: Parting) -> Blame | None:
     for node, trace in zip(nodes, traces, strict=True):
         if node is None or not all(trace.nodes[node.inputs[at]].literal for at in operands):
             return None
+    made = origin(*(site(node).own for node in nodes if node))
+    if made and made.how == "made":
+        return Blame(made.lines)
     found = [_constructor(parting, side) for side in (0, 1)]
     return Blame(found) if any(found) else None
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+from parity.ir.functions import origin
 from parity.ir.jax_internals import equation_codes, equation_frames, equation_scope
 from parity.ir.jaxprs import bodies, opened
 
@@ -156,7 +157,9 @@ class SourceLocation:
         return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
     def against(self, other: "SourceLocation | None") -> str:
-        """Returns the place, with its caller if only the caller distinguishes it from the other side's place."""
+        """Returns the place; if the code there is the same on the other side, with the caller or maker that is not."""
+        if other and (found := origin(self.own, other.own)):
+            return f"{self.own_place}, {found.how} at {found.lines[0]}"
         pairs = list(zip(self.own, other.own, strict=False)) if other else []
         if not pairs or pairs[0][0] != pairs[0][1]:
             return self.own_place
