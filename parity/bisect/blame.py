@@ -330,7 +330,7 @@ def _library_constant(parting: Parting) -> Blame | None:
 STRATEGIES = (
     Strategy(
         "constructor",
-        "the code is right elsewhere, so the call that made its object chose the constant",
+        "the code is right elsewhere or equal, so the call that made its object chose the constant",
         "one of two dropout layers has another rate",
         _constructed,
     ),

@@ -91,8 +91,9 @@ def _is_class(node: ast.AST, name: str) -> bool:
 def _attributes(expression: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
     """Yields the attributes of ``self`` in an expression that are read, or that are assigned."""
     for node in ast.walk(expression):
-        held = isinstance(node, ast.Attribute) and isinstance(node.ctx, context) and node.value
-        if held and isinstance(held, ast.Name) and held.id == "self":
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, context):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
             yield node.attr
 
 

@@ -53,6 +53,7 @@ def sentence(folder, name="Layer", **edits):
         path.parent.mkdir()
         path.write_text(text)
         spec = importlib.util.spec_from_file_location(f"{side}_norms", path)
+        assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         calls.append(getattr(module, "Layer" if side == "other" else name)())
