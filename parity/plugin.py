@@ -72,7 +72,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     """Starts to record opened files before the project's code runs: cached verdicts depend on them."""
     option = early_config.known_args_namespace
     if option.parity_cached and _names_mark(option.markexpr):
-        from parity.run.outside import watch
+        from parity.run.manifest import watch
 
         words = tuple(word for word in args if not word.startswith("--basetemp="))  # not an input of any case
         early_config.stash[CALLED] = time.time_ns(), words
@@ -164,8 +164,8 @@ class _Cases:
         self._config, self._schedule = config, Schedule(request)
         self._runner = self._schedule.runner()
         self._uncached: list[str] = []
-        if cache := self._schedule.cache:  # modules imported before the manifest was made may be older
-            cache.refuse(cache.manifest.later_than(config.stash[CALLED][0]))
+        if manifest := self._schedule.cache.manifest:  # modules imported before it was made may be older
+            self._schedule.cache.refuse(manifest.later_than(config.stash[CALLED][0]))
         self._records: dict[str, dict[str, Any]] = {}
         self._planned = 0
         self._start = time.perf_counter()
@@ -180,15 +180,15 @@ class _Cases:
         ]
 
     def _run(self, case: "Case") -> "CaseResult":
-        if known := self._schedule.reused(case):
+        if known := self._schedule.cache.reused(case):
             return known
         result = self._runner.run(case)
-        self._schedule.keep(result)
+        self._schedule.cache.keep(result)
         return result
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Disables caching once another test has run in this process: it may have changed the models."""
-        if self._schedule.cache and not isinstance(item, CaseItem):
+        if not isinstance(item, CaseItem):
             self._schedule.cache.refuse([f"another test ran in this process: {item.nodeid}"])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -217,15 +217,15 @@ class _Cases:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Caches verdicts, and writes the report in the one process that has all records."""
-        self._uncached = self._schedule.settle()
+        self._uncached = self._schedule.cache.settle()
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return
-        from parity.compare.backends.environment import describe_environment
         from parity.report.records import report, write_json
+        from parity.run.schedule import describe_run
 
         records, seconds = list(self._records.values()), time.perf_counter() - self._start
-        whole = report(records, describe_environment(), self._planned, seconds)
+        whole = report(records, describe_run(self._schedule.request), self._planned, seconds)
         write_json(whole, Path(directory) / "parity.json")
 
 

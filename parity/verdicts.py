@@ -213,7 +213,7 @@ class ChannelResult:
     """The verdict of one channel on one case, with its details.
 
     Args:
-        name: the channel.
+        name: the channel; `Channel.look` sets it.
         verdict: its verdict.
         detail: a summary in a few words.
         findings: the differences, worst first.
@@ -222,7 +222,7 @@ class ChannelResult:
         tables: rows by name, for graphical reports: leaves, loops, bytes of both sides.
     """
 
-    name: str
+    name: str = ""
     verdict: Verdict
     detail: str = ""
     findings: tuple[Finding, ...] = ()

@@ -21,7 +21,6 @@ __all__ = [
     "Check",
     "CheckResult",
     "Found",
-    "Lay",
     "Outcome",
     "Places",
     "UntestableError",
@@ -55,14 +54,14 @@ class Found:
         culprits: the culprit, or all candidates.
         signature: the failure.
         log: the result of each place, ``{"name", "answer", "why"?}``, in the order of the checks.
-        mended: True if the culprit is the first that passes.
+        fixed: True if the culprit is the first that passes.
     """
 
     outcome: Outcome
     culprits: tuple[str, ...]
     signature: Signature
     log: tuple[Mapping[str, str], ...]
-    mended: bool = False
+    fixed: bool = False
 
     @property
     def evaluated(self) -> int:
@@ -193,7 +192,7 @@ class Places:
         return str(CheckResult(Status(entry["answer"]), why=entry.get("why", "")))
 
     def found(
-        self, outcome: Outcome, culprits: Sequence[str], ends: Sequence[str], mended: bool = False
+        self, outcome: Outcome, culprits: Sequence[str], ends: Sequence[str], fixed: bool = False
     ) -> Found:
         """Checks the ends again and returns the result of the search, whose places on disk it deletes.
 
@@ -201,7 +200,7 @@ class Places:
             outcome: it becomes ambiguous if an end has another status than before.
             culprits: the culprit, or all candidates.
             ends: the last place before the change, and the first after it.
-            mended: True if the culprit is the first that passes.
+            fixed: True if the culprit is the first that passes.
         """
         known = {name: Status(entry["answer"]) for name in ends if (entry := self._known(name))}
         if any(self._ask(name).status is not status for name, status in known.items()):
@@ -212,7 +211,7 @@ class Places:
         with contextlib.suppress(OSError):  # another search may be running
             self._folder.parent.rmdir()
         return Found(
-            outcome=outcome, culprits=tuple(culprits), signature=self.signature, log=log, mended=mended
+            outcome=outcome, culprits=tuple(culprits), signature=self.signature, log=log, fixed=fixed
         )
 
 

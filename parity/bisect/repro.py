@@ -12,7 +12,7 @@ from parity.bisect.axis import Judge, Signature, Status
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
 from parity.compare.backends.environment import describe_environment
-from parity.run.errors import is_own
+from parity.run.run import is_own
 
 __all__ = ["ReproSpec", "check_free", "replay", "write_repro"]
 

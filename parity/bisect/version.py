@@ -165,4 +165,4 @@ def _between(versions: Sequence[str], places: Places) -> Found:
             skipped.add(middle)
     outcome = Outcome.CULPRIT if high - low == 1 else Outcome.SEVERAL
     culprits = versions[low + 1 : high + 1]
-    return places.found(outcome, culprits, (versions[low], versions[high]), mended=last is Status.PASSES)
+    return places.found(outcome, culprits, (versions[low], versions[high]), fixed=last is Status.PASSES)

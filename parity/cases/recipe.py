@@ -75,6 +75,10 @@ class CallSpec:
     def call(self, which: int, model: Callable[..., Any], batch: Mapping[str, Any]) -> Any:
         """Returns a model's outputs for a batch; ``which`` is 0 for Linen and 1 for NNX."""
         batch = self.with_none(batch)
+        for name in {*self.arguments, *self.keywords} - batch.keys():
+            raise ValueError(
+                f"the batch has no {name!r}, only {sorted(batch)}; name the entries in arguments=(...)"
+            )
         keywords = {name: batch[name] for name in self.keywords}
         return model(*(batch[name] for name in self.arguments), **keywords, **self.options[which])
 

@@ -20,7 +20,10 @@ OTHER = {Flavour.LINEN: Flavour.NNX, Flavour.NNX: Flavour.LINEN}
 BRIDGE = "flax/nnx/bridge/"
 HARNESS = (Side.function.function.__code__.co_filename, "Side.function.<locals>.function")
 """The end of the program's part of a call stack: frames further out belong to the harness and its caller."""
-ITSELF = "a build that runs the other twin, so the check compares a twin with itself"
+ITSELF = (
+    "a build that runs the other twin, so the check compares a twin with itself; "
+    "or code that both use, such as a loss, in a file of one flavour"
+)
 
 
 @dataclasses.dataclass(frozen=True)

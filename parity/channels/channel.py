@@ -5,6 +5,7 @@ import enum
 from collections.abc import Callable
 
 from parity.builds.build import Group
+from parity.channels.results import vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
 from parity.compare.sample import why_not_sampled
@@ -87,14 +88,17 @@ class Channel:
     guard: Callable[[Evidence], list[Finding]] = no_findings
 
     def look(self, evidence: Evidence) -> ChannelResult:
-        """Returns the verdict on a case: skipped, settled without running, or judged."""
+        """Returns the verdict on a case, named: skipped, settled without running, or judged."""
+        return dataclasses.replace(self._verdict(evidence), name=self.name)
+
+    def _verdict(self, evidence: Evidence) -> ChannelResult:
         if reason := self._no_question(evidence):
             return self.skipped(reason)
         settled = self._settled(evidence)
         if settled is None:
             return self.judge(evidence)
         if guards := self.guard(evidence):
-            return self.vacuous(guards)
+            return vacuous(guards)
         if self.group in NUMBERS and (why := why_not_sampled(evidence)):
             detail = f"{settled.detail}; not run to look for NaN and constants: {why}"
             return dataclasses.replace(settled, detail=detail)
@@ -103,11 +107,6 @@ class Channel:
     def skipped(self, reason: str) -> ChannelResult:
         """Returns the verdict ``skipped``, with the reason."""
         return ChannelResult(name=self.name, verdict=Verdict.SKIPPED, detail=reason)
-
-    def vacuous(self, findings: list[Finding]) -> ChannelResult:
-        """Returns the verdict ``vacuous``: the check cannot fail, as the findings show."""
-        detail = "a check that cannot fail"
-        return ChannelResult(name=self.name, verdict=Verdict.VACUOUS, detail=detail, findings=tuple(findings))
 
     def _no_question(self, evidence: Evidence) -> str:
         """Returns why the channel does not apply to the case; empty if it applies."""
@@ -124,12 +123,12 @@ class Channel:
         if self.group in NUMBERS and (exact := evidence.accepted_exact_proof) is not None and exact.proved:
             assumed = f", if {'; '.join(exact.assumptions)}" if exact.assumptions else ""
             words = f"equal for all inputs in exact arithmetic{assumed}; rounding aside"
-            return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=words)
+            return ChannelResult(verdict=Verdict.EXACT, detail=words)
         if self._is_one_program(evidence):
             backend = evidence.reference.backend.name
             words = f"equal for all inputs: both compile to one program on {backend}"
             measures = {ONE_PROGRAM: 1}
-            return ChannelResult(name=self.name, verdict=Verdict.BITWISE, detail=words, measures=measures)
+            return ChannelResult(verdict=Verdict.BITWISE, detail=words, measures=measures)
         return None
 
     def _is_proved(self, evidence: Evidence) -> bool:
@@ -151,4 +150,4 @@ class Channel:
         if rules:
             words = f"{words}, each operation rounding by itself (rules: {', '.join(rules)})"
         measures = {BY_RULES: len(rules)} if rules else {}
-        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words, measures=measures)
+        return ChannelResult(verdict=Verdict.PROVED, detail=words, measures=measures)

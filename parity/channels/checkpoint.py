@@ -47,7 +47,7 @@ def checkpoint(evidence: Evidence) -> ChannelResult:
     )
     detail = f"{len(kept[0].state)} leaves {how}"
     detail = detail if findings else f"{detail}; {refused} damaged copies refused"
-    return compared("checkpoint", detail, findings, Verdict.BITWISE, measures={"refused": refused})
+    return compared(detail, findings, Verdict.BITWISE, measures={"refused": refused})
 
 
 def _not_asked(evidence: Evidence) -> str:

@@ -61,9 +61,7 @@ def compare_collectives(
     if devices < 1:
         raise ValueError(f"devices: got {devices}, expected at least 1")
     if devices == 1 and not reference and not candidate:
-        return ChannelResult(
-            name="collectives", verdict=Verdict.SKIPPED, detail="one device, nothing to move"
-        )
+        return ChannelResult(verdict=Verdict.SKIPPED, detail="one device, nothing to move")
     _, missing, extra = pair_up(reference, candidate, (_full,))
     combined = _combined_differently(missing, extra)
     missing, extra = ([one for one in side if _target(one) not in combined] for side in (missing, extra))
@@ -73,7 +71,7 @@ def compare_collectives(
     findings += [_alone(one, count, "candidate") for one, count in _grouped(extra)]
     findings.sort(key=lambda finding: finding.where)
     note = ", some combined differently by the compiler" if combined else ""
-    return compared("collectives", span(_detail(reference), _detail(candidate)) + note, findings)
+    return compared(span(_detail(reference), _detail(candidate)) + note, findings)
 
 
 def _target(one: Collective) -> Hashable:
@@ -84,7 +82,7 @@ def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collect
     """Returns the targets to which both sides move equal operands that are grouped differently.
 
     The compiler combines collectives of one kind and group, within limits that depend on their order. A combined
-    collective has one source, so that its direction says nothing about its operands.
+    collective has one source, so that its direction does not depend on its operands.
     """
     left, right = {}, {}
     for entries, parts in ((missing, left), (extra, right)):

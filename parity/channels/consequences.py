@@ -1,17 +1,18 @@
 """Order of findings: parameters come first, and the findings that follow from one are folded into it."""
 
+import collections
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import HOLDERS, normalise
 from parity.builds.weights.modules import moment_of
 from parity.verdicts import Finding
 
-__all__ = ["causes_first"]
+__all__ = ["causes_first", "owner_of"]
 
-STEP = re.compile(r"step\d+/")
+STEP = re.compile(r"^step\d+/")
 
 
 def causes_first(
@@ -28,42 +29,35 @@ def causes_first(
         leaves: leaves of the side that has these paths; findings of other leaves come last.
     """
     roles = list(Role)
+    parts = [(step[0] if (step := STEP.match(path)) else "", STEP.sub("", path)) for path in paths]
+    held = [leaves.get(leaf) for _, leaf in parts]
+    places = [roles.index(leaf.role) if leaf else len(roles) for leaf in held]
     owners: dict[tuple[str, str], int] = {}
-    for at, path in enumerate(paths):
-        step, leaf = _parted(path)
-        if leaf in leaves and leaves[leaf].role is Role.PARAMS:
-            owners.setdefault((step, normalise(leaf)), at)
+    for at, leaf in enumerate(held):
+        if leaf and leaf.role is Role.PARAMS:
+            owners.setdefault((parts[at][0], normalise(leaf.path)), at)
     names = {name for _, name in owners}
-    folded: dict[int, list[Finding]] = {}
+    folded: dict[int, list[Finding]] = collections.defaultdict(list)
     kept: list[int] = []
-    for at, path in enumerate(paths):
-        step, leaf = _parted(path)
-        owner = None
-        if leaf in leaves and leaves[leaf].role is Role.OPTIMIZER:
-            owned = moment_of(normalise(leaf), names, HOLDERS)
-            owner = owners.get((step, owned[1])) if owned else None
+    for at, leaf in enumerate(held):
+        owner = owners.get((parts[at][0], owner_of(leaf, names))) if leaf else None
         if owner is None:
             kept.append(at)
         else:
-            folded.setdefault(owner, []).append(findings[at])
-    kept.sort(key=lambda at: _place(paths[at], leaves, roles))
-    first: dict[tuple[str, int, str], int] = {}
+            folded[owner].append(findings[at])
+    kept.sort(key=places.__getitem__)
+    first: dict[tuple[int, str, int, str], int] = {}
     for at in kept:
-        step, leaf = _parted(paths[at])
-        first.setdefault((step, _place(paths[at], leaves, roles), leaf.split("/")[0]), at)
-    leading = [first[part] for part in sorted(first, key=lambda part: (len(part[0]), part))]
-    kept = [*leading, *(at for at in kept if at not in leading)]
-    return [_with_moments(findings[at], folded.get(at, ())) for at in kept]
+        step, path = parts[at]
+        first.setdefault((len(step), step, places[at], path.split("/")[0]), at)
+    leading = [first[part] for part in sorted(first)]
+    return [_with_moments(findings[at], folded[at]) for at in dict.fromkeys([*leading, *kept])]
 
 
-def _parted(path: str) -> tuple[str, str]:
-    step = STEP.match(path)
-    return (step[0], path[step.end() :]) if step else ("", path)
-
-
-def _place(path: str, leaves: Mapping[str, Leaf], roles: Sequence[Role]) -> int:
-    leaf = leaves.get(_parted(path)[1])
-    return len(roles) if leaf is None else roles.index(leaf.role)
+def owner_of(leaf: Leaf, names: Container[str]) -> str:
+    """Returns the name of the parameter that a leaf is a moment of; empty if it is none of those named."""
+    owned = moment_of(normalise(leaf.path), names, HOLDERS) if leaf.role is Role.OPTIMIZER else None
+    return owned[1] if owned else ""
 
 
 def _with_moments(finding: Finding, moments: Sequence[Finding]) -> Finding:

@@ -100,7 +100,7 @@ def compare_donation(
         no parameters.
     """
     if not reference.parameters or not candidate.parameters:
-        return ChannelResult(name="donation", verdict=Verdict.VACUOUS, detail="a program without parameters")
+        return ChannelResult(verdict=Verdict.VACUOUS, detail="a program without parameters")
     left, right = (
         collections.Counter(_counter(alias.shape) for alias in side.aliases)
         for side in (reference, candidate)
@@ -128,7 +128,7 @@ def compare_donation(
             )
         )
     words = (f"{len(side.aliases)} aliased, {side.bytes:,} bytes" for side in (reference, candidate))
-    return compared("donation", span(*words), findings)
+    return compared(span(*words), findings)
 
 
 def _counter(shape: str) -> str:

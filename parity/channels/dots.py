@@ -41,19 +41,19 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
         vacuous if only one side has any.
     """
     if not reference and not candidate:
-        return ChannelResult(name="dots", verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
+        return ChannelResult(verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
     if not reference or not candidate:
         text = (
             f"the {'candidate' if reference else 'reference'} has no floating-point dot, exponential or sum"
         )
-        return ChannelResult(name="dots", verdict=Verdict.VACUOUS, detail=text)
+        return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
     pairs, missing, extra = pair_up(reference, candidate, (_full, _without_types))
     groups: dict[Hashable, list[tuple[TypedOp, TypedOp]]] = collections.defaultdict(list)
     for left, right in pairs:
         groups[_full(left), _full(right), right.provenance.line].append((left, right))
     findings = [_differs(*group[0], len(group)) for group in groups.values()]
     findings += [*_alone(missing, candidate, "reference"), *_alone(extra, reference, "candidate")]
-    return compared("dots", span(_detail(reference), _detail(candidate)), findings)
+    return compared(span(_detail(reference), _detail(candidate)), findings)
 
 
 def _detail(entries: Sequence[TypedOp]) -> str:

@@ -14,7 +14,6 @@ def exact(evidence: Evidence) -> ChannelResult:
     found = evidence.exact_proof
     assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
     return ChannelResult(
-        name="exact",
         verdict=Verdict.EQUAL if found.proved else Verdict.FAILED,
         detail=f"equal in exact arithmetic{assumed}" if found.proved else "not proved in exact arithmetic",
         findings=() if found.proved else (difference(found),),

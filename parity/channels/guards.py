@@ -1,6 +1,5 @@
 """Guards of proved cases, from the lowered reference and one cheap run: results are numbers that depend on inputs."""
 
-import dataclasses
 import fnmatch
 from collections.abc import Sequence
 
@@ -20,21 +19,8 @@ NAN = "NaN in every entry, whatever the inputs"
 PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
-    """Static facts about a program's results.
-
-    Args:
-        results: ``{group: {path: fact}}``; sources are `PARAMETERS`, `INPUTS` and other state.
-        untouched: state leaves that the program always returns unchanged.
-    """
-
-    results: dict[str, dict[str, Fact]]
-    untouched: frozenset[str]
-
-
-def known_facts(side: Side) -> Facts:
-    """Returns facts read from the lowered program; nothing is compiled."""
+def _known_facts(side: Side) -> dict[str, dict[str, Fact]]:
+    """Returns ``{group: {path: fact}}`` of the lowered program's results, by source; nothing is compiled."""
     program, leaves = side.operations, side.build.leaves
     labels: list[frozenset[str]] = [frozenset()] * len(program.body.parameters)
     for position, (kind, path) in side.read_arguments.items():
@@ -43,22 +29,16 @@ def known_facts(side: Side) -> Facts:
     results: dict[str, dict[str, Fact]] = {group: {} for group, _ in side.results}
     for (group, path), fact in zip(side.results, result_facts(program, labels), strict=True):
         results[group][path] = fact
-    outputs = dict(zip(side.results, program.body.outputs, strict=True))
-    untouched = frozenset(
-        path
-        for path, position in state_arguments(side).items()
-        if outputs.get(("state", path)) == program.body.parameters[position]
-    )
-    return Facts(results=results, untouched=untouched)
+    return results
 
 
-def _facts(evidence: Evidence) -> Facts:
-    return evidence.reference.read(known_facts)
+def _facts(evidence: Evidence, group: Group) -> dict[str, Fact]:
+    return evidence.reference.read(_known_facts).get(group, {})
 
 
 def idle_values(evidence: Evidence) -> list[Finding]:
     """Finds values that do not depend on parameters or on inputs, and values that are NaN or constant."""
-    known, build = _facts(evidence).results.get(Group.VALUES, {}), evidence.reference.build
+    known, build = _facts(evidence, Group.VALUES), evidence.reference.build
     if not known:
         return nothing_returned(evidence, Group.VALUES)
     has = {
@@ -76,7 +56,7 @@ def idle_values(evidence: Evidence) -> list[Finding]:
 
 def zero_gradients(evidence: Evidence) -> list[Finding]:
     """Finds gradients that are NaN, and gradients that are zero by the program's text or on data."""
-    known = _facts(evidence).results.get(Group.GRADIENTS, {})
+    known = _facts(evidence, Group.GRADIENTS)
     dead = [
         _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
         for path, fact in known.items()
@@ -91,18 +71,22 @@ def zero_gradients(evidence: Evidence) -> list[Finding]:
 
 def idle_state(evidence: Evidence) -> list[Finding]:
     """Finds parameters that a step returns unchanged, and NaN."""
-    facts, leaves = _facts(evidence), evidence.reference.build.leaves
+    side = evidence.reference
+    arguments, leaves = side.operations.body.parameters, side.build.leaves
+    outputs = dict(zip(side.results, side.operations.body.outputs, strict=True))
     still = [
         _finding(path, "returned as it was taken, whatever the inputs", "a parameter that the program moves")
-        for path in sorted(facts.untouched)
-        if leaves[path].role is Role.PARAMS and not _declared(path, evidence.case.accept.zero_gradients)
+        for path, position in sorted(state_arguments(side).items())
+        if leaves[path].role is Role.PARAMS
+        and outputs.get((Group.STATE, path)) == arguments[position]
+        and not _declared(path, evidence.case.accept.zero_gradients)
     ]
     return nothing_returned(evidence, Group.STATE) + still + _computed(evidence, Group.STATE, run=not still)
 
 
 def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:
     """Finds NaN in the program's text; if there is none, checks one run on ordinary data if that is cheap."""
-    known = _facts(evidence).results.get(group, {})
+    known = _facts(evidence, group)
     if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
         return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
     return idle_outputs(evidence, group) if run else []

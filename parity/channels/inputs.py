@@ -21,7 +21,7 @@ def inputs(evidence: Evidence) -> ChannelResult:
     findings = [finding for step in range(steps) for finding in _findings(evidence, step)]
     batches = "1 batch" if steps == 1 else f"{steps} batches"
     detail = f"{len(findings)} inputs differ" if findings else f"the same bytes in {batches}"
-    return compared("inputs", detail, findings)
+    return compared(detail, findings)
 
 
 def _findings(evidence: Evidence, step: int) -> Iterator[Finding]:

@@ -136,13 +136,13 @@ def compare_loops(
         for side, tree in zip(SIDES, trees, strict=True):
             if not tree.operations:
                 text = f"the {stage} program of the {side} has no operations"
-                return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail=text)
+                return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(_detail(stage, *trees))
         work = _Comparison(stage, slack_bytes, frozenset(carried), library, notes)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     if not parts and not findings:
-        return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail="no loop tree was read")
-    return compared("loops", ", ".join(parts), findings, notes=tuple(notes))
+        return ChannelResult(verdict=Verdict.VACUOUS, detail="no loop tree was read")
+    return compared(", ".join(parts), findings, notes=tuple(notes))
 
 
 def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
@@ -249,7 +249,7 @@ class _Comparison:
                 leaf,
                 "reference",
                 "the scan body of the reference returns an input it only reads",
-                "mend the reference, or state the difference as wanted",
+                "fix the reference, or state the difference as wanted",
             )
             for leaf in self._surplus(first.passthrough, second.passthrough)
         ]

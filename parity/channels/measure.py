@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from parity.builds.build import Group
-from parity.channels.results import SIDES, compared, one_sided
+from parity.channels.results import SIDES, compared, one_sided, vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.runs import changed_choices, judged_runs, only_ties
 from parity.compare.stress import stress
@@ -30,16 +30,14 @@ def measured(
         guard: finds properties of the reference's outputs that make the check vacuous.
     """
     if nothing := nothing_returned(evidence, group):
-        return ChannelResult(
-            name=group, verdict=Verdict.VACUOUS, detail="nothing to compare", findings=tuple(nothing)
-        )
+        return vacuous(nothing, "nothing to compare")
     if not evidence.reference.backend.executes:
-        return not_run(group, evidence)
+        return not_run(evidence)
     runs = evidence.read(judged_runs)
     reference, candidate = (outputs.get(group, {}) for outputs in runs.outputs)
     if missing := missing_outputs(reference, candidate):
-        return compared(group, "outputs differ", missing)
-    result = climb(group, reference, candidate, runs.judge(group))
+        return compared("outputs differ", missing)
+    result = climb(reference, candidate, runs.judge(group))
     if result.verdict is Verdict.FAILED and (exact := evidence.accepted_exact_proof) is not None:
         result = _with(result, f"not shown in exact arithmetic: {exact.refusal or 'another function'}")
     elif result.verdict is not Verdict.FAILED and evidence.exact_claim:
@@ -51,9 +49,7 @@ def measured(
     guards = constant_leaves(group, {}) if not reference else guard(reference)
     guards += not_finite(reference, evidence.case.accept.not_finite) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
-        return ChannelResult(
-            name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)
-        )
+        return vacuous(guards)
     return result
 
 
@@ -84,7 +80,7 @@ def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> Chan
         return result
     runs = evidence.read(judged_runs)
     left, right = (outputs.get(group, {}) for outputs in runs.contracted)
-    found = climb(group, left, right, runs.judge(group))
+    found = climb(left, right, runs.judge(group))
     if found.verdict is Verdict.BITWISE:
         detail = f"{result.detail}, with and without contraction of products and sums"
         return dataclasses.replace(result, detail=detail)
@@ -109,17 +105,17 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
     ]
 
 
-def not_run(name: str, evidence: Evidence) -> ChannelResult:
+def not_run(evidence: Evidence) -> ChannelResult:
     """Returns the verdict ``reordered`` if the proof suffices, else ``open``: the backend runs nothing."""
     backend = evidence.reference.backend.name
     reordered = evidence.proof if evidence.proof is not None and evidence.proof.reordered else None
     if reordered and evidence.required_of_numbers.met_by(Verdict.FLOOR):
         rules = f" and rules ({', '.join(reordered.rules)})" if reordered.rules else ""
         detail = f"equal up to the order of operands of float operations{rules}; {backend} runs nothing"
-        return ChannelResult(name=name, verdict=Verdict.REORDERED, detail=detail)
+        return ChannelResult(verdict=Verdict.REORDERED, detail=detail)
     why = f"only reordered where {evidence.required_of_numbers} is required" if reordered else "not proved"
     detail = f"not compared: {why}, and {backend} runs nothing; run the case on cpu as well"
-    return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
+    return ChannelResult(verdict=Verdict.OPEN, detail=detail)
 
 
 def ties(evidence: Evidence) -> str:

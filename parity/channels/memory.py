@@ -146,10 +146,8 @@ def compare_memory(
         if not fits:
             findings.append(_finding(quantity, reference, candidate, budget))
     if not shown:
-        return ChannelResult(
-            name="memory", verdict=Verdict.VACUOUS, detail="; ".join(missing) or "no budgets"
-        )
-    return compared("memory", ", ".join(shown + missing), findings)
+        return ChannelResult(verdict=Verdict.VACUOUS, detail="; ".join(missing) or "no budgets")
+    return compared(", ".join(shown + missing), findings)
 
 
 def _grown(left: int, right: int) -> str:

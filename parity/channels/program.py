@@ -4,6 +4,7 @@ import dataclasses
 
 from parity.channels.attest import attest, origins
 from parity.channels.channel import BY_RULES, Aspect, Channel, Need
+from parity.channels.results import vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -25,12 +26,10 @@ def program(evidence: Evidence) -> ChannelResult:
             cause="a check that cannot fail",
             next_step="return what the program computes, by group",
         )
-        return ChannelResult(
-            name="program", verdict=Verdict.VACUOUS, detail="nothing to compare", findings=(nothing,)
-        )
+        return vacuous([nothing], "nothing to compare")
     attested, findings = _attested(evidence)
     if findings:
-        return ChannelResult(name="program", verdict=Verdict.FAILED, detail=attested, findings=findings)
+        return ChannelResult(verdict=Verdict.FAILED, detail=attested, findings=findings)
     if evidence.proof is None:
         return _without_proof(evidence, attested)
     verdict, found, missed = evidence.proof.rung, evidence.proof.findings(), ""
@@ -45,7 +44,6 @@ def program(evidence: Evidence) -> ChannelResult:
         measures[BY_RULES] = len(rules)
         tables = {"rules": [{"rule": name, "times": times} for name, times in rules.items()]}
     return ChannelResult(
-        name="program",
         verdict=verdict,
         detail=f"{attested}; {evidence.proof.sentence()}{missed}{_strongest(evidence)}",
         findings=found,
@@ -92,13 +90,11 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     """Returns the result if operations do not correspond, because layouts or meshes differ."""
     if evidence.unrolled_proof is None:
         return ChannelResult(
-            name="program",
             verdict=Verdict.SKIPPED,
             detail=f"{attested}; programs not compared: layouts or meshes differ",
         )
     sentence = evidence.unrolled_proof.frontier[0].sentence()
     return ChannelResult(
-        name="program",
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; no proof, layouts differ, and so do values: {sentence}{_strongest(evidence)}",
         findings=_resting(evidence.unrolled_proof.findings()),

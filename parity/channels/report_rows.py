@@ -118,13 +118,13 @@ def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row
 
     rows: list[Row] = []
     for (cut, axes, other, other_axes), leaves in sorted(groups.items(), key=lambda one: -held(one[1])):
-        largest = max(leaves, key=lambda pair: (pair[0].role is Role.PARAMS, pair[0].bytes_per_device))
+        largest = max(leaves, key=lambda pair: (pair[0].leaf.role is Role.PARAMS, pair[0].bytes_per_device))
         rows.append(
             {
-                "roles": ", ".join(sorted({str(one.role) for one, _ in leaves})),
+                "roles": ", ".join(sorted({str(one.leaf.role) for one, _ in leaves})),
                 "leaves": len(leaves),
-                "leaf": largest[0].path,
-                "shape": "x".join(map(str, largest[0].shape)) or "scalar",
+                "leaf": largest[0].leaf.path,
+                "shape": "x".join(map(str, largest[0].leaf.shape)) or "scalar",
                 "reference": cut,
                 "reference_axes": axes,
                 "candidate": other,
@@ -135,9 +135,9 @@ def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row
     return rows
 
 
-def _cut(leaf: Placed) -> tuple[str, str]:
+def _cut(one: Placed) -> tuple[str, str]:
     """Returns mesh axes and logical axes by dimension, ``fsdp+data,,tensor``; empty if the leaf is not split."""
-    if not any(leaf.axes):
+    if not any(one.axes):
         return "", ""
-    named = leaf.logical_axes or ("",) * len(leaf.shape)
-    return ",".join("+".join(axes) for axes in leaf.axes), ",".join(name or "" for name in named)
+    named = one.leaf.logical_axes or ("",) * len(one.leaf.shape)
+    return ",".join("+".join(axes) for axes in one.axes), ",".join(name or "" for name in named)

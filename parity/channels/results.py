@@ -8,20 +8,23 @@ from typing import Any, TypeVar
 from parity.cases.budgets import Budget
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["SIDES", "budgeted", "compared", "one_sided", "pair_up", "span", "times"]
+__all__ = ["SIDES", "budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]
 
 SIDES = ("reference", "candidate")
 T = TypeVar("T")
 
 
 def compared(
-    name: str, detail: str, findings: Iterable[Finding], passed: Verdict = Verdict.EQUAL, **rest: Any
+    detail: str, findings: Iterable[Finding], passed: Verdict = Verdict.EQUAL, **rest: Any
 ) -> ChannelResult:
     """Returns the result of a channel: failed if there are findings, else ``passed``; ``rest`` are other fields."""
     found = tuple(findings)
-    return ChannelResult(
-        name=name, verdict=Verdict.FAILED if found else passed, detail=detail, findings=found, **rest
-    )
+    return ChannelResult(verdict=Verdict.FAILED if found else passed, detail=detail, findings=found, **rest)
+
+
+def vacuous(findings: Iterable[Finding], detail: str = "a check that cannot fail") -> ChannelResult:
+    """Returns the verdict ``vacuous``: the check cannot fail, as the findings show."""
+    return ChannelResult(verdict=Verdict.VACUOUS, detail=detail, findings=tuple(findings))
 
 
 def one_sided(side: str, text: str, other: str) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def retrace(evidence: Evidence) -> ChannelResult:
     called = [side.memo.share(_called, evidence.session, side, by=()) for side in sides]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
     traces = span(*("2 or more" if one.is_traced_again else "1" for one in called))
-    return compared("retrace", f"traces of a training loop: {traces}", findings)
+    return compared(f"traces of a training loop: {traces}", findings)
 
 
 def _called(session: Session, side: Side) -> Called:

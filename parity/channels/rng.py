@@ -46,7 +46,7 @@ def rng(evidence: Evidence) -> ChannelResult:
     passed = starts.verdict
     if passed is Verdict.PROVED and not proved and drawn[0].draws:
         passed = Verdict.BITWISE
-    return compared("rng", detail, findings, passed, notes=tuple(idle_streams(evidence)))
+    return compared(detail, findings, passed, notes=tuple(idle_streams(evidence)))
 
 
 def _both(sides: list[Audited]) -> str:

@@ -14,10 +14,10 @@ __all__ = ["CHANNEL"]
 def routing(evidence: Evidence) -> ChannelResult:
     """Compares the experts that each token chooses, and the margins; a choice that rounding decides is a tie."""
     if not evidence.reference.backend.executes:
-        return not_run("routing", evidence)
+        return not_run(evidence)
     left, right = (side.traced.out_info.get(Group.ROUTING, {}) for side in evidence.sides)
     if missing := missing_outputs(left, right):
-        return compared("routing", "outputs differ", missing)
+        return compared("outputs differ", missing)
     changed = evidence.read(changed_choices)
     findings = tuple(choice.finding() for choice in changed)
     measures = {"flips": len(findings), "ties": sum(choice.is_tie for choice in changed)}
@@ -30,7 +30,7 @@ def routing(evidence: Evidence) -> ChannelResult:
     elif findings:
         verdict = Verdict.FAILED
         detail = f"{len(findings)} tokens choose otherwise, {measures['ties']} of them at a tie"
-    return ChannelResult(name="routing", verdict=verdict, detail=detail, findings=findings, measures=measures)
+    return ChannelResult(verdict=verdict, detail=detail, findings=findings, measures=measures)
 
 
 CHANNEL = Channel(

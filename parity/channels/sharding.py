@@ -51,17 +51,16 @@ def sharding(evidence: Evidence) -> ChannelResult:
         if not findings:
             raise
         first = (str(error).strip().splitlines() or [""])[0]
-        return compared("sharding", f"all that was found before {type(error).__name__}: {first}", findings)
+        return compared(f"all that was found before {type(error).__name__}: {first}", findings)
     if not reference.mesh.axes:
         named = sum(leaf.logical_axes is not None for leaf in reference.build.leaves.values())
-        return compared("sharding", f"{named} leaves with logical axes, one device", findings)
+        return compared(f"{named} leaves with logical axes, one device", findings)
     if reference.mesh.size == 1:
-        return compared("sharding", f"mesh {reference.mesh}: one device, nothing to split", findings)
+        return compared(f"mesh {reference.mesh}: one device, nothing to split", findings)
     sharded = sum(any(placed(reference, path).axes) for path in reference.specs)
     split = sum(any(spec) for spec in reference.input_specs.values())
     if not sharded and not split:
         return ChannelResult(
-            name="sharding",
             verdict=Verdict.VACUOUS,
             detail=f"nothing is sharded on {reference.mesh}; give the leaves logical axes and rules",
         )
@@ -74,7 +73,7 @@ def sharding(evidence: Evidence) -> ChannelResult:
     )
     measures = {f"{role} bytes per device": size for role, size in held.items()}
     rows = spec_table(reference, candidate, evidence.weights) if candidate.mesh.axes else []
-    return compared("sharding", detail, findings, measures=measures, tables={"specs": rows} if rows else {})
+    return compared(detail, findings, measures=measures, tables={"specs": rows} if rows else {})
 
 
 def _findings(evidence: Evidence) -> Iterator[Finding]:
@@ -109,9 +108,9 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
         return []
     return [
         Finding(
-            where=right.path,
-            reference=f"{left.spec} from axes {left.logical_axes}",
-            candidate=f"{right.spec} from axes {right.logical_axes}",
+            where=right.leaf.path,
+            reference=f"{left.spec} from axes {left.leaf.logical_axes}",
+            candidate=f"{right.spec} from axes {right.leaf.logical_axes}",
             distance=f"{left.bytes_per_device:,} and {right.bytes_per_device:,} bytes per device",
             cause=f"rules: reference {left.why}; candidate {right.why}"
             if left.why
@@ -161,7 +160,7 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
                 side,
                 path,
                 f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
-                f"{mine.spec} from axes {mine.logical_axes}",
+                f"{mine.spec} from axes {leaf.logical_axes}",
                 f"a resolver that loses rules or binds an axis twice ({mine.why})",
                 "walk the rules in order and track which mesh axes are used",
             )

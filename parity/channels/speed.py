@@ -32,7 +32,6 @@ def speed(evidence: Evidence) -> ChannelResult:
         f"{name} {times.middle:.2f} x, budget {budgets[name].sentence()}" for name, times in found.items()
     ]
     return compared(
-        "speed",
         "; ".join(words),
         findings,
         measures={f"{name}_ratio": times.middle for name, times in found.items()},

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core
 
 from parity.builds.build import SEED, Build
 from parity.builds.tree import Role, to_host
@@ -124,9 +125,9 @@ def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:
     """Returns the side whose drawn leaves are all arrays made before the trace; empty if there is none."""
     paths = _paths(one.entry for one in drawn)
     for name, build, mine in zip(("reference", "candidate"), evidence.builds, paths, strict=True):
-        jaxpr, order = evidence.session.start(build).traced.jaxpr, sorted(build.leaves)
+        jaxpr, places = _program(evidence.session, build)
         arrays = set(jaxpr.jaxpr.constvars)
-        outs = (jaxpr.jaxpr.outvars[order.index(path)] for path in mine)
+        outs = (jaxpr.jaxpr.outvars[places[path]] for path in mine)
         if mine and all(origin(jaxpr.jaxpr, out) in arrays for out in outs):
             return name
     return ""
@@ -138,7 +139,14 @@ def recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
 
 
 def _recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
-    return session.recipes.of(session.start(build).traced.jaxpr, sorted(build.leaves))
+    jaxpr, places = _program(session, build)
+    return session.recipes.of(jaxpr, list(places))
+
+
+def _program(session: Session, build: Build) -> tuple[core.ClosedJaxpr, dict[str, int]]:
+    """Returns the traced program that makes a state, and the place of each leaf among its results."""
+    places = {path: place for place, path in enumerate(sorted(build.leaves))}
+    return session.start(build).traced.jaxpr, places
 
 
 # --- constants ---
@@ -168,8 +176,8 @@ def _paths(entries: Iterable[Entry]) -> tuple[list[str], list[str]]:
 
 def _evaluated(evidence: Evidence, build: Build, paths: Iterable[str]) -> dict[str, np.ndarray]:
     """Returns leaves that depend on no key, and computes nothing else."""
-    jaxpr, order = evidence.session.start(build).traced.jaxpr, sorted(build.leaves)
-    places = {path: order.index(path) for path in paths}
+    jaxpr, order = _program(evidence.session, build)
+    places = {path: order[path] for path in paths}
     with evidence.session.clock.book("audit"):
         outputs = Recorder(Demand(jaxpr, places.values(), all_draws=False)).run(jaxpr, [None])
         return to_host({path: jnp.asarray(outputs[place]) for path, place in places.items()})
@@ -182,12 +190,12 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
     """Compares drawn leaves with different recipes by proof, or else bit by bit for one key."""
     if not entries:
         return Verdict.PROVED, []
-    order = [sorted(build.leaves) for build in evidence.builds]
+    order = [_program(evidence.session, build)[1] for build in evidence.builds]
     share, clock = evidence.session.memo.share, evidence.session.clock
     sides = [evidence.session.start(build) for build in evidence.builds]
     digests = [side.digest for side in sides]
     first, second = (
-        [names.index(path) for path in side] for names, side in zip(order, _paths(entries), strict=True)
+        [places[path] for path in side] for places, side in zip(order, _paths(entries), strict=True)
     )
     if all(isinstance(entry.transform, Identity) for entry in entries):
         others = (
@@ -277,107 +285,90 @@ def _compare_samples(
     sides[1] = [back(state) for state in sides[1]]
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
-    left, right = _samples(evidence, entries, sides, kept)
+    places = {path: _places(as_numbers(sides[0][0][path][kept[path]]), keys) for path in _paths(entries)[0]}
+
+    def sampled(path: str, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.ravel(as_numbers(state[path][kept[path]])[places[path]])
+
+    left, right = _samples(evidence, entries, sides, sampled)
     power, least = smallest_difference(left, right)
     differing = compare_distributions(left, right)
     covered = {finding.where for finding in differing}
-    sliced = compare_slices(left, right, _places(sides[0][0], left, keys, kept))
+    sliced = compare_slices(left, right, places)
     return (
         [*repeats.values(), *differing, *(one for one in sliced if one.where not in covered)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
     )
 
 
+def _places(leaf: np.ndarray, keys: int) -> tuple[np.ndarray, ...]:
+    """Returns the indices by axis of the elements to compare: all, or a sample that is fixed for a given leaf size."""
+    enough = -(-ENOUGH // keys)
+    few = leaf.size <= enough
+    chosen = np.arange(leaf.size) if few else np.random.default_rng(SEED).integers(0, leaf.size, enough)
+    return np.unravel_index(chosen, leaf.shape) if leaf.ndim else ()
+
+
 def _samples(
     evidence: Evidence,
     entries: Sequence[Entry],
     sides: Sequence[States],
-    kept: Mapping[str, tuple[np.ndarray, ...]],
+    sampled: Callable[[str, Mapping[str, np.ndarray]], np.ndarray],
 ) -> list[dict[str, np.ndarray]]:
     """Returns elements of some leaves of both sides, one row for each key: as many keys as needed, or as time allows.
 
-    Slices that repeat others are left out, because they are not further draws.
+    Args:
+        evidence: the case.
+        entries: the leaves.
+        sides: the states of the first keys, with the paths of the reference.
+        sampled: leaf, state -> its elements, without slices that repeat others, because they are no further draws.
     """
     rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
 
-    def add(states: Sequence[Mapping[str, np.ndarray]], paths: Iterable[str]) -> None:
-        for path in paths:
+    def add(states: Sequence[Mapping[str, np.ndarray]], entries: Iterable[Entry]) -> None:
+        for path in _paths(entries)[0]:
             for side, state in zip(rows, states, strict=True):
-                numbers = as_numbers(state[path][kept[path]]).ravel()
-                side[path].append(numbers[_some(numbers.size, len(sides[0]))])
-
-    paths = _paths(entries)[0]
-    for states in zip(*sides, strict=True):
-        add(states, paths)
-    size = {path: rows[0][path][0].size for path in paths}
+                side[path].append(sampled(path, state))
 
     def is_open(entry: Entry) -> bool:
-        return any(len(rows[0][path]) * size[path] < ENOUGH for path in entry.reference)
+        return any(sum(row.size for row in rows[0][path]) < ENOUGH for path in entry.reference)
 
+    for states in zip(*sides, strict=True):
+        add(states, entries)
     small = collections.defaultdict(list)
     for entry in filter(is_open, entries):
-        small[int(math.log(size[entry.reference[0]], 16))].append(entry)
+        small[int(math.log(rows[0][entry.reference[0]][0].size, 16))].append(entry)
     for group in small.values():
         end = None
-        for states in _further(evidence, group, len(sides[0])):
+        left, right = (
+            _further(evidence.session, build, paths, len(sides[0]))
+            for build, paths in zip(evidence.builds, _paths(group), strict=True)
+        )
+        for states in zip(left, map(WeightMap(tuple(group)).to_reference, right), strict=True):
             end = end or time.monotonic() + SECONDS / len(small)
-            add(states, _paths([one for one in group if is_open(one)])[0])
+            add(states, filter(is_open, group))
             if time.monotonic() > end or not any(map(is_open, group)):
                 break
-    return [{path: np.stack(side[path]) for path in paths} for side in rows]
-
-
-def _places(
-    state: Mapping[str, np.ndarray],
-    paths: Iterable[str],
-    keys: int,
-    kept: Mapping[str, tuple[np.ndarray, ...]],
-) -> dict[str, tuple[np.ndarray, ...]]:
-    """Returns the indices in its leaf, by axis, of each element that `_samples` takes."""
-    leaves = {path: as_numbers(state[path][kept[path]]) for path in paths}
-    return {
-        path: np.unravel_index(_some(leaf.size, keys), leaf.shape) if leaf.ndim else ()
-        for path, leaf in leaves.items()
-    }
-
-
-def _some(size: int, keys: int) -> np.ndarray:
-    """Returns the indices of the elements to compare: all, or a sample that is fixed for a given leaf size."""
-    enough = -(-ENOUGH // keys)
-    if size <= enough:
-        return np.arange(size)
-    return np.random.default_rng(SEED).integers(0, size, enough)
+    return [{path: np.stack(leaf) for path, leaf in side.items()} for side in rows]
 
 
 def _further(
-    evidence: Evidence, entries: Sequence[Entry], first: int
-) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Yields some leaves of both sides' initial states for one key after another, without end."""
-    paths, back = _paths(entries), WeightMap(tuple(entries)).to_reference
-    total = sum(evidence.builds[0].leaves[path].size for path in paths[0])
+    session: Session, build: Build, paths: Sequence[str], first: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields some leaves of a build's initial states for one key after another, without end."""
+    total = sum(build.leaves[path].size for path in paths)
     count = max(1, min(MOST_KEYS, MOST_NUMBERS // total))
-    makers = [
-        _maker(evidence, build, names, count) for build, names in zip(evidence.builds, paths, strict=True)
-    ]
-    for start in itertools.count(SEED + first, count):
-        keys = jax.vmap(jax.random.key)(jnp.arange(start, start + count))
-        with evidence.session.clock.phase("initial states", "execute"):
-            left, right = (to_host(make(keys)) for make in makers)
-        for row in range(count):
-            yield (
-                {path: array[row] for path, array in left.items()},
-                back({path: array[row] for path, array in right.items()}),
-            )
-
-
-def _maker(evidence: Evidence, build: Build, paths: Sequence[str], count: int) -> Callable[[jax.Array], dict]:
-    """Returns the compiled function from several keys to some leaves of their initial states."""
 
     def make(key: jax.Array) -> dict[str, Any]:
         state = build.create(key)
         return {path: state[path] for path in paths}
 
-    with evidence.session.clock.phase(f"{build.name}, initial states", "compile"):
+    with session.clock.phase(f"{build.name}, initial states", "compile"):
         keys = jax.random.split(jax.random.key(SEED), count)
-        lowered = jax.jit(lambda keys: jax.lax.map(make, keys)).lower(keys)
-        return lowered.compile(compiler_options=AS_WRITTEN)
+        run = jax.jit(lambda keys: jax.lax.map(make, keys)).lower(keys).compile(compiler_options=AS_WRITTEN)
+    for start in itertools.count(SEED + first, count):
+        keys = jax.vmap(jax.random.key)(jnp.arange(start, start + count))
+        with session.clock.phase("initial states", "execute"):
+            states = to_host(run(keys))
+        for row in range(count):
+            yield {path: array[row] for path, array in states.items()}

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import HOLDERS, ConflictError, Entry, MapError, normalise
-from parity.builds.weights.modules import moment_of
+from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.consequences import causes_first
+from parity.channels.consequences import causes_first, owner_of
 from parity.channels.one_sided_rng import alone_words
 from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import SIDES, one_sided
@@ -32,7 +31,7 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         detail = "; ".join(("leaves without a partner", *error.hints))
-        return ChannelResult(name="tree", verdict=Verdict.FAILED, detail=detail, findings=_leftovers(error))
+        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=_leftovers(error))
     related = axis_names(evidence)
     findings: list[Finding] = []
     notes: list[Finding] = []
@@ -69,7 +68,6 @@ def tree(evidence: Evidence) -> ChannelResult:
         detail += f", {words}" if words else ""
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
     return ChannelResult(
-        name="tree",
         verdict=verdict,
         detail=detail,
         findings=tuple(findings),
@@ -131,9 +129,7 @@ def _conflict(error: ConflictError) -> ChannelResult:
         cause="two programs that demand different maps, so that no checkpoint serves both",
         next_step="look at which parameter each program of the candidate reads",
     )
-    return ChannelResult(
-        name="tree", verdict=Verdict.FAILED, detail="no one map for all programs", findings=(finding,)
-    )
+    return ChannelResult(verdict=Verdict.FAILED, detail="no one map for all programs", findings=(finding,))
 
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:
@@ -174,9 +170,8 @@ def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:
     owners = {normalise(leaf.path): leaf.path for leaf in leaves if leaf.role is Role.PARAMS}
     held: dict[str, list[str]] = {}
     for leaf in leaves:
-        owned = moment_of(normalise(leaf.path), owners, HOLDERS) if leaf.role is Role.OPTIMIZER else None
-        if owned:
-            held.setdefault(owners[owned[1]], []).append(leaf.path)
+        if owner := owner_of(leaf, owners):
+            held.setdefault(owners[owner], []).append(leaf.path)
     return held
 
 

@@ -30,8 +30,7 @@ from parity.cli import (
     run,
     train,
 )
-from parity.cli.help import Command
-from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, Command
 from parity.cli.renamed import renamed
 from parity.compare.backends.environment import prepare
 
@@ -101,12 +100,9 @@ def _flushed(code: int) -> int:
     """Flushes standard output and returns the exit code; a closed pipe ends the run as interrupted."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return INTERRUPTED
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _explain(error)
+        return INTERRUPTED if isinstance(error, BrokenPipeError) else _explain(error)
     return code
 
 
@@ -116,14 +112,11 @@ def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
         return tuple(words)
     from parity.compare.backends.ray_cluster import OWN, is_address
 
-    kept_words: tuple[str, ...] = ()
-    for word in words:
-        after = kept_words[-1:] == ("--ray",)
-        if after:
-            kept_words = (*kept_words[:-1], f"--ray={word if is_address(word) else OWN}")
-        if not (after and is_address(word)):
-            kept_words = (*kept_words, word)
-    return (*kept_words[:-1], f"--ray={OWN}") if kept_words[-1:] == ("--ray",) else kept_words
+    line = [*words]
+    for at in reversed([at for at, word in enumerate(words) if word == "--ray"]):
+        address = line[at + 1] if at + 1 < len(line) and is_address(line[at + 1]) else ""
+        line[at : at + 2 if address else at + 1] = [f"--ray={address or OWN}"]
+    return tuple(line)
 
 
 def _backend(words: Sequence[str]) -> str:
@@ -138,19 +131,17 @@ def _backend(words: Sequence[str]) -> str:
 def _explain(error: Exception) -> int:
     """Prints an error and returns the exit code: one line for user errors, a traceback for internal ones."""
     if isinstance(error, BrokenPipeError):
-        print("parity: nobody reads the output any more", file=sys.stderr)
+        print("parity: the output pipe is closed; stopping", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, OSError) and error.errno in FULL:
-        print(
-            f"parity: {error.strerror}: what was printed or written is not whole; make room", file=sys.stderr
-        )
+        print(f"parity: {error.strerror}: the output is incomplete; free some space", file=sys.stderr)
         return HARNESS
     if type(error).__name__ == "ReportNotWrittenError":
         print(f"parity: {error}", file=sys.stderr)
         return HARNESS
     message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
     if message:
-        words = renamed(error, *sys.argv[1:2]) or f"{message()}; see parity --help"
+        words = renamed(error, *sys.argv[1:2]) or f"{message().rstrip('.')}; see parity --help"
         print(f"parity: {words}", file=sys.stderr)
         return USAGE
     if isinstance(error, ValueError):
@@ -161,5 +152,5 @@ def _explain(error: Exception) -> int:
         print(f"parity: {str(error).splitlines()[0]}", file=sys.stderr)
         return DIFFERENCE
     traceback.print_exception(error)
-    print("parity: the harness itself failed; the traceback above says where", file=sys.stderr)
+    print("parity: the harness itself failed; the traceback above shows where", file=sys.stderr)
     return HARNESS

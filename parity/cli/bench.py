@@ -1,21 +1,14 @@
-"""``parity bench``: the ratio of NNX to Linen, and the harness's cost."""
+"""``parity bench``: the ratio of NNX to Linen, the harness's cost, and its growth over sizes."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from parity.cli.options import (
-    DIFFERENCE,
-    INTERRUPTED,
-    PARITY,
-    Json,
-    Pairs,
-    Select,
-    Settings,
-    console,
-)
+from parity.cli import options
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console
 
 __all__ = ["bench"]
 
@@ -32,35 +25,48 @@ def _optimise() -> str:
 
 
 def bench(
-    select: Select = None,
-    rounds: Annotated[int, typer.Option(min=2, help="How often each side is measured, by turns.")] = 5,
-    json: Json = None,
+    select: options.Select = None,
+    rounds: Annotated[
+        int, typer.Option(min=2, help="Number of measurements of each side; the sides alternate.")
+    ] = 5,
+    json: options.Json = None,
     backend: Annotated[str, typer.Option(help="Where to run: cpu, tpu or gpu.")] = "cpu",
-    pair: Pairs = None,
-    setting: Settings = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
     harness: Annotated[
         bool | None,
-        typer.Option(help="Measure the harness itself too; by default where nothing is selected."),
+        typer.Option(help="Measure the harness itself too. Default: only if no case is selected."),
     ] = None,
-    enforce: Annotated[bool, typer.Option(help="Exit 1 where a ratio is above its bound.")] = False,
+    enforce: Annotated[
+        bool, typer.Option(help="Exit 1 if a ratio, or an exponent of --scaling, is above its bound.")
+    ] = False,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Measure the cost against layers, leaves and devices instead.")
+    ] = False,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(help="With --scaling: AXIS=SIZE,... such as layers=10,100 (repeatable), or full."),
+    ] = None,
 ) -> None:
-    """Measure NNX over Linen side by side: init, trace, lower, compile, steps, dispatch, memory."""
+    """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps, dispatch and memory."""
+    if scaling or sizes:
+        others = {"SELECT": select, "--pair": pair, "--set": setting, "--harness": harness}
+        given = [name for name, value in others.items() if value]
+        raise typer.Exit(_scaling(sizes or (), json, given if scaling else None, enforce=enforce))
     flags = _optimise()
 
     from parity.cases.case import select as selected
     from parity.cases.settings import collect, find_settings, parse_settings
     from parity.compare.backends.registry import find
-    from parity.compare.timing.measure import measure_each
+    from parity.compare.timing.measure import measure_each, read_harness, subjects
     from parity.compare.timing.overhead import measure_overhead
-    from parity.compare.timing.subjects import read_harness, subjects
     from parity.report.bench import bench_record, print_bench, print_measured
-    from parity.report.records import check_writable, write_json
+    from parity.report.records import write_json
 
-    if json:
-        check_writable(json, "--json")
+    checked_files(json=json)
     target = find(backend)
     if not target.executes:
-        raise ValueError(f"--backend {backend}: it runs nothing; expected cpu, tpu or gpu")
+        raise ValueError(f"--backend {backend}: this backend runs no programs; use cpu, tpu or gpu")
     table = find_settings(Path.cwd()).bench
     pairs, settings = tuple(pair or ()), parse_settings(setting)
     every = collect(pairs, settings, select=select or ())[1]
@@ -68,7 +74,7 @@ def bench(
     own = read_harness(table) if (harness if harness is not None else not select) else None
     if harness and own is None:
         raise ValueError(
-            "--harness: got no [tool.parity.bench.harness], expected its cases; docs/benchmark.md"
+            "--harness: pyproject.toml has no [tool.parity.bench.harness]; add it, see docs/benchmark.md"
         )
     screen, found, overhead, whole = console(), [], None, True
     progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
@@ -89,3 +95,31 @@ def bench(
     if not whole:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(DIFFERENCE if enforce and any(one.above for one in found) else PARITY)
+
+
+def _scaling(asked: Sequence[str], json: Path | None, others: list[str] | None, *, enforce: bool) -> int:
+    """Measures and prints the cost over sizes; returns the exit code."""
+    if others is None:
+        raise ValueError("--sizes: needs --scaling")
+    if others:
+        raise ValueError(f"--scaling: got {others[0]} too, expected one of them; it makes its own pairs")
+    from parity.compare.timing.scaling import measure_scaling, parse_sizes
+    from parity.report.records import check_writable, write_json
+    from parity.report.scaling import print_curve, scaling_record
+    from parity.run.run import run_case
+
+    if json:
+        check_writable(json, "--json")
+    screen, found, whole = console(), [], True
+    progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
+    try:
+        for axis, sizes in parse_sizes(asked).items():
+            found.append(measure_scaling(axis, sizes, run_case, progress))
+            print_curve(screen, found[-1])
+    except KeyboardInterrupt:
+        whole = False
+    if json:
+        write_json(scaling_record(found), json)
+    if not whole:
+        return INTERRUPTED
+    return DIFFERENCE if enforce and any(curve.too_fast for curve in found) else PARITY

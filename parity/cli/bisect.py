@@ -1,24 +1,39 @@
 """``parity bisect``: finds the cause of a failing case."""
 
+import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parity.cli.options import DIFFERENCE, PARITY, Html, Json, Pairs, Settings, console
+from parity.cli import options
+from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from parity.bisect.check import Found
     from parity.bisect.report import Report
     from parity.cases.case import Case
     from parity.run.request import Request
     from parity.run.run import CaseResult
 
-__all__ = ["bisect", "bisect_failures", "one_case", "show"]
+__all__ = ["bisect", "bisect_failures"]
 
 QUICK = ("op", "module")
-"""The axes that cost one evaluation of each side, for any case."""
+"""The searches that cost one evaluation of each side, for any case."""
+HISTORY = {"commit": "--good", "version": "a range"}
+"""Searches that run the command again at every place, each with the argument that it needs."""
+SENTENCES = {
+    "culprit": "the first {kind} that {does} is {names}",
+    "several": "the first {kind} that {does} is one of {names}; those between could not be tested",
+    "ambiguous": "ambiguous: {names} sometimes fails and sometimes passes; the check is not deterministic, so it "
+    "names no culprit",
+}
+RESULTS = {"fails": "fails", "passes": "passes", "other": "cannot be tested", "ambiguous": "is ambiguous"}
+SHORT = 12
+"""Number of digits of a commit that are printed."""
 
 
 def bisect(
@@ -35,85 +50,142 @@ def bisect(
     ] = None,
     good: Annotated[str | None, typer.Option(help="With --search commit: a commit that passes.")] = None,
     bad: Annotated[str, typer.Option(help="With --search commit: a commit that fails.")] = "HEAD",
-    json: Json = None,
-    html: Html = None,
-    pair: Pairs = None,
-    setting: Settings = None,
+    json: options.Json = None,
+    html: options.Html = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
     repro: Annotated[
         Path | None, typer.Option("--repro", help="Write a folder that shows the failure elsewhere.")
     ] = None,
 ) -> None:
-    """Follow one failure to the operation, module, weight, settings, size, commit or version behind it."""
+    """Find the cause of one failure. It is an operation, module, weight, setting, size, commit or version."""
     from parity.bisect.report import AXES, bisect_case
     from parity.bisect.repro import ReproSpec, check_free, write_repro
     from parity.cases.settings import parse_settings
-    from parity.cli.history import SEARCHES
     from parity.report.formats import FORMS
     from parity.report.records import write_json, write_text
-    from parity.report.writing import check_forms
 
-    check_forms({name: file for name, file in (("json", json), ("html", html)) if file})
+    checked_files(json=json, html=html)
     if repro:
         check_free(repro)
-    values_given = {"commit": (good, bad) if good else None, "version": requirement}
-    alone = _alone(search or [], values_given, bool(repro or html))
-    if alone:
-        raise typer.Exit(SEARCHES[alone](case, values_given[alone], pair, setting, json))
+    kind = _history(search or [], {"commit": good, "version": requirement}, bool(repro or html))
+    if kind:
+        ends = (good or "", bad) if kind == "commit" else (requirement or "",)
+        found = _search_history(ends, case, pair, setting)
+        raise typer.Exit(_show_history(case, kind, found, json))
     given = parse_settings(setting)
-    found = one_case(case, pair, given)
+    chosen = _one_case(case, pair, given)
 
     def remade(settings: "Mapping[str, str]") -> "Case":
-        return one_case(found.id, pair, settings)
+        return _one_case(chosen.id, pair, settings)
 
-    screen = console()
-    with screen.status("", spinner="dots") as status:
+    with console().status("", spinner="dots") as status:
         report = bisect_case(
-            found,
+            chosen,
             _searches(search, AXES),
             notify=lambda words: status.update(words),
             given=given,
             remade=remade,
         )
-    show(report)
+    _show(report)
     if json:
         write_json(report.record(), json)
-        screen.print(f"report: {json}", soft_wrap=True)
+        echo(f"report: {json}")
     if html:
         write_text(FORMS["html"].render(_whole(report), ()), html)
-        screen.print(f"html: {html}", soft_wrap=True)
+        echo(f"html: {html}")
     if repro and report.signature:
         write_repro(
-            repro, ReproSpec(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
+            repro, ReproSpec(case=chosen, signature=report.signature, pairs=tuple(pair or ()), settings=given)
         )
-        screen.print(f"repro: {repro}; python {repro / 'repro.py'} shows it again", soft_wrap=True)
+        echo(f"repro: {repro}; python {repro / 'repro.py'} shows it again")
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
 
 
 def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[str, ...]:
     if named and "none" in named:
         if named != ["none"]:
-            raise ValueError("--search none: got another search too, expected one of them")
+            raise ValueError("--search none: another search is named too; leave one of them out")
         return ()
     return tuple(dict.fromkeys(named or known))
 
 
-def _alone(axes: list[str], values_given: "Mapping[str, object]", repro: bool) -> str:
-    """Returns the axis that must be the only one, because it runs the command again; empty for the others."""
-    alone = next((name for name in values_given if name in axes), "")
-    if alone and (axes != [alone] or repro):
-        raise ValueError(f"--search {alone}: expected no other search, no --repro and no --html beside it")
-    for name, what in values_given.items():
-        if what and name != alone:
-            given = {"commit": "--good", "version": repr(what)}[name]
-            raise ValueError(f"{given}: got no --search {name}, expected it; it is for that search alone")
-    return alone
+def _history(searches: list[str], given: "Mapping[str, str | None]", more: bool) -> str:
+    """Returns the search over commits or versions; empty if another is requested.
+
+    Args:
+        searches: names of ``--search``.
+        given: the argument of each kind, as in `HISTORY`.
+        more: True if a repro or a page is requested.
+
+    Raises:
+        ValueError: it is not the only search, or its argument is missing; or the argument is there without it.
+    """
+    kind = next((name for name in HISTORY if name in searches), "")
+    if kind and (searches != [kind] or more):
+        raise ValueError(f"--search {kind}: leave out other searches, --repro and --html")
+    if kind and not given[kind]:
+        example = {"commit": "--good v1.2", "version": '"jax>=0.10,<0.13"'}[kind]
+        raise ValueError(f"--search {kind}: {HISTORY[kind]} is missing; add it, such as {example}")
+    for name, value in given.items():
+        if value and name != kind:
+            option = "--good" if name == "commit" else repr(value)
+            raise ValueError(f"{option}: only for --search {name}; add that option, or leave this one out")
+    return kind
+
+
+def _search_history(
+    ends: tuple[str, ...], case: str, pairs: list[str] | None, settings: list[str] | None
+) -> "Found":
+    """Searches commits between two ends, or versions in one range; each check runs the command again."""
+    from parity.bisect.check import REPORT, Check
+    from parity.bisect.commit import CommitSearch, search_commits
+    from parity.bisect.version import VersionSearch, search_versions
+
+    more = [word for text in pairs or () for word in ("--pair", text)]
+    more += [word for text in settings or () for word in ("--set", text)]
+    words = (sys.executable, "-m", "parity", "run", case, "--json", REPORT, *more)
+    check = Check(words=words, case=case)
+    with console().status("", spinner="dots") as status:
+        notify = lambda words: status.update(words)  # noqa: E731
+        if len(ends) == 1:
+            return search_versions(VersionSearch(requirement=ends[0], check=check, where=Path.cwd()), notify)
+        good, bad = ends
+        return search_commits(CommitSearch(repository=Path.cwd(), good=good, bad=bad, check=check), notify)
+
+
+def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> int:
+    """Prints the result of a search over commits or versions, writes it, and returns the exit code."""
+    from parity.report.records import write_json
+
+    names = ", ".join(name[:SHORT] for name in found.culprits)
+    does = "passes" if found.fixed else "fails"
+    sentence = SENTENCES[found.outcome].format(kind=kind, does=does, names=names)
+    echo(f"{case}: {found.signature}: {sentence}")
+    for entry in found.log:
+        why = f": {entry['why']}" if "why" in entry else ""
+        echo(f"  {entry['name'][:SHORT]} {RESULTS[entry['answer']]}{why}")
+    echo(f"{found.evaluated} {kind}s tested, {len(found.log) - found.evaluated} could not be tested")
+    if json:
+        record = {
+            "schema": 1,
+            "case": case,
+            "signature": dataclasses.asdict(found.signature),
+            "outcome": str(found.outcome),
+            "fixed": found.fixed,
+            f"{kind}s": list(found.culprits),
+            "sentence": sentence,
+            "log": [dict(entry) for entry in found.log],
+        }
+        write_json(record, json)
+    return USAGE if found.outcome == "ambiguous" else DIFFERENCE
 
 
 def _whole(report: "Report") -> dict[str, Any]:
     """Returns the report of a run of the one case, with the result of the bisect."""
     from parity.compare.backends.environment import describe_environment
     from parity.report import as_json
-    from parity.run.record import Run
+    from parity.run.run import Run
 
     return as_json(
         Run(
@@ -126,7 +198,7 @@ def _whole(report: "Report") -> dict[str, Any]:
     )
 
 
-def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":
+def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":
     """Returns the one case that a selector selects.
 
     Args:
@@ -173,25 +245,23 @@ def bisect_failures(results: "Sequence[CaseResult]", request: "Request") -> "dic
                 result=result,
                 bench=Session(paranoid=request.paranoid, required=request.required),
             )
-            show(report)
+            _show(report)
             followed[result.case.id] = report.record()
     return followed
 
 
-def show(report: "Report") -> None:
+def _show(report: "Report") -> None:
     """Prints the sentence of a report, then the other sentences and the tables."""
     from rich.table import Table
 
-    screen, first = console(), report.sentence()
-    screen.print(first, soft_wrap=True, markup=False, highlight=False)
+    first = report.sentence()
+    echo(first)
     for finding in report.findings:
         words = finding.sentence if not first.endswith(finding.sentence) else ""
         if words or finding.rows:
-            screen.print(
-                f"\n{finding.axis}: {words}".rstrip(" "), soft_wrap=True, markup=False, highlight=False
-            )
+            echo(f"\n{finding.axis}: {words}".rstrip(" "))
         if finding.rows:
             table = Table(*finding.head, box=None, header_style="bold", padding=(0, 2, 0, 0))
             for row in finding.rows:
                 table.add_row(*row)
-            screen.print(table, markup=False, highlight=False)
+            console().print(table, markup=False, highlight=False)

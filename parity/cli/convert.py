@@ -5,43 +5,40 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.options import console
+from parity.cli.options import echo
 
 __all__ = ["convert_checkpoint"]
 
 
 def convert_checkpoint(
     source: Annotated[
-        Path, typer.Argument(help="An Orbax checkpoint of one side, or a run with several steps.")
+        Path, typer.Argument(help="An Orbax checkpoint of one side, or a folder with those of several steps.")
     ],
     dest: Annotated[Path, typer.Argument(help="A new folder.")],
-    map: Annotated[Path, typer.Option("--map", help="What `parity map CASE --export FILE` wrote.")],
+    map: Annotated[
+        Path, typer.Option("--map", help="The weight map that `parity map CASE --export FILE` wrote.")
+    ],
     to: Annotated[
         str,
-        typer.Option(help="The side to write, where names do not tell: linen, nnx, reference, candidate."),
+        typer.Option(help="Side to write, if names leave it open: linen, nnx, reference, candidate."),
     ] = "",
     root: Annotated[
-        str, typer.Option(help="Write this branch of the state alone, such as `model` or `params`.")
+        str, typer.Option(help="Write only this branch of the state, such as `model` or `params`.")
     ] = "",
 ) -> None:
-    """Turn a checkpoint of one side into one of the other, bit for bit, through a certified weight map."""
+    """Convert a checkpoint of one side to the other. The weight map must be certified; all bits are kept."""
     from parity.builds.convert.conversion import convert
     from parity.builds.convert.exported import read_map
 
-    screen = console()
-
-    def write(words: str) -> None:
-        screen.print(words, soft_wrap=True, markup=False, highlight=False)
-
     done = convert(read_map(map), source, dest, to, root)
     roles = ", ".join(f"{role} {count}" for role, count in done.roles.items())
-    write(f"{done.read} ({done.source}) -> {dest} ({done.target})")
-    write(
+    echo(f"{done.read} ({done.source}) -> {dest} ({done.target})")
+    echo(
         f"{sum(done.roles.values())} leaves: {roles}; {done.moved} entries transformed; read back: the same bits"
     )
     for words in done.retyped:
-        write(f"other integers, the same number: {words}")
+        echo(f"another integer type, the same values: {words}")
     if done.left:
-        write(f"left out, RNG state that {done.target} does not keep: {', '.join(done.left)}")
+        echo(f"left out: RNG state that {done.target} does not have: {', '.join(done.left)}")
     if done.missing:
-        write(f"not in it, RNG state that {done.target} begins by itself: {', '.join(done.missing)}")
+        echo(f"not written: RNG state that {done.target} initialises itself: {', '.join(done.missing)}")

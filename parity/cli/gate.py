@@ -1,118 +1,98 @@
 """``parity gate``: decides whether defaults may change."""
 
-import difflib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parity.cli.ending import annotate, say_reports
+from parity.cli import options
 from parity.cli.options import (
     DIFFERENCE,
-    HARNESS,
     INTERRUPTED,
     PARITY,
-    Annotations,
-    Html,
-    Json,
-    Junit,
-    Markdown,
-    Since,
-    Workers,
-    asked_forms,
+    checked_files,
     console,
-    limits,
+    echo,
     make_request,
 )
 
 if TYPE_CHECKING:
-    from parity.gate import Flip, Rules
+    from parity.gate import Flip
 
 __all__ = ["gate"]
 
 
 def gate(
-    flips: Annotated[list[str] | None, typer.Argument(help="Names of flips; all without.")] = None,
+    flips: Annotated[list[str] | None, typer.Argument(help="Names of flips. Default: all flips.")] = None,
     earlier: Annotated[
         Path | None,
-        typer.Option("--from", help="Run nothing: judge this report, such as parity report writes."),
+        typer.Option("--from", help="Judge this report of `parity run` or `parity report`; run nothing."),
     ] = None,
     part: Annotated[
         bool,
         typer.Option(
-            "--part", help="With --from: the report holds a part of the cases; judge these, name the rest."
+            "--part",
+            help="With --from: the report has only a part of the cases; judge these, list the others.",
         ),
     ] = False,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Keep the verdicts of what passes as the new baselines.")
+        bool, typer.Option("--accept", help="Store the verdicts of passed cases as the new baselines.")
     ] = False,
-    since: Since = None,
+    since: options.Since = None,
     base: Annotated[
         str,
         typer.Option(
-            help="Branch or commit whose settings may not be stricter; over [tool.parity.gate] base."
+            help="Branch or commit to compare requirements with; overrides base in [tool.parity.gate]."
         ),
     ] = "",
-    json: Json = None,
-    html: Html = None,
-    junit: Junit = None,
-    markdown: Markdown = None,
-    annotations: Annotations = None,
-    workers: Workers = None,
-    cached: Annotated[
-        bool,
-        typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed."),
-    ] = False,
+    json: options.Json = None,
+    html: options.Html = None,
+    junit: options.Junit = None,
+    markdown: options.Markdown = None,
+    annotations: options.Annotations = None,
+    workers: options.Workers = None,
+    cached: options.Cached = False,
 ) -> None:
-    """Judge flips: run what they touch, print what is ready and what holds them back."""
+    """Judge whether flips are ready. Run the cases that they affect, and print what blocks a flip."""
+    from parity.cases.settings import collect
+    from parity.cases.tables import unknown
+    from parity.cli.terminal import end_reports, read_earlier, say_changes
     from parity.gate import accept as accept_baselines
-    from parity.gate import find_rules, print_gate
-    from parity.report.changes import changes
-    from parity.report.reading import read_report
-    from parity.report.writing import check_forms, write_forms
+    from parity.gate import fallen, find_rules, gate_record, judge, print_gate, relaxed
+    from parity.report.writing import write_forms
 
-    forms = asked_forms(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
-    check_forms(forms)
+    forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     rules = find_rules(Path.cwd())
     if accept and rules.baselines is None:
         raise ValueError(
-            '--accept: got no folder, expected [tool.parity.gate] baselines = "parity-baselines"'
+            '--accept: no folder for baselines; set [tool.parity.gate] baselines = "parity-baselines"'
         )
     if part and earlier is None:
-        raise ValueError("--part: got no --from, expected the report of a part; without it all cases run")
-    chosen = _chosen(rules, flips or [])
-    before = [read_report(path) for path in since or ()]
+        raise ValueError("--part: only with --from, which names the report of a part; add it")
+    for name in flips or []:
+        if name not in rules.flips:
+            raise ValueError(f"flip: {unknown(name, rules.flips)}")
+    chosen = [rules.flips[name] for name in dict.fromkeys(flips or rules.flips)]
+    before = read_earlier(since)
     report = _earlier(earlier) if earlier else _run(chosen, workers, cached)
     if accept and rules.baselines:
         taken = accept_baselines(rules.baselines, report)
-        console().print(f"baselines: {len(taken)} cases accepted in {rules.baselines}", soft_wrap=True)
-    report["gate"] = _judged(chosen, report, rules, base, part)
-    if part and all(flip["absent"] == len(flip["cells"]) for flip in report["gate"]["flips"]):
-        raise ValueError(f"--part: {earlier} has no case of these flips, expected one; judge another part")
+        echo(f"baselines: {len(taken)} cases accepted in {rules.baselines}")
+    planned = [case.id for case in collect()[1]]
+    lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
+    readiness = [judge(flip, report, rules, planned, lower, part) for flip in chosen]
+    looser = relaxed(rules, base)
+    judged = report["gate"] = gate_record(readiness, looser.blocks, looser.notes)
+    if part and all(flip["absent"] == len(flip["cells"]) for flip in judged["flips"]):
+        raise ValueError(f"--part: {earlier} has no case of these flips; judge another part")
     unwritten = write_forms(report, forms, before)
-    print_gate(console(), report["gate"], flips or [])
-    for change in changes(before[-1], report) if before else ():
-        style = "bold red" if change.worse else ""
-        console().print(change.sentence(), style=style, soft_wrap=True, markup=False, highlight=False)
-    say_reports(forms, unwritten)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        annotate(report)
-    if unwritten:
-        raise typer.Exit(HARNESS)
+    print_gate(console(), judged, flips or [])
+    say_changes(before, report)
+    end_reports(forms, unwritten, lambda: report)
     if "partial" in report:
         raise typer.Exit(INTERRUPTED)
-    held = report["gate"]["relaxed"] or any(flip["blocks"] for flip in report["gate"]["flips"])
+    held = judged["relaxed"] or any(flip["blocks"] for flip in judged["flips"])
     raise typer.Exit(DIFFERENCE if held else PARITY)
-
-
-def _chosen(rules: "Rules", names: list[str]) -> list["Flip"]:
-    for name in names:
-        if name not in rules.flips:
-            near = difflib.get_close_matches(name, rules.flips, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"flip {name!r}: expected one of {', '.join(rules.flips)}{hint}")
-    return [rules.flips[name] for name in dict.fromkeys(names or rules.flips)]
 
 
 def _earlier(path: Path) -> dict[str, Any]:
@@ -130,12 +110,10 @@ def _earlier(path: Path) -> dict[str, Any]:
     environment = report["environment"]
     if settings := environment.get("settings"):
         words = " ".join(f"--set {name}={value}" for name, value in settings.items())
-        raise ValueError(
-            f"--from {path}: got cases with {words}, expected them as they are; run again without"
-        )
+        raise ValueError(f"--from {path}: this report was made with {words}; run the cases without --set")
     of, here = environment.get("commit"), git_commit()
     if of and here and of.rstrip("+") != here.rstrip("+"):
-        raise ValueError(f"--from {path}: got a report of commit {of}, expected {here}; run the cases again")
+        raise ValueError(f"--from {path}: a report of commit {of}, but this is {here}; run the cases again")
     return with_current_waivers(report, {case.id: case.accept.waivers for case in collect()[1]})
 
 
@@ -144,38 +122,18 @@ def _run(flips: list["Flip"], workers: int | None, cached: bool) -> dict[str, An
     from parity.cases.case import matches
     from parity.cases.settings import collect
     from parity.cli.terminal import Terminal
+    from parity.compare.backends.environment import describe_environment
     from parity.report import as_json, print_table
     from parity.run.request import CacheMode
+    from parity.run.run import Run
     from parity.run.schedule import execute
 
-    asked = [selector for flip in flips for selector in flip.cases]
+    selectors = dict.fromkeys(selector for flip in flips for selector in flip.cases)
     every = collect()[1]
-    known = [one for one in dict.fromkeys(asked) if any(matches(case, one) for case in every)]
+    known = [one for one in selectors if any(matches(case, one) for case in every)]
     if not known:
-        return {**as_json(_nothing()), "seconds": 0.0}
-    request = make_request(
-        known, given=limits(workers=workers), cache=CacheMode.REUSE if cached else CacheMode.IGNORE
-    )
-    record = execute(request, Terminal(console()))
+        return as_json(Run(environment=describe_environment(), planned=0))
+    cache = CacheMode.REUSE if cached else CacheMode.IGNORE
+    record = execute(make_request(known, workers=workers, cache=cache), Terminal())
     print_table(console(), record)
     return as_json(record)
-
-
-def _nothing() -> Any:
-    from parity.compare.backends.environment import describe_environment
-    from parity.run.record import Run
-
-    return Run(environment=describe_environment(), planned=0)
-
-
-def _judged(
-    flips: list["Flip"], report: dict[str, Any], rules: "Rules", base: str, part: bool
-) -> dict[str, Any]:
-    from parity.cases.settings import collect
-    from parity.gate import fallen, gate_record, judge, relaxed
-
-    planned = [case.id for case in collect()[1]]
-    lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
-    readiness = [judge(flip, report, rules, planned, lower, part) for flip in flips]
-    looser = relaxed(rules, base)
-    return gate_record(readiness, looser.blocks, looser.notes)

@@ -6,20 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parity.cli import options
 from parity.cli.options import (
     DIFFERENCE,
     INTERRUPTED,
     PARITY,
-    CompileGib,
-    CompileSeconds,
-    FullSize,
-    Json,
-    NoCache,
-    Pairs,
-    Select,
-    Settings,
+    checked_files,
     console,
-    limits,
+    echo,
     make_request,
 )
 from parity.verdicts import BLOCKING
@@ -38,38 +32,46 @@ __all__ = ["inspect", "summarise_cases"]
 
 
 def inspect(
-    select: Select = None,
+    select: options.Select = None,
     backend: Annotated[str, typer.Option(help="Where to compile; aot:v5p:2x2x1 needs no TPU.")] = "cpu",
-    full_size: FullSize = False,
-    json: Json = None,
-    markdown: Annotated[Path | None, typer.Option(help="Also write the lines as a Markdown table.")] = None,
+    full_size: options.FullSize = False,
+    json: options.Json = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the summary as a Markdown table.")] = None,
     html: Annotated[
-        Path | None, typer.Option(help="One case: write a page that draws its largest arrays on the mesh.")
+        Path | None,
+        typer.Option(help="For one case: write a page that draws its largest arrays on the mesh."),
     ] = None,
-    pair: Pairs = None,
-    setting: Settings = None,
-    no_cache: NoCache = False,
-    compile_gib: CompileGib = None,
-    compile_seconds: CompileSeconds = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
+    no_cache: options.NoCache = False,
+    compile_gib: options.CompileGib = None,
+    compile_seconds: options.CompileSeconds = None,
 ) -> None:
-    """Show loops, collectives, memory, cost and dots of one case, and where its leaves are; of several a line each."""
+    """Show the structure of compiled programs. For one case: loops, collectives, memory, cost, dots, placements.
+
+    For several cases: one line for each side.
+    """
     from parity.compare.evidence import Evidence
     from parity.report import print_summaries, summaries_markdown, summaries_record, write_json, write_text
-    from parity.report.records import check_writable
-    from parity.report.writing import check_forms
     from parity.run.selection import open_cases
 
-    check_forms({"json": json} if json else {})
-    for file, option in ((markdown, "--markdown"), (html, "--html")):
-        if file:
-            check_writable(file, option)
-    given = limits(no_cache=no_cache, compile_gib=compile_gib, compile_seconds=compile_seconds)
-    request = make_request(select, pair, setting, given, backend=backend, full_size=full_size, paranoid=True)
+    checked_files(json=json, markdown=markdown, html=html)
+    request = make_request(
+        select,
+        pair,
+        setting,
+        no_cache=no_cache,
+        compile_gib=compile_gib,
+        compile_seconds=compile_seconds,
+        backend=backend,
+        full_size=full_size,
+        paranoid=True,
+    )
     cases, session = open_cases(request)
     if html and not (len(cases) == 1 and _placed(cases[0])):
         raise ValueError(
-            f"--html: got {len(cases)} cases, or one without a mesh, expected one case on a mesh with comparable "
-            "shardings; see `parity list`"
+            f"--html: expected one case on a mesh, with shardings on both sides; {len(cases)} selected; "
+            "see `parity list`"
         )
     summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)
@@ -83,7 +85,7 @@ def inspect(
         write_text(summaries_markdown(summaries), markdown)
     if json:
         write_json(record, json)
-        console().print(f"report: {json}", soft_wrap=True)
+        echo(f"report: {json}")
     if alone and _placed(alone.case):
         differs |= _placements(alone, html)
     if len(summaries) < len(cases):
@@ -143,5 +145,5 @@ def _placements(work: "Evidence", html: Path | None) -> bool:
     if html:
         outcome = (str(result.verdict), result.detail, [finding.sentence() for finding in result.findings])
         write_text(shardings_page(case.id, outcome, rows, dict(case.mesh.axes)), html)
-        screen.print(f"page: {html}", soft_wrap=True)
+        echo(f"page: {html}")
     return result.verdict in BLOCKING

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from parity.cli.options import (
-    DIFFERENCE,
-    PARITY,
-    Pairs,
-    Select,
-    Settings,
-    console,
-)
+from parity.cli import options
+from parity.cli.options import DIFFERENCE, PARITY, console, echo
 
 if TYPE_CHECKING:
     from parity.cases.case import Case, Pair
@@ -24,14 +18,16 @@ __all__ = ["list_cases"]
 
 
 def list_cases(
-    select: Select = None,
-    pair: Pairs = None,
-    setting: Settings = None,
-    channels: Annotated[bool, typer.Option(help="What each channel compares, needs and shows.")] = False,
+    select: options.Select = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
+    channels: Annotated[
+        bool, typer.Option(help="List the channels: what each compares, needs and shows.")
+    ] = False,
     coverage: Annotated[
         bool,
         typer.Option(
-            help="Combinations of options that the pairs cover, rare ones with their case; options that none varies."
+            help="List covered combinations of options, rare ones with their case, and options that no pair varies."
         ),
     ] = False,
 ) -> None:
@@ -55,7 +51,7 @@ def list_cases(
 
         missing = [print_coverage(screen, one) for found in pairs for one in found.coverage()]
         for line in _unvaried(pairs, cases):
-            screen.print(line, soft_wrap=True, markup=False, highlight=False)
+            echo(line)
         raise typer.Exit(DIFFERENCE if any(missing) else PARITY)
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))

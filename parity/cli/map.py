@@ -6,52 +6,45 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from parity.cli.options import (
-    DIFFERENCE,
-    PARITY,
-    Pairs,
-    Settings,
-    console,
-    make_request,
-)
+from parity.cli import options
+from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
 
 __all__ = ["show_map"]
 
 
 def show_map(
     select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],
-    pair: Pairs = None,
-    setting: Settings = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
     every: Annotated[
-        bool, typer.Option("--all", help="List optimizer state that follows its parameter, too.")
+        bool, typer.Option("--all", help="Also list optimizer state that follows its parameter.")
     ] = False,
     export: Annotated[
         Path | None, typer.Option("--export", help="Write the map as JSON, for `parity convert`.")
     ] = None,
 ) -> None:
-    """Print the weight map of a pair's first matching case, and what certifies it."""
+    """Print the weight map of a case. If several match, use the first; print the evidence for each entry."""
     from parity.builds.tree import Role
     from parity.builds.weights.map import FOLLOWS, MapError
     from parity.compare.certificate import certify
     from parity.compare.certificate import export as exported
     from parity.compare.evidence import Evidence
     from parity.report import map_line
-    from parity.report.records import check_writable, write_json
+    from parity.report.records import write_json
     from parity.run.selection import open_cases
 
-    if export:
-        check_writable(export, "--export")
+    checked_files(export=export)
     cases, session = open_cases(make_request([select], pair, setting))
     work = Evidence.of(cases[0], session)
     screen = console()
-    screen.print(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}", soft_wrap=True)
+    echo(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}")
     try:
         certified = certify(work)
     except MapError as error:
         for side, leaves in (("reference", error.reference), ("candidate", error.candidate)):
             for leaf in leaves:
                 screen.print(Text(f"  only in the {side}: {leaf.path} {leaf.dtype}{list(leaf.shape)}", "red"))
-        screen.print("no map: add the leaf to the other side, or give the pair a weight rule")
+        echo("no map: add the leaf to the other side, or give the pair a weight rule")
         raise typer.Exit(DIFFERENCE) from None
     for role in Role:
         rows = [one for one in certified if one.entry.role is role]
@@ -63,17 +56,15 @@ def show_map(
             screen.print(map_line(one), soft_wrap=True)
     wrong = sum(one.contradicted for one in certified)
     leaves = [len(build.leaves) for build in work.builds]
-    screen.print(
+    echo(
         f"{leaves[0]} reference and {leaves[1]} candidate leaves in {len(certified)} entries: total, one-to-one"
         + (f"; {wrong} contradicted by the probe" if wrong else "")
     )
     if export:
         data = exported(work, certified)
         write_json(data.as_json(), export)
-        screen.print(f"map: {export}", soft_wrap=True, markup=False, highlight=False)
+        echo(f"map: {export}")
         doubtful = [one for one in data.entries if one.doubt]
         if doubtful:
-            screen.print(
-                f"{len(doubtful)} entries are only guessed: parity convert refuses them", soft_wrap=True
-            )
+            echo(f"{len(doubtful)} entries are only guessed: parity convert refuses them")
     raise typer.Exit(DIFFERENCE if wrong else PARITY)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, Json, Markdown, Workers, console
+from parity.cli import options
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
 __all__ = ["mutants"]
 
@@ -18,16 +19,20 @@ def mutants(
     select: Annotated[
         list[str] | None, typer.Option("--select", help="Globs or prefixes of ids, cases or origins.")
     ] = None,
-    shard: Annotated[str | None, typer.Option("--shard", help="Try one part of them, such as 3/8.")] = None,
-    json: Json = None,
-    markdown: Markdown = None,
-    workers: Workers = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time that one may take.")] = 600,
+    shard: Annotated[
+        str | None, typer.Option("--shard", help="Try one part of the mutants, such as 3/8.")
+    ] = None,
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    workers: options.Workers = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Time limit of one mutant, in seconds.")
+    ] = 600,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Try also the mutants that the file of --json has.")
+        bool, typer.Option("--refresh", help="Also try mutants that the file of --json already has.")
     ] = False,
 ) -> None:
-    """Plant bugs, one by one, and see which channels catch them: the kill matrix, survivors first."""
+    """Plant bugs and report which channels catch them. Print the kill matrix, survivors first."""
     import os
 
     from parity.compare.backends.environment import describe_environment
@@ -42,12 +47,9 @@ def mutants(
     )
     from parity.mutants.mutant import PREFIX, choose
     from parity.report import write_json, write_text
-    from parity.report.records import check_writable
-    from parity.run.shard import Shard
+    from parity.run.request import Shard
 
-    for path, option in ((json, "--json"), (markdown, "--markdown")):
-        if path:
-            check_writable(path, option)
+    checked_files(json=json, markdown=markdown)
     every, root = read_mutants(*(folders or [Path("tests/mutants")])), Path.cwd()
     chosen = choose(every, select or ())
     chosen = Shard.parse(shard).take(chosen) if shard else chosen
@@ -68,12 +70,12 @@ def mutants(
             tried.append(outcome)
             by = f" by {', '.join(outcome.by)}" if outcome.by else ""
             line = f"[{len(tried)}/{len(chosen)}] {outcome.id} {outcome.status}{by}"
-            screen.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
+            echo(line)
             keep()
     except KeyboardInterrupt:
         trials.close()
         print_matrix(screen, tried)
-        screen.print(f"interrupted: {len(tried)} of {len(chosen)}; the same command goes on, with --json")
+        echo(f"interrupted: {len(tried)} of {len(chosen)}; repeat the command with --json to continue")
         raise typer.Exit(INTERRUPTED) from None
     print_matrix(screen, tried)
     if markdown:

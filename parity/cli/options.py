@@ -1,62 +1,57 @@
-"""Common parts of the commands: options, exit codes, and the conversion of options to a request."""
+"""Common parts of the commands: options, exit codes, printing, and the conversion of options to a request."""
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-
-from parity.cli.help import RARE
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from parity.run.request import Request
 
-__all__ = [
-    "DIFFERENCE",
-    "HARNESS",
-    "INTERRUPTED",
-    "PARITY",
-    "USAGE",
-    "Annotations",
-    "CompileGib",
-    "CompileSeconds",
-    "FullSize",
-    "Html",
-    "Json",
-    "Junit",
-    "Markdown",
-    "NoCache",
-    "Pairs",
-    "Part",
-    "Select",
-    "Settings",
-    "Since",
-    "Workers",
-    "asked_forms",
-    "console",
-    "limits",
-    "make_request",
-]
-
 PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
 NARROWEST = 100
+RARE = "Rarely used"
+"""The panel of an option that few need: ``typer.Option(..., rich_help_panel=RARE)``."""
+
+
+class Command(TyperCommand):
+    """A command whose help lists the options of each panel in a separate section."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the arguments, the usual options and those of each panel."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            usual = "Arguments" if param.param_type_name == "argument" else "Options"
+            panel = getattr(param, "rich_help_panel", None) or usual
+            if record is not None:
+                sections.setdefault(panel, []).append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
 
 Select = Annotated[
     list[str] | None,
-    typer.Argument(help="Globs or prefixes of case ids, `core` or `smoke`; all cases without."),
+    typer.Argument(help="Globs or prefixes of case ids, `core` or `smoke`. Default: all cases."),
 ]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.", rich_help_panel=RARE),
+    typer.Option(
+        "--pair", metavar="MODULE:ATTR", help="A further pair; may be repeated.", rich_help_panel=RARE
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Override a config field in every case; may be repeated."
+    ),
 ]
-
 FullSize = Annotated[
     bool,
     typer.Option("--full-size", help="The published sizes instead of the small ones.", rich_help_panel=RARE),
@@ -77,13 +72,43 @@ Part = Annotated[
     str | None,
     typer.Option(
         "--shard",
-        help="Run one part of the cases, such as 3/8; `parity report` joins their reports.",
+        metavar="PART/PARTS",
+        help="Run one part of the cases, such as 3/8; `parity report` joins the reports.",
         rich_help_panel=RARE,
     ),
 ]
 Since = Annotated[
     list[Path] | None,
-    typer.Option("--since", help="An earlier report: what changed; may be repeated, the oldest first."),
+    typer.Option(
+        "--since",
+        metavar="FILE",
+        help="Show the changes since an earlier report; may be repeated, oldest first.",
+    ),
+]
+Cached = Annotated[
+    bool, typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Parallel processes. Default: one per core.", rich_help_panel=RARE),
+]
+NoCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-compile-cache", help="Do not use the cache of compiled programs.", rich_help_panel=RARE
+    ),
+]
+CompileGib = Annotated[
+    float | None,
+    typer.Option(
+        "--compile-gib", min=0.1, help="Host memory for all compiles, in GiB.", rich_help_panel=RARE
+    ),
+]
+CompileSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--compile-seconds", min=0.1, help="Time limit of one compile, in seconds.", rich_help_panel=RARE
+    ),
 ]
 
 
@@ -93,7 +118,7 @@ class _Screen(Console):
     def on_broken_pipe(self) -> None:
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print("parity: nobody reads the output any more; the run ends here", file=sys.stderr)
+        print("parity: the output pipe is closed; stopping", file=sys.stderr)
         raise KeyboardInterrupt
 
 
@@ -103,69 +128,45 @@ def console(narrowest: int = NARROWEST) -> Console:
     Args:
         narrowest: least width without a terminal; by default that of the table of cases.
     """
-    plain = _Screen()
-    return plain if plain.is_terminal else _Screen(width=max(narrowest, plain.width))
+    plain = _Screen(emoji=False)  # else the `:100:` of a file and line is printed as a picture
+    return plain if plain.is_terminal else _Screen(emoji=False, width=max(narrowest, plain.width))
 
 
-def asked_forms(**paths: Path | None) -> dict[str, Path]:
-    """Returns the requested forms of a report, ``{name: file}``.
+def echo(words: str, style: str = "") -> None:
+    """Prints text exactly as it is, without markup or added line breaks."""
+    console().print(words, style=style, soft_wrap=True, markup=False, highlight=False)
+
+
+def checked_files(**paths: Path | None) -> dict[str, Path]:
+    """Returns the requested output files, ``{name: file}``, after checking that they can be written.
 
     Args:
-        **paths: file by name of the form; None if it is not requested.
+        **paths: file by name of the option; None if it is not requested.
 
     Raises:
-        ValueError: two of them name one file.
+        ValueError: a file cannot be written, or two options name one file.
     """
-    asked = {name: path for name, path in paths.items() if path}
-    for name, path in asked.items():
-        twin = next((other for other in asked if other != name and asked[other] == path), None)
+    from parity.report.writing import check_forms
+
+    files = {name: path for name, path in paths.items() if path}
+    for name, path in files.items():
+        twin = next((other for other in files if other != name and files[other] == path), None)
         if twin and not path.is_char_device():
-            raise ValueError(f"--{twin} and --{name}: got {path} for both, expected two files")
-    return asked
-
-
-Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Processes at once; without it, one a core.", rich_help_panel=RARE),
-]
-NoCache = Annotated[
-    bool,
-    typer.Option(
-        "--no-compile-cache", help="Leave the cache of compiled programs alone.", rich_help_panel=RARE
-    ),
-]
-CompileGib = Annotated[
-    float | None,
-    typer.Option("--compile-gib", min=0.1, help="Host memory that compiles may take.", rich_help_panel=RARE),
-]
-CompileSeconds = Annotated[
-    float | None,
-    typer.Option("--compile-seconds", min=0.1, help="Time that one compile may take.", rich_help_panel=RARE),
-]
-
-
-def limits(
-    *,
-    no_cache: bool = False,
-    workers: int | None = None,
-    compile_gib: float | None = None,
-    compile_seconds: float | None = None,
-) -> dict[str, Any]:
-    """Returns the given limits, by their names in ``[tool.parity]``."""
-    given = {
-        "workers": workers,
-        "cache": "" if no_cache else None,
-        "compile-gib": compile_gib,
-        "compile-seconds": compile_seconds,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+            raise ValueError(f"--{twin} and --{name}: both name {path}; give each a separate file")
+    check_forms(files)
+    return files
 
 
 def make_request(
     select: list[str] | None = None,
     pairs: list[str] | None = None,
     settings: list[str] | None = None,
-    given: Mapping[str, Any] | None = None,
+    *,
+    workers: int | None = None,
+    no_cache: bool = False,
+    compile_gib: float | None = None,
+    compile_seconds: float | None = None,
+    shard: str | None = None,
     **fields: Any,
 ) -> "Request":
     """Returns the request of the command line.
@@ -174,17 +175,25 @@ def make_request(
         select: selectors of cases.
         pairs: further pairs.
         settings: each ``FIELD=VALUE``.
-        given: from `limits`; they override ``[tool.parity]``.
+        workers, no_cache, compile_gib, compile_seconds: override the limits of ``[tool.parity]``, if given.
+        shard: such as ``3/8``.
         **fields: other fields of `Request`.
     """
     from parity.cases.settings import parse_settings
-    from parity.run.request import Request
+    from parity.run.request import Request, Shard
 
+    limits = {
+        "workers": workers,
+        "cache": "" if no_cache else None,
+        "compile-gib": compile_gib,
+        "compile-seconds": compile_seconds,
+    }
     return Request.of(
         Path.cwd(),
-        given,
+        {name: value for name, value in limits.items() if value is not None},
         select=tuple(select or ()),
         pairs=tuple(pairs or ()),
         settings=tuple(parse_settings(settings).items()),
+        shard=Shard.parse(shard) if shard else None,
         **fields,
     )

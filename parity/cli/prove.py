@@ -1,98 +1,86 @@
 """``parity prove``: only the proof."""
 
-from typing import Annotated
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from rich.text import Text
 
-from parity.cli.ending import finish
-from parity.cli.options import (
-    DIFFERENCE,
-    PARITY,
-    FullSize,
-    Json,
-    Pairs,
-    Part,
-    Select,
-    Settings,
-    Workers,
-    console,
-    limits,
-    make_request,
-)
+from parity.cli import options
+from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from parity.compare.evidence import Evidence
+    from parity.run.request import Request
 
 __all__ = ["prove"]
 
+MOST = 12
+"""Maximum number of annotations that are printed for a case; the JSON report has all."""
+
 
 def prove(
-    select: Select = None,
-    full_size: FullSize = False,
+    select: options.Select = None,
+    full_size: options.FullSize = False,
     topology: Annotated[
         str | None, typer.Option(help="Lower for this TPU slice, which need not exist: v5p:8x8x8.")
     ] = None,
-    json: Json = None,
-    shard: Part = None,
-    pair: Pairs = None,
-    setting: Settings = None,
-    paranoid: Annotated[bool, typer.Option(help="Run what is proved and require equal bits.")] = False,
+    json: options.Json = None,
+    shard: options.Part = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
+    paranoid: Annotated[bool, typer.Option(help="Also run proved cases and require equal bits.")] = False,
     exact: Annotated[
-        bool, typer.Option(help="Prove equal results in exact real arithmetic, of other programs too.")
+        bool,
+        typer.Option(help="Prove equal results in exact real arithmetic, even if the operations differ."),
     ] = False,
     ignore_sharding: Annotated[
         bool, typer.Option(help="Leave out sharding annotations, and list those that differ.")
     ] = False,
-    workers: Workers = None,
+    workers: options.Workers = None,
 ) -> None:
-    """Prove that both sides are the same program; runs nothing, and compiles only what is not proved."""
+    """Prove that both sides are the same program. Run nothing, and compile only cases without a proof."""
     from parity.channels import Aspect, of_aspect
-    from parity.cli.terminal import Reports, Terminal
+    from parity.cli.terminal import Terminal, finish
     from parity.report import print_proofs
     from parity.run.schedule import execute
-    from parity.run.shard import Shard
 
     if full_size and not topology:
-        raise ValueError(
-            "--full-size: needs --topology, such as v5p:2x2x1; the published sizes fit no laptop"
-        )
+        raise ValueError("--full-size: add --topology, such as v5p:2x2x1; the published sizes fit no laptop")
     if paranoid and topology:
-        raise ValueError(
-            "--paranoid: got --topology too, expected one of them; a topology cannot run programs"
-        )
+        raise ValueError("--paranoid: a topology cannot run programs; leave out --paranoid or --topology")
     if ignore_sharding and (exact or paranoid):
-        raise ValueError("--ignore-sharding: got --exact or --paranoid too, expected one of them")
+        raise ValueError("--ignore-sharding: cannot be combined with --exact or --paranoid; leave one out")
     if workers and (exact or ignore_sharding):
-        raise ValueError(
-            "--workers: got --exact or --ignore-sharding too, which prove case after case; leave it out"
-        )
-    reports = Reports.of({"json": json} if json else {})
+        raise ValueError("--workers: --exact and --ignore-sharding prove one case at a time; leave it out")
+    files = checked_files(json=json)
     request = make_request(
         select,
         pair,
         setting,
-        limits(workers=workers),
+        workers=workers,
         backend=f"lower:{topology}" if topology else "cpu",
         full_size=full_size,
         channels=("program", *(of_aspect(Aspect.VALUES) if paranoid else ())),
         paranoid=paranoid,
-        shard=Shard.parse(shard) if shard else None,
+        shard=shard,
     )
     if ignore_sharding:
-        from parity.cli.modulo import prove_modulo
-
-        raise typer.Exit(PARITY if prove_modulo(request, json) else DIFFERENCE)
+        raise typer.Exit(_up_to_sharding(request, json))
     if exact:
-        from parity.cli.exact import prove_cases
-
-        raise typer.Exit(PARITY if prove_cases(request, json) else DIFFERENCE)
-    terminal = Terminal(console(), reports)
+        raise typer.Exit(_exactly(request, json))
+    terminal = Terminal(files)
     record = execute(request, terminal)
     print_proofs(console(), record)
-    loose = (
-        {Verdict.REORDERED}
-        if any(_is_twin(result.channels.get("program")) for result in record.results)
-        else {}
-    )
-    finish(record, reports.files, terminal.unwritten, blocks=BLOCKING | {Verdict.UNPROVED, *loose})
+    twins = any(_is_twin(result.channels.get("program")) for result in record.results)
+    stricter = {Verdict.UNPROVED, Verdict.REORDERED} if twins else {Verdict.UNPROVED}
+    finish(record, files, terminal.unwritten, blocks=BLOCKING | stricter)
 
 
 def _is_twin(program: ChannelResult | None) -> bool:
@@ -102,3 +90,95 @@ def _is_twin(program: ChannelResult | None) -> bool:
     if program is None or program.verdict is not Verdict.REORDERED:
         return False
     return MOVED not in {row["rule"] for row in program.tables.get("rules", ())}
+
+
+class _Shown(NamedTuple):
+    """The proof of one case: its record, verdict, the rest of that line, and further lines."""
+
+    record: dict[str, Any]
+    verdict: str
+    size: str
+    lines: list[str]
+
+
+def _each(
+    request: "Request", prove_one: "Callable[[Evidence], _Shown]"
+) -> tuple[list[dict[str, Any]], int, float]:
+    """Proves and prints each case; returns the records so far, the number of cases, and the seconds."""
+    from parity.compare.evidence import Evidence
+    from parity.run.run import raised_gc_threshold
+    from parity.run.selection import open_cases
+
+    cases, session = open_cases(request)
+    records, start = [], time.perf_counter()
+    with contextlib.suppress(KeyboardInterrupt), raised_gc_threshold():
+        for case in cases:
+            shown = prove_one(Evidence.of(case, session))
+            records.append({"id": case.id, **shown.record})
+            head = Text(f"{case.id}  ").append(shown.verdict, "bold").append(shown.size)
+            console().print(head, soft_wrap=True)
+            for line in shown.lines:
+                echo(f"  {line}")
+    return records, len(cases), time.perf_counter() - start
+
+
+def _end(record: dict[str, Any], json: "Path | None", *, holds: bool) -> int:
+    """Writes the report of a proof, and returns the exit code."""
+    from parity.report import write_json
+
+    if json:
+        write_json(record, json)
+        echo(f"report: {json}")
+    return PARITY if holds else DIFFERENCE
+
+
+def _exactly(request: "Request", json: "Path | None") -> int:
+    """Proves each case equal in exact real arithmetic; returns the exit code."""
+
+    def prove_one(work: "Evidence") -> _Shown:
+        began = time.perf_counter()
+        found = work.exact_proof
+        seconds = time.perf_counter() - began
+        verdict = "exact" if found.proved else "refused" if found.refusal else "differs"
+        size = f": {found.steps:,} steps, {found.terms:,} terms, {found.seconds:.1f} s of {seconds:.1f} s"
+        why = [found.refusal or found.difference] if found.refusal or found.difference else []
+        lines = [*(f"assumes: {assumption}" for assumption in found.assumptions), *why]
+        return _Shown({**dataclasses.asdict(found), "total": seconds}, verdict, size, lines)
+
+    records, count, seconds = _each(request, prove_one)
+    proved = sum(record["proved"] for record in records)
+    echo(f"{proved} of {count} exact in {seconds:.0f} s")
+    return _end({"exact": records, "seconds": seconds}, json, holds=proved == count)
+
+
+def _up_to_sharding(request: "Request", json: "Path | None") -> int:
+    """Compares each case without its sharding annotations, which it lists; returns the exit code."""
+    from parity.compare.modulo import prove_modulo_sharding
+
+    def prove_one(work: "Evidence") -> _Shown:
+        found = prove_modulo_sharding(work)
+        proof, annotations = found.proof, found.differing
+        frontier = [entry.sentence() for entry in proof.frontier] if proof else list(found.unmatched)
+        record = {
+            "verdict": found.verdict,
+            "rules": dict(proof.rules) if proof else {},
+            "operations": proof.operations if proof else (0, 0),
+            "seconds": proof.seconds if proof else 0.0,
+            "frontier": frontier,
+            "annotations": [row._asdict() for row in annotations],
+        }
+        size = f": {proof.operations[0]:,} and {proof.operations[1]:,} operations" if proof else ""
+        rules = f" (rules: {', '.join(proof.rules)})" if proof and proof.rules else ""
+        lines = [] if proof and found.verdict != "differs" else frontier
+        lines = [*lines, f"annotations differ at {len(annotations)} places"]
+        lines += [
+            f"{place}: reference {left}, candidate {right}" for place, left, right in annotations[:MOST]
+        ]
+        if len(annotations) > MOST:
+            lines.append(f"and {len(annotations) - MOST} more, which --json lists")
+        return _Shown(record, found.verdict, f"{rules}{size}", lines)
+
+    records, count, seconds = _each(request, prove_one)
+    same = sum(record["verdict"] != "differs" for record in records)
+    echo(f"{same} of {count} same up to sharding in {seconds:.0f} s; no bits are claimed")
+    return _end({"modulo": "sharding", "cases": records}, json, holds=same == count)

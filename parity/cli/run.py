@@ -1,102 +1,83 @@
 """``parity run``: every channel of every case."""
 
+import dataclasses
+import pdb
+import sys
+import traceback as tracebacks
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.ending import finish
-from parity.cli.help import RARE
-from parity.cli.options import (
-    HARNESS,
-    PARITY,
-    Annotations,
-    CompileGib,
-    CompileSeconds,
-    FullSize,
-    Html,
-    Json,
-    Junit,
-    Markdown,
-    NoCache,
-    Pairs,
-    Part,
-    Select,
-    Settings,
-    Since,
-    Workers,
-    asked_forms,
-    console,
-    limits,
-    make_request,
-)
+from parity.cli import options
+from parity.cli.options import HARNESS, PARITY, RARE, checked_files, console, echo, make_request
 from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
-    from parity.run.last_failed import LastFailed
     from parity.run.request import CacheMode
+    from parity.run.verdict_cache import LastFailed
 
 __all__ = ["run"]
 
 
 def run(
-    select: Select = None,
+    select: options.Select = None,
     backend: Annotated[str, typer.Option(help="Where to compile and run.")] = "cpu",
-    json: Json = None,
-    html: Html = None,
-    junit: Junit = None,
-    markdown: Markdown = None,
-    annotations: Annotations = None,
-    since: Since = None,
-    shard: Part = None,
-    pair: Pairs = None,
-    setting: Settings = None,
+    json: options.Json = None,
+    html: options.Html = None,
+    junit: options.Junit = None,
+    markdown: options.Markdown = None,
+    annotations: options.Annotations = None,
+    since: options.Since = None,
+    shard: options.Part = None,
+    pair: options.Pairs = None,
+    setting: options.Settings = None,
     paranoid: Annotated[
-        bool, typer.Option(help="Compile and run also what is proved.", rich_help_panel=RARE)
+        bool, typer.Option(help="Also compile and run proved cases.", rich_help_panel=RARE)
     ] = False,
     require: Annotated[
         list[str] | None,
         typer.Option(
             "--require",
             metavar="RUNG",
-            help="The lowest rung any case may rest on: proved, reordered, bitwise, floor, arbitrated, exact; "
-            "may be repeated, any is enough.",
+            help="Lowest rung that a case must reach: proved, reordered, bitwise, floor, arbitrated or exact; may be "
+            "repeated, one of them is enough.",
         ),
     ] = None,
     channel: Annotated[
         list[str] | None,
         typer.Option(
             "--channel",
-            help="Only this channel; may be repeated. `parity list --channels` shows all.",
+            metavar="NAME",
+            help="Compare only this channel; may be repeated. `parity list --channels` lists all.",
         ),
     ] = None,
-    full_size: FullSize = False,
+    full_size: options.FullSize = False,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="Follow each failure to the operation and the module behind it.")
+        bool, typer.Option("--bisect", help="Find the operation and the module behind each failure.")
     ] = False,
-    workers: Workers = None,
+    workers: options.Workers = None,
     processes: Annotated[
         int,
         typer.Option(
-            min=1, help="Processes that run each case together, under jax.distributed.", rich_help_panel=RARE
+            min=1,
+            help="Number of processes that run each case together, with jax.distributed.",
+            rich_help_panel=RARE,
         ),
     ] = 1,
     ray: Annotated[
         str | None,
         typer.Option(
             metavar="[HOST:PORT]",
-            help="Cases as Ray tasks, on a cluster or on a Ray of this machine's own.",
+            help="Run cases as Ray tasks, on a cluster or on a new local Ray.",
             rich_help_panel=RARE,
         ),
     ] = None,
-    cached: Annotated[
-        bool,
-        typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed."),
-    ] = False,
+    cached: options.Cached = False,
     refresh: Annotated[
         bool,
         typer.Option(
-            "--refresh", help="With --cached: recompute all verdicts, and cache them.", rich_help_panel=RARE
+            "--refresh", help="With --cached: recompute all verdicts and cache them.", rich_help_panel=RARE
         ),
     ] = False,
     verify_cache: Annotated[
@@ -107,19 +88,19 @@ def run(
             rich_help_panel=RARE,
         ),
     ] = False,
-    no_cache: NoCache = False,
-    compile_gib: CompileGib = None,
-    compile_seconds: CompileSeconds = None,
+    no_cache: options.NoCache = False,
+    compile_gib: options.CompileGib = None,
+    compile_seconds: options.CompileSeconds = None,
     builtin: Annotated[
         bool,
         typer.Option(
             "--builtin",
-            help="The pairs that come with parity, beside those that are named.",
+            help="Also run the pairs that come with parity.",
             rich_help_panel=RARE,
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print every finding, also the waived ones.")
+        bool, typer.Option("--verbose", "-v", help="Print every finding, waived ones too.")
     ] = False,
     traceback: Annotated[
         bool, typer.Option(help="Print the traceback of every error.", rich_help_panel=RARE)
@@ -127,38 +108,41 @@ def run(
     debug: Annotated[
         bool,
         typer.Option(
-            "--pdb", help="Open Python's debugger where a side raised; in one process.", rich_help_panel=RARE
+            "--pdb",
+            help="Open Python's debugger where a side raises an error; runs one process.",
+            rich_help_panel=RARE,
         ),
     ] = False,
     fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="End the run with the first case that does not pass.")
+        bool, typer.Option("--fail-fast", help="Stop after the first case that does not pass.")
     ] = False,
     last_failed: Annotated[
         bool,
-        typer.Option(
-            "--last-failed",
-            help="Only cases that did not pass when they last ran here.",
-        ),
+        typer.Option("--last-failed", help="Run only cases that did not pass in their last run here."),
     ] = False,
 ) -> None:
-    """Run cases: live progress, a table, findings, and reports on demand."""
+    """Run cases and report differences. Print progress, a table and findings; write reports on request."""
     from parity.cli.bisect import bisect_failures
-    from parity.cli.debugger import check_debuggable, open_debugger
-    from parity.cli.terminal import Reports, Terminal
+    from parity.cli.terminal import Terminal, finish, read_earlier
     from parity.report import print_details, print_table, print_tracebacks
-    from parity.run.last_failed import LastFailed
     from parity.run.schedule import execute
-    from parity.run.shard import Shard
+    from parity.run.verdict_cache import LastFailed
 
-    forms = asked_forms(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
-    latest = LastFailed.of(Path.cwd(), _same_cases(backend, setting, full_size, channel))
+    files = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     if debug:
-        workers = check_debuggable(workers, processes, ray)
+        if ray is not None or processes > 1 or (workers or 1) > 1:
+            raise ValueError(
+                "--pdb: needs all cases in this process; leave out --ray, --processes and --workers"
+            )
+        workers = 1
     request = make_request(
         select,
         _pairs(select, pair, builtin),
         setting,
-        limits(no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds),
+        no_cache=no_cache,
+        workers=workers,
+        compile_gib=compile_gib,
+        compile_seconds=compile_seconds,
         backend=backend,
         full_size=full_size,
         channels=_channels(channel),
@@ -166,14 +150,15 @@ def run(
         required=Requirement.of(require or ANY_RUNG, "--require"),
         processes=processes,
         ray=ray,
-        shard=Shard.parse(shard) if shard else None,
+        shard=shard,
         fail_fast=fail_fast,
         cache=_cache_mode(cached=cached, refresh=refresh, verify=verify_cache),
-        only=_failed(latest, shard) if last_failed else None,
-        written=tuple(forms.values()),
+        written=tuple(files.values()),
     )
-    reports = Reports.of(forms, since)
-    terminal = Terminal(console(), reports, open_debugger if debug else lambda error: None)
+    latest = LastFailed.of(request)
+    if last_failed:
+        request = dataclasses.replace(request, only=_failed(latest, shard))
+    terminal = Terminal(files, read_earlier(since), _open_debugger if debug else lambda error: None)
     record = execute(request, terminal)
     latest.keep(record.results)
     print_table(console(), record)
@@ -181,26 +166,14 @@ def run(
         print_details(console(), record.results)
     if traceback:
         print_tracebacks(console(), record.results)
-    unwritten = terminal.unwritten
     if bisect and (followed := bisect_failures(record.results, request)):
         record.followed = followed
-        unwritten = reports.write(
-            record
-        )  # again: the run's report was written before, in case a bisect is slow
+        terminal.write(record)  # again: the report was written before the bisect, which may be slow
     for words in record.disagreements:
-        console().print(f"cache: {words}", style="bold red", soft_wrap=True, markup=False)
+        echo(f"cache: {words}", "bold red")
     if record.disagreements:
         raise typer.Exit(HARNESS)
-    finish(record, forms, unwritten, blocks=_blocks(request.channels), verbose=verbose)
-
-
-def _same_cases(
-    backend: str, setting: list[str] | None, full_size: bool, channel: list[str] | None
-) -> tuple[object, ...]:
-    """Returns the options that change the cases behind the same ids."""
-    from parity.cases.settings import parse_settings
-
-    return backend, tuple(parse_settings(setting).items()), full_size, channel or ()
+    finish(record, files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
 
 
 def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:
@@ -210,12 +183,16 @@ def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:
         ValueError: nothing has run yet, or ``--shard`` is given.
     """
     if shard:
-        raise ValueError("--last-failed: got --shard, whose parts run elsewhere; leave one of them out")
+        raise ValueError(
+            "--last-failed: cannot be combined with --shard, whose other parts run elsewhere; leave one out"
+        )
     failed = latest.failed()
     if failed is None:
-        raise ValueError("--last-failed: nothing has run in this project yet; leave it out")
+        raise ValueError(
+            "--last-failed: no case has run in this project with these options yet; leave it out"
+        )
     if not failed:
-        console().print("--last-failed: all cases that ran last passed; nothing to run", soft_wrap=True)
+        echo("--last-failed: all cases passed in their last run; nothing to run")
         raise typer.Exit(PARITY)
     return failed
 
@@ -248,13 +225,26 @@ def _cache_mode(*, cached: bool, refresh: bool, verify: bool) -> "CacheMode":
     from parity.run.request import CacheMode
 
     if (refresh or verify) and not cached:
-        raise ValueError(
-            "--refresh, --verify-cache: only with --cached; without it all verdicts are computed"
-        )
+        raise ValueError("--refresh, --verify-cache: only with --cached; add it, or leave them out")
     if refresh and verify:
-        raise ValueError(
-            "--refresh and --verify-cache: expected one of them; --refresh leaves nothing to verify"
-        )
+        raise ValueError("--refresh and --verify-cache: --refresh leaves no verdict to verify; leave one out")
     if not cached:
         return CacheMode.IGNORE
     return CacheMode.REFRESH if refresh else CacheMode.VERIFY if verify else CacheMode.REUSE
+
+
+def _open_debugger(error: BaseException) -> None:
+    """Opens the debugger at the place of an error; ``quit`` ends the run, ``continue`` continues it."""
+    from parity.run.run import is_own
+
+    frames = [frame for frame, _ in tracebacks.walk_tb(error.__traceback__)]
+    own = [at for at, frame in enumerate(frames) if is_own(frame.f_code.co_filename)]
+    up = len(frames) - 1 - own[-1] if own else 0
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    hint = f"; `up {up}` goes to your own code" if up else ""
+    print(f"parity: `continue` continues the run, `quit` ends it{hint}", file=sys.stderr)
+    debugger = pdb.Pdb()
+    debugger.reset()
+    debugger.interaction(None, error.__traceback__)
+    if debugger.quitting:
+        raise KeyboardInterrupt

@@ -1,80 +1,54 @@
-"""Terminal output of a run: its progress, and its report, which is written after every end of the run."""
+"""Terminal output of commands that judge cases: progress, findings, reports, and the exit code."""
 
 import contextlib
-import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from rich.console import Console
+import typer
 
 from parity.cases.case import Case
-from parity.report import Progress, as_json
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console, echo
+from parity.report import Progress, as_json, print_findings
+from parity.report.changes import changes
+from parity.report.formats import FORMS
 from parity.report.reading import Record, read_report
-from parity.report.writing import check_forms, write_forms
-from parity.run.record import Run
-from parity.run.run import CaseResult
+from parity.report.writing import write_forms
+from parity.run.run import CaseResult, Run
 from parity.run.schedule import Listener
+from parity.run.waiving import unused_in
+from parity.verdicts import BLOCKING, Verdict
 
-__all__ = ["Reports", "Terminal"]
+__all__ = ["Terminal", "end_reports", "finish", "read_earlier", "say_changes", "say_reports"]
 
 SHOWN = 5
 """Maximum number of changes that are listed when cases are compared again."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reports:
-    """The report files of a run.
-
-    Args:
-        files: by name of the form.
-        earlier: reports that forms compare with, the oldest first.
-    """
-
-    files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
-    earlier: tuple[Record, ...] = ()
-
-    @classmethod
-    def of(cls, files: Mapping[str, Path], since: Sequence[Path] | None = None) -> "Reports":
-        """Returns the reports after checking the files.
-
-        Args:
-            files: by name of the form.
-            since: earlier reports, the oldest first.
-
-        Raises:
-            ValueError: a file cannot be written, or an earlier report cannot be read.
-        """
-        check_forms(files)
-        return cls(files=files, earlier=tuple(read_report(path) for path in since or ()))
-
-    def write(self, record: Run) -> list[str]:
-        """Writes the report of a run, and returns a sentence for each file that could not be written."""
-        return write_forms(as_json(record), self.files, self.earlier) if self.files else []
-
-
 class Terminal(Listener):
-    """Shows the progress of a run, and writes its report at the end.
+    """Shows the progress of a run, and writes its report after every end of the run.
 
     Args:
-        console: the console.
-        reports: files of the report.
+        files: the report's files, by name of the form.
+        earlier: reports that forms compare with, the oldest first.
         debug: called with each error of a case, while the progress is paused.
     """
 
     def __init__(
         self,
-        console: Console,
-        reports: Reports | None = None,
+        files: Mapping[str, Path] | None = None,
+        earlier: Sequence[Record] = (),
         debug: Callable[[BaseException], object] = lambda error: None,
     ):
-        self._console, self._reports, self._debug = console, reports or Reports(), debug
+        self._files, self._earlier, self._debug = files or {}, earlier, debug
         self._progress: Progress | None = None
         self.unwritten: list[str] = []
 
     def begins(self, record: Run) -> None:
         """Prints why cached verdicts are not reused, and starts the progress."""
-        self._print_changes("cases are compared again; changed since the last run", record.changed)
-        self._progress = Progress(self._console, record.planned).__enter__()
+        _say_labels("cases are compared again; changed since the last run", record.changed)
+        self._progress = Progress(console(), record.planned).__enter__()
 
     def started(self, case: Case) -> None:
         """Shows a case that starts."""
@@ -95,12 +69,88 @@ class Terminal(Listener):
         """Ends the progress, prints why no verdict is cached, and writes the report."""
         if self._progress:
             self._progress.__exit__()
-        self._print_changes("no result is kept; changed during this run", record.uncached)
-        self.unwritten = self._reports.write(record)
+        _say_labels("no result is kept; changed during this run", record.uncached)
+        self.write(record)
 
-    def _print_changes(self, words: str, labels: Sequence[str]) -> None:
-        if not labels:
-            return
+    def write(self, record: Run) -> None:
+        """Writes the report; `unwritten` then has a sentence for each file that could not be written."""
+        self.unwritten = write_forms(as_json(record), self._files, self._earlier) if self._files else []
+
+
+def _say_labels(words: str, labels: Sequence[str]) -> None:
+    if labels:
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-        text = f"cache: {words}: {', '.join(labels[:SHOWN])}{more}"
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+        echo(f"cache: {words}: {', '.join(labels[:SHOWN])}{more}")
+
+
+def finish(
+    record: Run,
+    files: Mapping[str, Path],
+    unwritten: Sequence[str],
+    blocks: frozenset[Verdict] = BLOCKING,
+    *,
+    verbose: bool = False,
+) -> NoReturn:
+    """Prints the findings and exits with the code of the run.
+
+    Args:
+        record: record of the run.
+        files: of its reports, by name of the form.
+        unwritten: a sentence for each report that could not be written.
+        blocks: the verdicts that count as a difference.
+        verbose: True to print every finding.
+    """
+    print_findings(console(), record.results, verbose=verbose)
+    end_reports(files, unwritten, lambda: as_json(record))
+    if record.partial and not record.stopped:
+        raise typer.Exit(INTERRUPTED)
+    part = record.shard or record.partial
+    unused = [] if part else unused_in(record.results)  # another part may use it
+    for sentence in unused:
+        echo(sentence, "bold red")
+    found = {channel.verdict for result in record.results for channel in result.channels.values()}
+    idle = not part and found == {Verdict.SKIPPED}
+    if idle:
+        why = next(channel.detail for channel in record.results[0].channels.values())
+        words = f"nothing was compared: every case was skipped ({why}); select cases that can be compared"
+        echo(words, "bold red")
+    raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused or idle else PARITY)
+
+
+def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
+    """Prints the paths of the written reports, and the errors of the others.
+
+    Args:
+        files: by name of the form.
+        unwritten: sentences that name the file.
+    """
+    for name, path in files.items():
+        if not any(f"report path {path}:" in sentence for sentence in unwritten):
+            echo(f"{'report' if name == 'json' else name}: {path}")
+    for sentence in unwritten:
+        echo(sentence, "bold red")
+
+
+def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Callable[[], Record]) -> None:
+    """Does `say_reports`, prints annotations on GitHub, and exits if a report could not be written.
+
+    Args:
+        files, unwritten: see `say_reports`.
+        report: returns the report.
+    """
+    say_reports(files, unwritten)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        print(FORMS["annotations"].render(report(), ()), end="")  # the runner reads the output
+    if unwritten:
+        raise typer.Exit(HARNESS)
+
+
+def read_earlier(since: Sequence[Path] | None) -> list[Record]:
+    """Returns the reports of ``--since``, the oldest first."""
+    return [read_report(path) for path in since or ()]
+
+
+def say_changes(earlier: Sequence[Record], report: Record) -> None:
+    """Prints the changes since the latest of some earlier reports."""
+    for change in changes(earlier[-1], report) if earlier else ():
+        echo(change.sentence(), "bold red" if change.worse else "")

@@ -27,30 +27,41 @@ class Which(enum.StrEnum):
 
 
 Preset = Annotated[
-    str, typer.Option("--preset", "--family", help="A published model; shrunk unless --full-size.")
+    str, typer.Option("--preset", "--family", help="A published model; small sizes unless --full-size.")
 ]
-Twin = Annotated[Which, typer.Option(help="One twin, or both with their losses compared step by step.")]
-Steps = Annotated[int, typer.Option(min=1, help="How many; after --resume, how many more.")]
+Twin = Annotated[
+    Which, typer.Option(help="Twin to train, or both; the losses of both are compared at each step.")
+]
+Steps = Annotated[int, typer.Option(min=1, help="Number of steps; after --resume, of further steps.")]
 Mesh = Annotated[
-    str | None, typer.Option(help="Such as stage2.fsdp2-explicit; the pipeline's stages and fsdp2 without.")
+    str | None,
+    typer.Option(help="Mesh, such as stage2.fsdp2-explicit. Default: the stages of the pipeline and fsdp2."),
 ]
-Rows = Annotated[int, typer.Option(min=1, help="Rows of a batch, of each replica's.")]
-Length = Annotated[int, typer.Option(min=16, help="Tokens of a row.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of parameters, dropout and data.")]
+Rows = Annotated[int, typer.Option(min=1, help="Rows of the batch of each replica.")]
+Length = Annotated[int, typer.Option(min=16, help="Tokens in a row.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of parameters, dropout and data.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="FIELD=VALUE: dropout=0, pipeline=none, pipeline.repeats=2, train.z_loss=0, mtp.depth=2, diloco.period=6.",
+        help="Override a field, FIELD=VALUE: dropout=0, pipeline=none, pipeline.repeats=2, train.z_loss=0, "
+        "mtp.depth=2, diloco.period=6.",
     ),
 ]
-Save = Annotated[Path | None, typer.Option(help="A folder to keep checkpoints in, one a step.")]
-Every = Annotated[int, typer.Option("--save-every", min=1, help="Steps between them; else one at the end.")]
+Save = Annotated[Path | None, typer.Option(help="Folder for checkpoints; each saved step has its own.")]
+Every = Annotated[
+    int,
+    typer.Option(
+        "--save-every", min=1, show_default=False, help="Steps between checkpoints. Default: one at the end."
+    ),
+]
 Resume = Annotated[
     Path | None,
-    typer.Option(help="A checkpoint of either twin, or a folder of them, to go on from the last."),
+    typer.Option(help="Continue from a checkpoint of either twin, or from the last one in a folder."),
 ]
-Plot = Annotated[Path | None, typer.Option(help="A PNG file for the loss curve (extra: reports).")]
+Plot = Annotated[
+    Path | None, typer.Option(help="Write the loss curve to this PNG file; needs the extra `reports`.")
+]
 
 NEVER = 1_000_000_000
 
@@ -70,9 +81,9 @@ def train(
     resume: Resume = None,
     plot: Plot = None,
 ) -> None:
-    """Train a few steps on packed text, in a pipeline of 2 stages, 4 microbatches and 2 layers per stage.
+    """Train a few steps on packed text. By default in a pipeline of 2 stages, 4 microbatches and 2 layers per stage.
 
-    Exit code 0 where all losses are finite and, with both twins, equal to the last bit; 1 where not.
+    Exit code 0 if all losses are finite and, with both twins, equal bit for bit; else 1.
     """
     from parity.builds.build import Flavour
     from parity.cases.settings import parse_settings

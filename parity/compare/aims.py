@@ -54,29 +54,10 @@ def harvest(evidence: Evidence) -> Aims:
         {path: (path,) for path in evidence.builds[0].leaves},
         {path: entry.reference for entry in evidence.weights.entries for path in entry.candidate},
     )
-    constants = [side.read(_constants) for side in evidence.sides]
-    places = [
-        {
-            position: [(True, path)] if kind == INPUT else [(False, name) for name in names_of.get(path, ())]
-            for position, (kind, path) in side.read_arguments.items()
-        }
-        for side, names_of in zip(evidence.sides, names, strict=True)
-    ]
-    wraps = {
-        name: divisor
-        for side, own, names_of in zip(evidence.sides, constants, names, strict=True)
-        for position, divisor in own.wraps.items()
-        for name in names_of.get(side.results[position][1], ())
-        if side.results[position][0] == Group.STATE
-    }
-    found: list[dict[Key, ConstantUse]] = [
-        {
-            (seen.use, seen.constant, place, seen.number): seen
-            for seen in own.seen
-            for place in (places_of.get(seen.argument, ()) if seen.argument is not None else (None,))
-        }
-        for own, places_of in zip(constants, places, strict=True)
-    ]
+    sides = evidence.sides
+    constants = [side.read(_constants) for side in sides]
+    places = [_places(side, names_of) for side, names_of in zip(sides, names, strict=True)]
+    found = [_by_place(own, places_of) for own, places_of in zip(constants, places, strict=True)]
     alone = set(found[0]) ^ set(found[1])
     seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
     numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
@@ -86,7 +67,13 @@ def harvest(evidence: Evidence) -> Aims:
     return Aims(
         read=frozenset(place for own in places for each in own.values() for place in each),
         numbers={place: tuple(each) for place, each in numbers.items()},
-        wraps=wraps,
+        wraps={
+            name: divisor
+            for side, own, names_of in zip(sides, constants, names, strict=True)
+            for position, divisor in own.wraps.items()
+            for name in names_of.get(side.results[position][1], ())
+            if side.results[position][0] == Group.STATE
+        },
         scales=_scales(each for (_, _, place, _), each in seen if place is None),
         elsewhere=tuple(
             f"{each.constant:.6g} {each.use} at {inlined_source(each.op)}"
@@ -97,6 +84,23 @@ def harvest(evidence: Evidence) -> Aims:
         ),
         guards=(constants[0].guards, constants[1].guards),
     )
+
+
+def _places(side: Side, names: Mapping[str, Sequence[str]]) -> dict[int, list[Place]]:
+    """Returns the places of each argument that a side reads."""
+    return {
+        position: [(True, path)] if kind == INPUT else [(False, name) for name in names.get(path, ())]
+        for position, (kind, path) in side.read_arguments.items()
+    }
+
+
+def _by_place(own: Constants, places: Mapping[int, Sequence[Place]]) -> dict[Key, ConstantUse]:
+    """Returns the uses of the constants of a side; the place is None for computed numbers."""
+    return {
+        (seen.use, seen.constant, place, seen.number): seen
+        for seen in own.seen
+        for place in (places.get(seen.argument, ()) if seen.argument is not None else (None,))
+    }
 
 
 def _constants(side: Side) -> Constants:

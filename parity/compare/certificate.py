@@ -139,11 +139,11 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
         )
         for run, start in zip(runs, base, strict=True)
     ]
-    size, apart = (float(np.linalg.norm(change)) for change in (changes[0], changes[1] - changes[0]))
+    size, distance = (float(np.linalg.norm(change)) for change in (changes[0], changes[1] - changes[0]))
     if size == 0:
         words = "nothing: the outputs do not depend on it"
-    elif apart / size > TOLERANCE:
-        words = f"nothing: outputs move {apart / size:.2g} apart"
+    elif distance / size > TOLERANCE:
+        words = f"nothing: outputs differ by {distance / size:.2g}"
     else:
         return Certified(entry=entry, confirmed_by="probe")
     return Certified(entry=entry, confirmed_by=words, contradicted=True)

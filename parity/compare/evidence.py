@@ -32,7 +32,7 @@ from parity.values.rng import Demand
 from parity.verdicts import Finding, Requirement, Verdict
 
 if TYPE_CHECKING:
-    from parity.prove.exact import Equality
+    from parity.prove.exact import Equality, ProofCache
 
 __all__ = ["Evidence"]
 
@@ -190,7 +190,7 @@ class Evidence:
         from parity.compare.exactness import walk  # most cases start faster without it
 
         with self.session.clock.phase("both sides", "prove"):
-            return walk(*self.sides, self.weights, self.case)
+            return walk(self.sides, self.weights, self.case)
 
     @Once
     def proof(self) -> Proof | None:
@@ -210,13 +210,7 @@ class Evidence:
     @Once
     def exact_proof(self) -> "Equality":
         """The proof, or its failure, that both sides are equal in exact arithmetic."""
-        from parity.compare.exactness import named, relation
-        from parity.prove.exact import equal
-
-        with self.session.clock.phase("both sides", "prove"):
-            reference, candidate = map(named, self.sides)
-            links = relation(self.reference, self.weights, self.case)
-            return equal(reference, candidate, links, self.session.proof_cache)
+        return self._equal_exactly(self.session.proof_cache)
 
     @Once
     def exact_claim(self) -> str:
@@ -226,15 +220,15 @@ class Evidence:
         claim = "equal for all inputs if numbers were exact"
         if self.proof is not None and self.proof.reordered:  # which implies it
             return claim
-        if self.case.accept.prove_exact:
-            found = self.exact_proof
-        else:
-            from parity.compare.exactness import tried  # most cases start faster without it
-
-            with self.session.clock.phase("both sides", "prove"):
-                found = tried(*self.sides, self.weights, self.case)
+        found = self.exact_proof if self.case.accept.prove_exact else self._equal_exactly(None)
         assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
         return claim + assumed if found.proved else ""
+
+    def _equal_exactly(self, cache: "ProofCache | None") -> "Equality":
+        from parity.compare.exactness import equal_exactly  # most cases start faster without it
+
+        with self.session.clock.phase("both sides", "prove"):
+            return equal_exactly(self.sides, self.weights, self.case, cache)
 
     @property
     def accepted_exact_proof(self) -> "Equality | None":
@@ -339,8 +333,8 @@ def _infer(evidence: Evidence) -> WeightMap | MapError:
     found = _infer_among(evidence, unused) if any(unused) else whole
     if isinstance(found, MapError):
         return found
-    ours, theirs = (tuple(sorted({*paths, *more})) for paths, more in zip(found.alone, unused, strict=True))
-    return dataclasses.replace(found, alone=(ours, theirs))
+    left, right = (tuple(sorted({*paths, *more})) for paths, more in zip(found.alone, unused, strict=True))
+    return dataclasses.replace(found, alone=(left, right))
 
 
 def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> WeightMap | MapError:

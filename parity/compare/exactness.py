@@ -14,7 +14,7 @@ from parity.prove.exact.rounded import BITS, NUMBERS, Rounding
 from parity.prove.rules.registry import MOVED
 from parity.verdicts import Finding
 
-__all__ = ["ELEMENTS", "UNROLL", "ZEROS", "difference", "named", "relation", "tried", "walk"]
+__all__ = ["ELEMENTS", "UNROLL", "ZEROS", "difference", "equal_exactly", "named", "relation", "walk"]
 
 MOST_STEPS = 300_000
 """Maximum number of operations, iteration by iteration, before the proof stops."""
@@ -94,10 +94,21 @@ def _leaves(weights: WeightMap, group: str) -> list[tuple[Link, str]]:
     ]
 
 
-def tried(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Equality:
-    """Tries to prove both sides of a case equal in exact arithmetic, where no stricter proof succeeds."""
-    cache = ProofCache(most_steps=MOST_TRIED)
-    return _claimed(named(reference), named(candidate), relation(reference, weights, case), cache)
+def equal_exactly(
+    sides: tuple[Side, Side], weights: WeightMap, case: Case, cache: ProofCache | None
+) -> Equality:
+    """Proves both sides of a case equal in exact arithmetic.
+
+    Args:
+        sides, weights, case: what is compared.
+        cache: shared with other proofs; None for a proof that the case does not request: it has few steps and its
+            errors are refusals.
+    """
+    reference, candidate = map(named, sides)
+    links = relation(sides[0], weights, case)
+    if cache is None:
+        return _claimed(reference, candidate, links, ProofCache(most_steps=MOST_TRIED))
+    return equal(reference, candidate, links, cache)
 
 
 def _claimed(left: Named, right: Named, links: Relation, cache: ProofCache) -> Equality:
@@ -107,17 +118,17 @@ def _claimed(left: Named, right: Named, links: Relation, cache: ProofCache) -> E
         return Equality(proved=False, refusal=repr(error))
 
 
-def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Proof:
+def walk(sides: tuple[Side, Side], weights: WeightMap, case: Case) -> Proof:
     """Proves that both sides of a case do the same operations on the same elements, each with its own rounding.
 
     The proof is ``reordered`` at best: compilers round differently at the end of a loop, and in another memory layout.
     """
-    sides = named(reference), named(candidate)
-    links = dataclasses.replace(relation(reference, weights, case), split_axes={})
+    reference, candidate = map(named, sides)
+    links = dataclasses.replace(relation(sides[0], weights, case), split_axes={})
     found, zeros = Equality(proved=False), 0
     for arithmetic in (BITS, NUMBERS):
         cache = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
-        found = _claimed(*sides, links, cache)
+        found = _claimed(reference, candidate, links, cache)
         if found.proved or found.refusal:
             zeros = len(cache.algebra.dropped) if isinstance(cache.algebra, Rounding) else 0
             break

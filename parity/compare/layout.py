@@ -5,7 +5,7 @@ import math
 
 import jax
 
-from parity.builds.tree import Role, as_data
+from parity.builds.tree import Leaf, Role, as_data
 from parity.compare.side import Side
 
 __all__ = ["Placed", "bytes_by_role", "entries", "placed", "whole_share"]
@@ -23,17 +23,13 @@ class Placed:
     """One leaf on a mesh.
 
     Args:
-        path, shape, dtype, role, logical_axes: path, shape, dtype, role and logical axes of the leaf.
+        leaf: the leaf.
         spec: its placement.
         bytes_per_device: bytes of it on one device.
         why: the rule behind each dimension, as text; empty if the build gives none.
     """
 
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
-    role: Role
-    logical_axes: tuple[str | None, ...] | None
+    leaf: Leaf
     spec: jax.sharding.PartitionSpec
     bytes_per_device: int
     why: str
@@ -41,7 +37,7 @@ class Placed:
     @property
     def axes(self) -> tuple[tuple[str, ...], ...]:
         """Mesh axes of each dimension."""
-        return entries(self.spec, len(self.shape))
+        return entries(self.spec, len(self.leaf.shape))
 
 
 def placed(side: Side, path: str) -> Placed:
@@ -50,11 +46,7 @@ def placed(side: Side, path: str) -> Placed:
     spec, sizes, data = side.specs[path], dict(side.mesh.axes), as_data(side.build.abstract[path])
     shards = math.prod(sizes[axis] for part in entries(spec, len(leaf.shape)) for axis in part)
     return Placed(
-        path=path,
-        shape=leaf.shape,
-        dtype=leaf.dtype,
-        role=leaf.role,
-        logical_axes=leaf.logical_axes,
+        leaf=leaf,
         spec=spec,
         bytes_per_device=data.size * data.dtype.itemsize // shards,
         why=side.build.explain(leaf, mesh),
@@ -64,9 +56,8 @@ def placed(side: Side, path: str) -> Placed:
 def bytes_by_role(side: Side) -> dict[str, int]:
     """Returns the bytes on one device of each role of the state."""
     held: dict[str, int] = {}
-    for path in side.build.leaves:
-        leaf = placed(side, path)
-        held[leaf.role] = held.get(leaf.role, 0) + leaf.bytes_per_device
+    for path, leaf in side.build.leaves.items():
+        held[leaf.role] = held.get(leaf.role, 0) + placed(side, path).bytes_per_device
     return held
 
 

@@ -51,7 +51,7 @@ def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
     sides, weights = evidence.sides, evidence.weights
     differing = _otherwise(sides)
     if not weights.is_identity:
-        return ModuloSharding(proof=walk(*sides, weights, evidence.case), differing=differing)
+        return ModuloSharding(proof=walk(sides, weights, evidence.case), differing=differing)
     pairing = evidence.pairing
     assert pairing is not None
     if pairing.unmatched:

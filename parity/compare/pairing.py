@@ -116,9 +116,12 @@ def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairi
 
 def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
     """Pairs the arguments and results of two sides, except the leaves whose numbers the map moves."""
-    plain = [entry for entry in weights.entries if _is_plain(entry)]
-    moving = [entry for entry in weights.entries if not _is_plain(entry)]
-    names = ({}, {entry.candidate[0]: entry.reference[0] for entry in plain})
+    plain = [entry for entry in weights.entries if isinstance(entry.transform, Identity)]
+    moving = _moving(weights)
+    names = (
+        {},
+        {new: old for each in plain for new, old in zip(each.candidate, each.reference, strict=True)},
+    )
     moved = (
         {path for entry in moving for path in entry.reference},
         {path for entry in moving for path in entry.candidate},
@@ -244,13 +247,13 @@ def _used_by(one: Unmatched, side: Side, readers: Mapping[int, Sequence]) -> Fro
     return side_of(next(found, None), 0)
 
 
-def _is_plain(entry: Entry) -> bool:
-    return isinstance(entry.transform, Identity) and len(entry.reference) == 1
+def _moving(weights: WeightMap) -> list[Entry]:
+    return [entry for entry in weights.entries if not isinstance(entry.transform, Identity)]
 
 
 def _moves(sides: tuple[Side, Side], weights: WeightMap) -> WeightViews | None:
     """Returns the transforms of the entries that move numbers; None if one is unknown."""
-    moving = [entry for entry in weights.entries if not _is_plain(entry)]
+    moving = _moving(weights)
 
     def views(positions: Sequence[Mapping[str, int]], prefix: str) -> list[WeightView | None]:
         return [_view(entry, positions, sides, prefix) for entry in moving]

@@ -185,6 +185,7 @@ def unavailable(flavour: Flavour) -> str:
     return ""
 
 
+@functools.cache
 def builder(flavour: Flavour) -> Any:
     """Returns the module that builds the models of a flavour: `parity.matrix.linen` or `parity.matrix.nnx`.
 

@@ -75,10 +75,9 @@ def assert_twins(
     )
     request = Request(backend=backend, paranoid=paranoid)
     target = request.find_backend()
-    runner = CaseRunner(request, target)
     cases = place(pair.cases({}), target)
     check_channels(cases)
-    results = [runner.run(case) for case in cases]
+    results = list(map(CaseRunner(request, target).run, cases))
     if any(result.blocking for result in results):
         raise TwinsDifferError(results)
     return results

@@ -27,7 +27,7 @@ def placements(work: Evidence) -> list[tuple[Placed, Placed]]:
         for entry in work.weights.entries
         if len(entry.reference) == len(entry.candidate) == 1
     ]
-    return sorted(rows, key=lambda row: list(Role).index(row[0].role))
+    return sorted(rows, key=lambda row: list(Role).index(row[0].leaf.role))
 
 
 def shardings_page(
@@ -46,7 +46,7 @@ def shardings_page(
         mesh: size of each mesh axis.
         most: maximum number of arrays that are drawn.
     """
-    largest = sorted((left for left, _ in rows), key=lambda leaf: -leaf.bytes_per_device)[:most]
+    largest = sorted((left for left, _ in rows), key=lambda one: -one.bytes_per_device)[:most]
     verdict, detail, findings = outcome
     return render(
         "shardings.html",
@@ -55,7 +55,7 @@ def shardings_page(
         detail=detail,
         findings=findings,
         mesh=".".join(f"{axis}{size}" for axis, size in mesh.items()),
-        pictures=[(leaf, cut_up(leaf.axes, leaf.logical_axes, mesh)) for leaf in largest],
+        pictures=[(one.leaf, cut_up(one.axes, one.leaf.logical_axes, mesh)) for one in largest],
         rows=rows,
         w=CELL_WIDTH,
         h=CELL_HEIGHT,

@@ -86,7 +86,7 @@ def read_report(path: Path) -> Record:
         raise ReportFileError(f"report {path}: {why}; expected a file that --json wrote") from error
     except ValueError as error:
         raise ReportFileError(
-            f"report {path}: no JSON ({error}); expected a file that --json wrote"
+            f"report {path}: not valid JSON ({error}); expected a file that --json wrote"
         ) from error
     check_report(found, f"report {path}")
     return found

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from parity.run.record import Run
-from parity.run.run import CaseResult, numbers_only
+from parity.run.run import CaseResult, Run, numbers_only
 from parity.verdicts import ChannelResult, Finding
 
 __all__ = [

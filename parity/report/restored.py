@@ -5,8 +5,7 @@ from parity.builds.meshes import MeshSpec
 from parity.cases.case import Accept, Case, Placement
 from parity.cases.waivers import Waiver
 from parity.report.reading import Record
-from parity.run.record import Run
-from parity.run.run import CaseResult
+from parity.run.run import CaseResult, Run
 from parity.verdicts import channel_of
 
 __all__ = ["restore"]

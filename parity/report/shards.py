@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.report import records
-from parity.run.shard import Shard
+from parity.run.request import Shard
 
 __all__ = ["MergeError", "merge"]
 

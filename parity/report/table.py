@@ -17,8 +17,7 @@ from parity.channels.channel import BY_RULES
 from parity.compare.layout import Placed
 from parity.report.records import summarise
 from parity.run.explain import explain
-from parity.run.record import Run
-from parity.run.run import CaseResult, numbers_only
+from parity.run.run import CaseResult, Run, numbers_only
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 
@@ -264,12 +263,13 @@ def print_placements(
     table.add_column("bytes/device", justify="right", no_wrap=True)
     role = None
     for reference, candidate in rows:
-        if reference.role is not role:
-            role = reference.role
+        leaf = reference.leaf
+        if leaf.role is not role:
+            role = leaf.role
             table.add_row(Text(str(role), "bold cyan"))
-        shape = "x".join(map(str, reference.shape)) or "scalar"
+        shape = "x".join(map(str, leaf.shape)) or "scalar"
         table.add_row(
-            strip_container(reference.path), shape, spec_text(reference), f"{reference.bytes_per_device:,}"
+            strip_container(leaf.path), shape, spec_text(reference), f"{reference.bytes_per_device:,}"
         )
         if reference.axes != candidate.axes:
             found = Text(f"candidate {spec_text(candidate)}", "bold red")
@@ -279,12 +279,13 @@ def print_placements(
         console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
 
 
-def spec_text(leaf: Placed) -> str:
+def spec_text(one: Placed) -> str:
     """Returns ``embed/fsdp, layers, mlp/tensor``: each dimension's name and its mesh axes."""
+    leaf = one.leaf
     names = leaf.logical_axes or ("",) * len(leaf.shape)
     parts = [
         "/".join(filter(None, (name or "-", "+".join(axes))))
-        for name, axes in zip(names, leaf.axes, strict=True)
+        for name, axes in zip(names, one.axes, strict=True)
     ]
     return ", ".join(parts) if leaf.logical_axes else "replicated"
 

@@ -1,4 +1,4 @@
 """A run: cases in sequence, in parallel in workers, or each in several processes; an error in one does not stop others.
 
-Imports: `channels` and everything below. Gives: `run.run_case`, `run.run_cases`, `parallel` and `processes`.
+Imports: `channels` and everything below. Gives: `run.run_case`, `run.CaseRunner` and `schedule.execute`.
 """

@@ -17,10 +17,8 @@ __all__ = ["SEVERITY", "Explanation", "blocking", "explain", "grouped", "places"
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
-CAUSES = ("program", "tree", "inputs", "rng", "retrace")
-"""Channels reported first: differences there make values, state and memory differ."""
-SURE = ("tree", "inputs", "dots", "program", "rng", "retrace")
-"""Channels whose first finding is a cause, the surest first."""
+CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
+"""Channels whose differences make values, state and memory differ, the surest first."""
 NUMBERS = of_aspect(Aspect.VALUES)
 NEXT: Mapping[str, str] = {
     "tree": "parity map {pair}",
@@ -108,15 +106,10 @@ def _cause(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult])
     program = channels.get("program")
     differs = [program] if program and program.findings and program.verdict is not Verdict.PROVED else []
     failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
-    sure = [failed[name] for name in SURE if name in failed and not _is_guess(failed[name])]
-    if not differs or "program" in failed:
-        first = [*sure]
-    elif sure and SURE.index(sure[0].name) < SURE.index("program"):
-        first = sure
-    else:
-        first = differs if any(name in NUMBERS for name in failed) else []
+    suspects = {**failed, **{one.name: one for one in differs if not failed.keys().isdisjoint(NUMBERS)}}
+    sure = [suspects[name] for name in CAUSES if name in suspects and not _is_guess(suspects[name])]
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
-    return [*first, *placed, *differs, *failed.values()][0]
+    return [*sure, *placed, *differs, *failed.values()][0]
 
 
 def _is_guess(channel: ChannelResult) -> bool:

@@ -1,50 +1,28 @@
 """Parallel cases, each in a worker process: a crash or a hang of a side is the result of its case."""
 
 import collections
-import dataclasses
 import functools
 import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
+from typing import Any
 
 from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.compare.placement import place
-from parity.run.outside import watch
+from parity.run.manifest import watch
 from parity.run.request import Request
-from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, error_result
+from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, Outcome, error_result
 from parity.run.selection import collect_cases
-from parity.verdicts import ChannelResult
 
-__all__ = ["CASE_SECONDS", "Outcome", "run_case_here", "run_in_workers", "serve"]
+__all__ = ["CASE_SECONDS", "poll_case", "run_in_workers", "serve"]
 
 CASE_SECONDS = 3_600.0
 """Wall time after which a case is ended; a compile in it has a separate, shorter limit."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A `CaseResult` without its case, whose functions cannot be sent to another process."""
-
-    reference: str
-    candidate: str
-    verdict: str
-    channels: dict[str, ChannelResult]
-    seconds: dict[str, float]
-    read: Mapping[str, str] | None = None
-
-    @classmethod
-    def of(cls, result: CaseResult) -> "Outcome":
-        """Returns the part of a result that can be sent."""
-        return cls(**{field.name: getattr(result, field.name) for field in dataclasses.fields(cls)})
-
-    def on(self, case: Case) -> CaseResult:
-        """Returns the result with its case."""
-        return CaseResult(
-            case=case, **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        )
+PLACED = ("mesh", "candidate_mesh", "placement")
+"""Fields of a case that describe its devices, which a driver of other machines does not know."""
 
 
 @functools.cache
@@ -59,28 +37,37 @@ def _prepared(
     return backend, cases, CaseRunner(request, backend, on_phase=on_phase)
 
 
-def serve(request: Request, id: str, notify: Callable[[str], None]) -> Outcome:
+def serve(request: Request, id: str, notify: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
     """Runs one case in this process, a worker, which keeps builds and sides for the next.
+
+    Places only this case: another one may not fit the devices of this process.
 
     Args:
         request: how cases are selected, and how they run.
         id: id of the case.
         notify: called with each phase that begins.
+
+    Returns:
+        The fields of the case that describe its devices, and the outcome.
     """
-    gc.set_threshold(
-        GC_THRESHOLD, *gc.get_threshold()[1:]
-    )  # a worker has no other task, so also between cases
-    return Outcome.of(run_case_here(request, id, notify))
-
-
-def run_case_here(request: Request, id: str, notify: Callable[[str], None]) -> CaseResult:
-    """Runs one case in this process, as `serve` does, and returns the result with the case as it was placed.
-
-    Places only this case: another one may not fit the devices of this process.
-    """
+    gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])  # also between cases: a worker has no other task
     backend, cases, runner = _prepared(request, notify)
     (case,) = place([cases[id]], backend)
-    return runner.run(case)
+    result = runner.run(case)
+    return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
+
+
+def poll_case(worker: Worker) -> Outcome | None:
+    """Returns the outcome of the case that a worker runs with `serve`; None while it runs.
+
+    Raises:
+        RemoteError: the function raised.
+        WorkerError: the process died, or exceeded `CASE_SECONDS`.
+    """
+    ended, value = worker.poll(0)
+    if not ended and worker.seconds > CASE_SECONDS:
+        raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
+    return value[1] if ended else None
 
 
 class _WorkerSlot:
@@ -101,10 +88,8 @@ class _WorkerSlot:
         """Returns the result of the case; None while it runs."""
         assert self.case is not None
         try:
-            ended, outcome = self.worker.poll(0)
-            if self.worker.seconds > CASE_SECONDS:
-                raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
-            return outcome.on(self.case) if ended else None
+            outcome = poll_case(self.worker)
+            return outcome and outcome.on(self.case)
         except (WorkerError, RemoteError) as error:
             phase = self.worker.phase or "building the two sides"
             self.worker.kill()

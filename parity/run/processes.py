@@ -8,17 +8,18 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
+from typing import Any
 
 from parity.cases.case import Case
 from parity.compare.backends.environment import COUNT_FLAG, DEVICES
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.run.explain import SEVERITY
-from parity.run.parallel import CASE_SECONDS, Outcome, serve
+from parity.run.parallel import poll_case, serve
 from parity.run.request import Request
-from parity.run.run import CaseResult, error_result, skipped_result, verdict_of
+from parity.run.run import CaseResult, Outcome, error_result, skipped_result, verdict_of
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["Rank", "SpreadError", "check_processes", "merged", "run_in_processes", "serve_rank", "spread"]
+__all__ = ["Rank", "SpreadError", "merged", "run_in_processes", "serve_rank", "spread"]
 
 PATIENCE = 60.0
 """Seconds that a process may stay in a case after another has ended it: it waits for a partner that left."""
@@ -48,14 +49,14 @@ def _join(rank: Rank) -> None:
     jax.distributed.initialize(f"127.0.0.1:{rank.port}", rank.of, rank.number, initialization_timeout=JOINING)
 
 
-def serve_rank(request: Request, id: str, rank: Rank, notify: Callable[[str], None]) -> Outcome:
+def serve_rank(
+    request: Request, id: str, rank: Rank, notify: Callable[[str], None]
+) -> tuple[dict[str, Any], Outcome]:
     """Runs one case in this process, a worker, together with the other ranks.
 
     Args:
-        request: how cases are selected, and how they run.
-        id: id of the case.
+        request, id, notify: see `serve`.
         rank: the rank of this process.
-        notify: called with each phase that begins.
     """
     notify("joining the other processes")
     _join(rank)
@@ -82,16 +83,6 @@ def spread(case: Case, processes: int) -> int:
     return sizes[0] if sizes else 0
 
 
-def check_processes(processes: int) -> None:
-    """Checks that the simulated devices can be shared evenly.
-
-    Raises:
-        ValueError: the devices do not divide.
-    """
-    if DEVICES % processes:
-        raise ValueError(f"--processes {processes}: expected a divisor of the {DEVICES} simulated devices")
-
-
 class _RankGroup:
     """The processes, all at the same case, and the devices that they share evenly."""
 
@@ -105,46 +96,33 @@ class _RankGroup:
         self.ranks = [Rank(number=number, of=size, port=port) for number in range(size)]
         self.workers = [Worker(each) for _ in self.ranks]
 
-    def run(self, case: Case, request: Request) -> list[Outcome]:
-        """Returns the outcome of each process.
-
-        Raises:
-            _LostError: a process died, or waits for one that has ended the case.
-        """
+    def run(self, case: Case, request: Request) -> CaseResult:
+        """Returns the merged result; an error, after ending all processes, if one of them dies or waits in vain."""
         for rank, worker in zip(self.ranks, self.workers, strict=True):
             worker.begin("parity.run.processes:serve_rank", (request, case.id, rank))
         outcomes: dict[int, Outcome] = {}
         first = 0.0
-        while len(outcomes) < len(self.workers):
-            missing = [rank.number for rank in self.ranks if rank.number not in outcomes]
-            wait([self.workers[number].channel for number in missing], POLL)
-            for number in missing:
-                outcome = self._evaluate_case(number, since=first)
+        while running := [rank.number for rank in self.ranks if rank.number not in outcomes]:
+            wait([self.workers[number].channel for number in running], POLL)
+            for number in running:
+                waited = time.monotonic() - first if first else 0.0
+                try:
+                    outcome = poll_case(self.workers[number])
+                    if outcome is None and waited > PATIENCE:
+                        raise WorkerError(f"waits for a process that ended the case {waited:.0f} s ago")
+                except (WorkerError, RemoteError) as error:
+                    where = f"process {number}, {self.workers[number].phase}"
+                    self.kill()
+                    return error_result(case, where, error)
                 if outcome is not None:
                     outcomes[number] = outcome
                     first = first or time.monotonic()
-        return [outcomes[rank.number] for rank in self.ranks]
-
-    def _evaluate_case(self, number: int, since: float) -> Outcome | None:
-        worker = self.workers[number]
-        try:
-            ended, outcome = worker.poll(0)
-        except (WorkerError, RemoteError) as error:
-            raise _LostError(f"process {number}, {worker.phase}", error) from error
-        waited = time.monotonic() - since if since else 0.0
-        if not ended and (waited > PATIENCE or worker.seconds > CASE_SECONDS):
-            why = f"waits for a process that ended the case {waited:.0f} s ago" if since else "takes too long"
-            raise _LostError(f"process {number}, {worker.phase}", WorkerError(why))
-        return outcome if ended else None
+        return merged(case, [outcomes[rank.number] for rank in self.ranks])
 
     def kill(self) -> None:
         """Ends all processes."""
-        for worker in self.workers:
-            worker.kill()
-
-
-class _LostError(Exception):
-    """A process of the rank group is lost: its place and the reason."""
+        while self.workers:
+            self.workers.pop().kill()
 
 
 def run_in_processes(
@@ -168,14 +146,9 @@ def run_in_processes(
                 continue
             if group and devices not in (0, group.devices):
                 group.kill()
-                group = None
-            group = group or _RankGroup(request.processes, devices or DEVICES)
-            try:
-                yield merged(case, group.run(case, request))
-            except _LostError as lost:
-                group.kill()
-                group = None
-                yield error_result(case, *lost.args)
+            if group is None or not group.workers:
+                group = _RankGroup(request.processes, devices or DEVICES)
+            yield group.run(case, request)
     finally:
         if group:
             group.kill()

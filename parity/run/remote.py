@@ -7,29 +7,15 @@ from typing import Any
 from parity.cases.case import Case
 from parity.compare.backends.ray_cluster import RemoteCall, declared, machines, session, wait_for_any
 from parity.compare.backends.workers import RemoteError, WorkerError
-from parity.run.parallel import CASE_SECONDS, Outcome, run_case_here
+from parity.run.parallel import CASE_SECONDS
 from parity.run.request import Request
-from parity.run.run import CaseResult, error_result
+from parity.run.run import CaseResult, Outcome, error_result
 from parity.verdicts import Finding
 
-__all__ = ["TRIES", "run_on_ray", "visit"]
+__all__ = ["TRIES", "run_on_ray"]
 
 TRIES = 3
 """Number of workers that one case may lose; then the case itself is the likely cause, and becomes an error."""
-PLACED = ("mesh", "candidate_mesh", "placement")
-"""Fields of a case that describe its devices, which only a worker knows."""
-
-
-def visit(request: Request, id: str, notify: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
-    """Runs one case in this process, a Ray worker; returns its placement and its outcome.
-
-    Args:
-        request: how cases are selected, and how they run.
-        id: id of the case.
-        notify: called with each phase that begins.
-    """
-    result = run_case_here(request, id, notify)
-    return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
 
 
 class _RayCase:
@@ -43,8 +29,8 @@ class _RayCase:
         self.call = self._sent()
 
     def _sent(self) -> RemoteCall:
-        function = "parity.run.remote:visit"
-        return RemoteCall(self._request.backend, function, (self._request, self.case.id), self._resources)
+        arguments = self._request, self.case.id
+        return RemoteCall(self._request.backend, "parity.run.parallel:serve", arguments, self._resources)
 
     def take(self) -> CaseResult | None:
         """Returns the result, or None while the case runs or must run again; the call must be ready."""

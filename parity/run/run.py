@@ -1,9 +1,12 @@
-"""Runs cases in this process: every channel of every case; an error in one does not stop the others."""
+"""Runs cases in this process: every channel of every case; an error in one does not stop the others. Their results."""
 
 import contextlib
 import dataclasses
 import gc
+import linecache
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,9 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.run.errors import error_finding
 from parity.run.explain import SEVERITY, blocking
-from parity.run.outside import opened
-from parity.run.request import Request
+from parity.run.manifest import opened
+from parity.run.request import Request, Shard
 from parity.run.waiving import waive
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -29,11 +31,14 @@ __all__ = [
     "GC_THRESHOLD",
     "CaseResult",
     "CaseRunner",
+    "Outcome",
+    "Run",
     "clear_caches_if_many_mappings",
+    "error_finding",
     "error_result",
+    "is_own",
     "numbers_only",
     "run_case",
-    "run_cases",
     "skipped_result",
     "verdict_of",
 ]
@@ -48,12 +53,17 @@ GC_THRESHOLD = 2_000_000
 """Number of new objects between garbage collections, if these are enabled; Python's default is 700 or 2,000."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class CaseResult:
-    """The result of a case.
+LONGEST = 600
+"""Maximum number of characters of an error's message in a sentence; the report has the whole message."""
+PACKAGES = str(Path(__file__).parents[1])
+INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A result without its case, whose functions cannot be sent to another process.
 
     Args:
-        case: the case.
         reference, candidate: names of the builds.
         verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
             or ``unproved`` if nothing differs, but neither a proof nor a run shows that values agree.
@@ -63,7 +73,6 @@ class CaseResult:
         read: ``{path: digest}`` of files outside the project that this process opened so far; None if not watched.
     """
 
-    case: Case
     reference: str
     candidate: str
     verdict: str
@@ -71,6 +80,26 @@ class CaseResult:
     seconds: dict[str, float]
     cached: bool = False
     read: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, result: "CaseResult") -> "Outcome":
+        """Returns the part of a result that can be sent."""
+        return Outcome(**{field.name: getattr(result, field.name) for field in dataclasses.fields(Outcome)})
+
+    def on(self, case: Case) -> "CaseResult":
+        """Returns the result with its case."""
+        return CaseResult(case=case, **vars(self))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class CaseResult(Outcome):
+    """The result of a case.
+
+    Args:
+        case: the case; the other fields are those of `Outcome`.
+    """
+
+    case: Case
 
     def __repr__(self) -> str:
         """Returns the id and the verdict: a notebook shows the results of `assert_twins`."""
@@ -88,6 +117,40 @@ class CaseResult:
         first = self.blocking[0]
         what = first.findings[0].sentence() if first.findings else first.detail
         return f"{self.case.id}: {first.name} {first.verdict}: {what}"
+
+
+@dataclasses.dataclass
+class Run:
+    """A run, complete or not.
+
+    Args:
+        environment: versions, flags, devices, commit.
+        planned: number of cases to run.
+        results: results of the cases that ran.
+        seconds: wall time.
+        disagreements: how computed verdicts differ from the cached ones, in sentences.
+        shard: the part of the cases that this run took; None for all.
+        followed: origins of failures, by id of the case: the records of `parity bisect`.
+        stopped: why the run's own options ended it before its last case; empty if they did not.
+        changed: changes since the last run, which prevent the reuse of cached verdicts.
+        uncached: changes during this run, which prevent the caching of its verdicts.
+    """
+
+    environment: dict[str, object]
+    planned: int
+    results: list[CaseResult] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    disagreements: list[str] = dataclasses.field(default_factory=list)
+    shard: Shard | None = None
+    followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    stopped: str = ""
+    changed: list[str] = dataclasses.field(default_factory=list)
+    uncached: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def partial(self) -> bool:
+        """True if the run ended before its last case."""
+        return len(self.results) < self.planned
 
 
 def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
@@ -255,12 +318,50 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 
 
+def is_own(file: str) -> bool:
+    """Returns True if a source file is the user's: neither of this package nor of a library."""
+    return "site-packages" not in file and not file.startswith((PACKAGES, "<", *INSTALLED))
+
+
+def error_finding(where: str, error: BaseException) -> Finding:
+    """Returns a finding on an exception.
+
+    Args:
+        where: side and phase, as text.
+        error: the exception.
+    """
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    message = " ".join(lines)
+    if len(message) > LONGEST:
+        first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # a colon needs the next line
+        message = f"{first[:LONGEST]} ... (the JSON report has the rest)"
+    return Finding(
+        where=where,
+        reference="",
+        candidate=f"{type(error).__name__}: {message}",
+        next_step=_place(error),
+        labels=("", ""),
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def _place(error: BaseException) -> str:
+    """Returns the innermost line of the user's code; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    right = [frame for frame in frames if is_own(frame.filename)]
+    if not right:
+        return ""
+    frame = right[-1]
+    code = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    return f"raised below {frame.filename}:{frame.lineno} in {frame.name}: {code}"
+
+
 class CaseRunner:
     """Runs cases in this process with the options of a request; they share one session.
 
     Args:
         request: channels, required rungs and so on.
-        backend: on which the cases are placed.
+        backend: on which the cases are placed; by default the one that the request names.
         on_phase: called with each phase that begins, as text.
         on_error: called with each error of a case, before the run goes on.
     """
@@ -268,7 +369,7 @@ class CaseRunner:
     def __init__(
         self,
         request: Request,
-        backend: Backend,
+        backend: Backend | None = None,
         *,
         on_phase: Callable[[str], None] = lambda phase: None,
         on_error: Callable[[BaseException], object] = lambda error: None,
@@ -277,7 +378,7 @@ class CaseRunner:
         self.session = Session(
             paranoid=request.paranoid,
             required=request.required,
-            backend=backend,
+            backend=backend or request.find_backend(),
             notify=on_phase,
             examine=on_error,
         )
@@ -287,20 +388,3 @@ class CaseRunner:
         result = run_case(case, self.session, self._request.channels)
         watched = self._request.watched
         return dataclasses.replace(result, read=opened(watched)) if watched else result
-
-
-def run_cases(
-    cases: Sequence[Case], progress: Callable[[Case], None] = lambda case: None, **options: Any
-) -> Iterator[CaseResult]:
-    """Yields the result of each case, one after the other, in this process.
-
-    Args:
-        cases: on their backend.
-        progress: called with each case before it starts.
-        **options: fields of `Request` for the comparison, such as ``channels`` and ``paranoid``.
-    """
-    request = Request(**options)
-    runner = CaseRunner(request, request.find_backend())
-    for case in cases:
-        progress(case)
-        yield runner.run(case)

@@ -5,19 +5,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from parity.cases.case import Case
-from parity.compare.backends.environment import PLATFORMS, describe_environment
+from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.run.parallel import run_in_workers
-from parity.run.processes import check_processes, run_in_processes
-from parity.run.record import Run
+from parity.run.processes import run_in_processes
 from parity.run.remote import run_on_ray
 from parity.run.request import CacheMode, Request
-from parity.run.run import CaseResult, CaseRunner
+from parity.run.run import CaseResult, CaseRunner, Run
 from parity.run.selection import is_elsewhere, select_cases
-from parity.run.verdict_cache import VerdictCache, disagreement, take_manifest
+from parity.run.verdict_cache import VerdictCache, take_manifest
 from parity.run.waiving import check_channels
 
-__all__ = ["Listener", "Schedule", "check_schedule", "execute"]
+__all__ = ["Listener", "Schedule", "check_schedule", "describe_run", "execute"]
 
 WORTH_WORKERS = 8
 """Number of cases from which worker processes save more time than their start costs."""
@@ -59,40 +58,13 @@ class Schedule:
         self.every = select_cases(request, self.backend)
         check_channels(self.every)
         self.cases = request.shard.take(self.every) if request.shard else self.every
-        self.cache = VerdictCache(manifest, request.options) if manifest else None
+        self.cache = VerdictCache(manifest, request.options)
+        self.cache.look_up(self.cases, request.cache)
         self.request = dataclasses.replace(request, watched=manifest.folders if manifest else ())
-        self._known = self._recall()
-        verified = self.cache.sample(list(self._known.values())) if self.cache else set()
-        self._verified = verified if request.cache is CacheMode.VERIFY else set()
-
-    def _recall(self) -> dict[str, CaseResult]:
-        if self.cache is None or self.request.cache is CacheMode.REFRESH:
-            return {}
-        return {case.id: result for case in self.cases if (result := self.cache.recall(case))}
-
-    def changed(self) -> list[str]:
-        """Returns the changes since the last run if they make cases run again; records the present state."""
-        changed = self.cache.since_last() if self.cache else []
-        return changed if len(self._known) < len(self.cases) else []
-
-    def reused(self, case: Case) -> CaseResult | None:
-        """Returns the cached result of a case; None if it must run."""
-        return None if case.id in self._verified else self._known.get(case.id)
 
     def runner(self, on_error: Callable[[BaseException], object] = lambda error: None) -> CaseRunner:
         """Returns the runner of cases in this process."""
         return CaseRunner(self.request, self.backend, on_error=on_error)
-
-    def keep(self, result: CaseResult) -> list[str]:
-        """Caches the result of a case that ran; returns its differences from the cached result, in sentences."""
-        if self.cache:
-            self.cache.keep(result)
-        before = self._known.get(result.case.id)
-        return list(filter(None, [disagreement(before, result)])) if before else []
-
-    def settle(self) -> list[str]:
-        """Stores the verdicts so far; returns the changes during the run that prevent it."""
-        return self.cache.settle() if self.cache else []
 
 
 def execute(request: Request, listener: Listener | None = None) -> Run:
@@ -109,7 +81,8 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
         ValueError: a part of the request cannot be used; raised before any work.
     """
     listener, schedule = listener or Listener(), Schedule(request)
-    record = Run(environment=_environment(request), planned=len(schedule.cases), changed=schedule.changed())
+    cache, planned = schedule.cache, len(schedule.cases)
+    record = Run(environment=describe_run(request), planned=planned, changed=cache.since_last())
     start = time.perf_counter()
     try:
         listener.begins(record)
@@ -117,14 +90,14 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
             record.results.append(result)
             listener.finished(result)
             if not result.cached:
-                record.disagreements += schedule.keep(result)
+                record.disagreements += cache.keep(result)
             if request.fail_fast and result.blocking and record.partial:
                 record.stopped = "--fail-fast ended the run"
                 break
     except KeyboardInterrupt:
         pass
     finally:
-        record.uncached = schedule.settle()
+        record.uncached = cache.settle()
         record.seconds = time.perf_counter() - start
         _put_in_order(record, schedule)
         listener.ended(record)
@@ -133,7 +106,7 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
 
 def _results(schedule: Schedule, listener: Listener) -> Iterator[CaseResult]:
     """Yields the cached results, then those of the other cases as they end."""
-    reused = {case.id: result for case in schedule.cases if (result := schedule.reused(case))}
+    reused = {case.id: result for case in schedule.cases if (result := schedule.cache.reused(case))}
     yield from reused.values()
     yield from _computed(schedule, [case for case in schedule.cases if case.id not in reused], listener)
 
@@ -167,7 +140,8 @@ def _workers(request: Request, cases: int) -> int:
     return request.workers or (request.resources.workers if request.ray is not None else most)
 
 
-def _environment(request: Request) -> dict[str, object]:
+def describe_run(request: Request) -> dict[str, object]:
+    """Returns the environment of a report: versions, flags, devices, commit, and the options that change the cases."""
     together = {"processes": request.processes} if request.processes > 1 else {}
     settings = {"settings": dict(request.settings)} if request.settings else {}
     return {**describe_environment(), **together, **settings}
@@ -188,28 +162,30 @@ def check_schedule(request: Request) -> None:
     Raises:
         ValueError: they cannot; names the options of the command line.
     """
+    alone, cached = request.processes > 1, request.cache is not CacheMode.IGNORE
+    cluster = request.ray not in (None, OWN)
+    accelerator = request.backend in PLATFORMS and not is_elsewhere(request)
+    conflicts = {
+        "--ray: cannot be combined with --processes; leave one out": request.ray and alone,
+        f"--workers: the cluster at {request.ray} determines the number of parallel cases; leave it out": (
+            cluster and request.workers
+        ),
+        f"--cached: files that the machines of {request.ray} read cannot be checked here; leave it out": (
+            cluster and cached
+        ),
+        f"--workers {request.workers}: backend {request.backend} belongs to one process; leave it out": (
+            accelerator and (request.workers or 1) > 1
+        ),
+        "--cached: cannot be combined with --processes; leave one out": alone and cached,
+        f"--processes: runs one case at a time, on cpu; leave out --backend {request.backend} and --workers": (
+            alone and (request.backend != "cpu" or request.workers)
+        ),
+        f"--processes {request.processes}: choose a divisor of the {DEVICES} simulated devices": (
+            DEVICES % request.processes
+        ),
+    }
+    for message, conflict in conflicts.items():
+        if conflict:
+            raise ValueError(message)
     if request.ray is not None:
-        _check_ray(request, request.ray)
-    if request.backend in PLATFORMS and (request.workers or 1) > 1 and not is_elsewhere(request):
-        raise ValueError(
-            f"--workers {request.workers}: backend {request.backend} belongs to one process; leave it out"
-        )
-    if request.processes > 1:
-        if request.cache is not CacheMode.IGNORE:
-            raise ValueError("--cached: got --processes, expected one process; leave one of them out")
-        if request.backend != "cpu" or request.workers:
-            raise ValueError(
-                f"--processes: got backend {request.backend}, expected cpu and one case at a time; "
-                "leave out --backend and --workers"
-            )
-        check_processes(request.processes)
-
-
-def _check_ray(request: Request, address: str) -> None:
-    if request.processes > 1:
-        raise ValueError("--ray: got --processes, expected one process a case; leave one of them out")
-    if request.workers and address != OWN:
-        raise ValueError(f"--workers: the cluster at {address} says how many cases run at once; leave it out")
-    if request.cache is not CacheMode.IGNORE and address != OWN:
-        raise ValueError(f"--cached: what the machines of {address} read is not seen here; leave it out")
-    check_address(address)
+        check_address(request.ray)

@@ -1,9 +1,9 @@
-"""Verdict cache: reuses the result of a passed case if none of its inputs has changed."""
+"""Verdict cache: reuses the result of a passed case if none of its inputs has changed. And ``--last-failed``."""
 
 import dataclasses
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,12 @@ import jax
 from parity.cases.case import Case
 from parity.cases.settings import find_settings, make_importable
 from parity.compare.backends.cache import DiskCache, default_folder, digest
-from parity.run.manifest import Manifest, TooManyFilesError, project_of
-from parity.run.outside import digest_at, watch
+from parity.run.manifest import Manifest, TooManyFilesError, digest_at, project_of, watch
 from parity.run.request import CacheMode, Request
 from parity.run.run import PASSED, CaseResult
 from parity.verdicts import channel_of
 
-__all__ = ["VerdictCache", "disagreement", "folder", "take_manifest"]
+__all__ = ["LastFailed", "VerdictCache", "disagreement", "folder", "take_manifest"]
 
 SHARE = 0.1
 """The share of the cached verdicts that ``--verify-cache`` computes again; at least one case."""
@@ -52,15 +51,20 @@ class VerdictCache:
     """Verdicts under one key: the digest of all inputs, see `parity.run.manifest`.
 
     Args:
-        manifest: taken before any code of the project was imported.
+        manifest: taken before any code of the project was imported; None to find and store nothing.
         options: all options of a command that a verdict depends on, as text.
         cache: where entries are stored.
     """
 
-    def __init__(self, manifest: Manifest, options: str, cache: DiskCache | None = None):
-        self.manifest, self._cache = manifest, cache or DiskCache(folder=folder())
-        devices = [f"{one} {one.device_kind} {one.client.platform_version}" for one in jax.devices()]
-        self._key = digest([manifest.key, options, *devices])
+    def __init__(self, manifest: Manifest | None, options: str, cache: DiskCache | None = None):
+        self.manifest = manifest
+        if manifest:
+            self._cache = cache or DiskCache(folder=folder())
+            devices = [f"{one} {one.device_kind} {one.client.platform_version}" for one in jax.devices()]
+            self._key = digest([manifest.key, options, *devices])
+        self._known: dict[str, CaseResult] = {}
+        self._verified: set[str] = set()
+        self._complete = False
         self._waiting: list[CaseResult] = []
         self._changed: list[str] = []
         self._refused: list[str] = []
@@ -85,12 +89,30 @@ class VerdictCache:
             cached=True,
         )
 
-    def keep(self, result: CaseResult) -> None:
-        """Takes a result, to be stored if it passed; see `settle`."""
+    def look_up(self, cases: Sequence[Case], mode: CacheMode) -> None:
+        """Finds the stored results of the cases; `CacheMode.VERIFY` lets some of them run again."""
+        if self.manifest and mode is not CacheMode.REFRESH:
+            self._known = {case.id: result for case in cases if (result := self.recall(case))}
+        if mode is CacheMode.VERIFY:
+            self._verified = self.sample(list(self._known.values()))
+        self._complete = len(self._known) == len(cases)
+
+    def reused(self, case: Case) -> CaseResult | None:
+        """Returns the result that was looked up; None if the case must run."""
+        return None if case.id in self._verified else self._known.get(case.id)
+
+    def keep(self, result: CaseResult) -> list[str]:
+        """Takes the result of a case that ran, to be stored if it passed, see `settle`.
+
+        Returns:
+            How it differs from the stored result: a sentence, or none.
+        """
         if result.verdict == PASSED and not result.cached and result.read is not None:
             self._waiting.append(result)
         if time.monotonic() - self._checked > PATIENCE:
             self.settle()
+        before = self._known.get(result.case.id)
+        return list(filter(None, [disagreement(before, result)])) if before else []
 
     def refuse(self, reasons: Sequence[str]) -> None:
         """Stops storing results if there are reasons: this process may differ from the state that the key describes."""
@@ -104,7 +126,7 @@ class VerdictCache:
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._changed = self._changed or self._refused
-        if waiting and not self._changed:
+        if waiting and self.manifest and not self._changed:
             try:
                 self._changed = self.manifest.changed(self.manifest.again())
             except TooManyFilesError as why:  # the run made them
@@ -118,13 +140,22 @@ class VerdictCache:
         return self._changed
 
     def since_last(self) -> list[str]:
-        """Returns the labels of all changes since the last run in this project, and records the present state."""
+        """Returns the labels of the changes since the last run in this project, and records the present state.
+
+        None count if the results of all cases were found.
+        """
+        if self.manifest is None:
+            return []
         cache = DiskCache(folder=default_folder() / "latest")
         key = digest(["manifest", str(self.manifest.project)])
         before, now = cache.load(key), dict(self.manifest.entries)
         cache.store(key, now)
         known: Mapping[str, Any] = before if isinstance(before, dict) else now
-        return sorted(label for label in {*known, *now} if known.get(label) != now.get(label))
+        return (
+            []
+            if self._complete
+            else sorted(label for label in {*known, *now} if known.get(label) != now.get(label))
+        )
 
     def sample(self, recalled: Sequence[CaseResult]) -> set[str]:
         """Returns the ids of some cached results, to be computed again."""
@@ -141,3 +172,37 @@ def disagreement(cached: CaseResult, fresh: CaseResult) -> str:
         return ""
     channels = f" ({', '.join(changed)})" if changed else ""
     return f"{fresh.case.id}: cached as {cached.verdict}, computed again as {fresh.verdict}{channels}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LastFailed:
+    """The cases of a project that did not pass, kept from run to run.
+
+    Args:
+        key: key of the project and of the options that change the cases behind the same ids.
+        cache: where the ids are stored.
+    """
+
+    key: str
+    cache: DiskCache
+
+    @classmethod
+    def of(cls, request: Request) -> "LastFailed":
+        """Returns the record of the request's project."""
+        root = find_settings(request.start).root or request.start
+        options = request.backend, request.settings, request.full_size, request.channels
+        cache = DiskCache(folder=default_folder() / "latest")
+        return cls(key=digest([str(root.resolve()), repr(options)]), cache=cache)
+
+    def failed(self) -> frozenset[str] | None:
+        """Returns the ids of the cases that did not pass; None if nothing has run yet."""
+        found = self.cache.load(self.key)
+        return None if not isinstance(found, list) else frozenset(map(str, found))
+
+    def keep(self, results: Iterable[CaseResult]) -> None:
+        """Stores results; cases that did not run this time keep their earlier ones."""
+        results = list(results)
+        ran = {result.case.id for result in results}
+        before = (self.failed() or frozenset()) - ran
+        if results:
+            self.cache.store(self.key, sorted(before | {one.case.id for one in results if one.blocking}))

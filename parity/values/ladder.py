@@ -148,13 +148,12 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
     )
 
 
-def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
+def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     """Returns the highest rung that all leaves hold, with every deviating leaf: failed first, worst first.
 
     Integer, bool and key leaves have no floor: any difference fails.
 
     Args:
-        name: the channel.
         reference, candidate: host arrays under the same paths.
         judge: measures the lower rungs.
     """
@@ -166,7 +165,7 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
     if not off:
         detail = "; ".join([f"{len(reference)} leaves", *_unmet(Verdict.BITWISE, judge)])
         verdict = Verdict.BITWISE if judge.required.met_by(Verdict.BITWISE) else Verdict.FAILED
-        return ChannelResult(name=name, verdict=verdict, detail=detail)
+        return ChannelResult(verdict=verdict, detail=detail)
     floor = judge.floor()
     beyond = [found for found in off if _is_beyond(found, reference[found.path], floor)]
     rounding = judge.rounding() if beyond else Rounding()
@@ -183,7 +182,6 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
     absent = [f"not arbitrated, no float64 run: {truth.why}"] if isinstance(truth, Absent) else []
     return ChannelResult(
-        name=name,
         verdict=lowest if judge.required.met_by(lowest) else Verdict.FAILED,
         detail="; ".join([detail, *filter(None, [rounding.detail]), *_unmet(lowest, judge), *absent]),
         findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in off),

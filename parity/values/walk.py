@@ -1,4 +1,4 @@
-"""A walk over an inlined program that keeps one fact for each value; subclasses say what a fact is."""
+"""A walk over an inlined program that keeps one fact for each value; subclasses define a fact."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar

@@ -19,8 +19,8 @@ from parity.cases.settings import _Project
 from parity.cases.waivers import Waiver
 from parity.channels import CHANNELS
 from parity.cli import app
-from parity.compare.timing.subjects import Harness, _Bench
-from parity.compare.timing.subjects import _Entry as Comparison
+from parity.compare.timing.measure import Harness, _Bench
+from parity.compare.timing.measure import _Entry as Comparison
 from parity.gate.flips import NoQuestion
 from parity.gate.reading import _Entry as Relaxed
 from parity.gate.reading import _Feature, _Flip, _Gate

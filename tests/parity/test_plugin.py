@@ -187,6 +187,24 @@ def test_cases_left_out_on_purpose_do_not_make_a_report_partial(project, pyteste
 
 
 @pytest.mark.long
+def test_settings_are_recorded_as_on_the_command_line(project, pytester):
+    """The gate refuses a report of changed cases."""
+    (pytester.path / "out").mkdir()
+    case = "llama2-scan-against-unroll-nnx/forward@single"
+    options = (
+        "--parity-pair",
+        "parity.matrix.llama2:PAIR",
+        "--parity-select",
+        case,
+        "--parity-set",
+        "layers=1",
+    )
+    result = project("-m", "parity", *options, "--parity-report=out")
+    result.assert_outcomes(passed=1, deselected=2)
+    assert records("out")["environment"]["settings"] == {"layers": "1"}
+
+
+@pytest.mark.long
 def test_a_mark_expression_with_other_marks(project):
     result = project("-m", "parity or slow", "-v")
     result.assert_outcomes(passed=4, deselected=1)

@@ -187,19 +187,15 @@ def read_map(path: Path) -> ExportedMap:
 
 
 def _side(record: Mapping[str, Any]) -> ExportedSide:
-    leaves = {
-        path: Leaf(
-            path=path,
-            shape=tuple(int(size) for size in leaf["shape"]),
-            dtype=leaf["dtype"],
-            role=Role(leaf["role"]),
-            kind="",
-        )
-        for path, leaf in record["leaves"].items()
-    }
-    keys = {path: leaf["key"] for path, leaf in record["leaves"].items() if "key" in leaf}
+    leaves = record["leaves"]
     return ExportedSide(
-        name=record["name"], flavour=record["flavour"], leaves=leaves, keys=keys, skeleton=record["tree"]
+        name=record["name"],
+        flavour=record["flavour"],
+        leaves={
+            path: msgspec.convert({**leaf, "path": path, "kind": ""}, Leaf) for path, leaf in leaves.items()
+        },
+        keys={path: leaf["key"] for path, leaf in leaves.items() if "key" in leaf},
+        skeleton=record["tree"],
     )
 
 

@@ -1,14 +1,17 @@
-"""All measurements of a case: the results, their bounds, and the quantities that could not be measured."""
+"""The cases that ``parity bench`` measures, and all measurements of a case, with bounds and what is not measured."""
 
 import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from parity.builds.build import Flavour
+from parity.cases.case import Case, select
+from parity.cases.tables import Table, read
 from parity.compare.backends.backend import Backend
 from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
@@ -19,10 +22,19 @@ from parity.compare.timing.dispatch import DISPATCH, calls
 from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
 from parity.compare.timing.rounds import ROUNDS, Paired, interleave, paired
-from parity.compare.timing.subjects import Subject
 from parity.ir.hlo.memory import read_memory
 
-__all__ = ["BOUNDS", "Measured", "MeasuredCase", "measure_each", "measured"]
+__all__ = [
+    "BOUNDS",
+    "Harness",
+    "Measured",
+    "MeasuredCase",
+    "Subject",
+    "measure_each",
+    "measured",
+    "read_harness",
+    "subjects",
+]
 
 T = TypeVar("T")
 
@@ -41,6 +53,74 @@ CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time}
 """Clocks for steps, by backend: processor time on simulated devices; wall time for the others."""
 MOST_PROCESSES = 5
 """Maximum number of processes: one starts in seconds, and its memory hardly varies."""
+
+
+Cases = Annotated[tuple[str, ...], msgspec.Meta(description='selectors such as ["llama2-*"]')]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A case to measure.
+
+    Args:
+        case: its two sides are measured.
+        name: of its ratios, such as ``NNX over Linen``; empty to take it from the builds.
+        swap: True for the reference over the candidate.
+    """
+
+    case: Case
+    name: str = ""
+    swap: bool = False
+
+
+class Harness(Table, frozen=True, kw_only=True):
+    """The cases that the harness itself is measured on.
+
+    Args:
+        cases: selectors.
+        script: a Python file that compares the same cases without it; empty for none.
+    """
+
+    cases: Cases
+    script: str = ""
+
+
+class _Entry(Table, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(description='"NNX over Linen", the name of the ratio')]
+    cases: Cases
+    swap: bool = False
+
+
+class _Bench(Table, frozen=True, kw_only=True):
+    """The keys of ``[tool.parity.bench]``; docs/benchmark.md has an example."""
+
+    compare: tuple[_Entry, ...] = ()
+    harness: Harness | None = None
+
+
+def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]) -> list[Subject]:
+    """Returns the cases to measure: those named, else those of ``[tool.parity.bench]``, else all.
+
+    Raises:
+        ValueError: the table has the wrong form, or a selector matches nothing.
+    """
+    entries = read(_Bench, table, "[tool.parity.bench]").compare
+    if selectors or not entries:
+        return [Subject(case=case) for case in select(cases, selectors)]
+    return [
+        Subject(case=case, name=entry.name, swap=entry.swap)
+        for entry in entries
+        for case in select(cases, entry.cases)
+    ]
+
+
+def read_harness(table: Mapping[str, Any]) -> Harness | None:
+    """Returns the cases that the harness is measured on; None if the table has none.
+
+    Raises:
+        ValueError: the table has the wrong form.
+    """
+    return read(_Bench, table, "[tool.parity.bench]").harness
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

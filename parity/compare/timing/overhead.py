@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from parity.compare.timing.measure import Harness
 from parity.compare.timing.rounds import HIGH, LOW, Paired, interleave
-from parity.compare.timing.subjects import Harness
 
 __all__ = ["RUNS", "Overhead", "measure_overhead", "own_share"]
 

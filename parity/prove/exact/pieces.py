@@ -180,11 +180,11 @@ class Pieces:
         flat: list[tuple[int, int]] = []
         for whole, length in parts:
             for cell, size in self._parts(whole, length, label):
-                met = self._meet(flat[-1][0], cell, label) if flat else None
-                if met is None:
+                joined = self._meet(flat[-1][0], cell, label) if flat else None
+                if joined is None:
                     flat.append((cell, size))
                 else:
-                    flat[-1] = (met, flat[-1][1] + size)
+                    flat[-1] = (joined, flat[-1][1] + size)
         if len(flat) == 1:
             return self.terms.relabel(flat[0][0], {label: to})
         cells, refs = [], []

@@ -149,7 +149,7 @@ class Rounding(Algebra):
             key: all other content of the operation, with the shapes of its operands.
             cells: the operands, with the labels of their dimensions.
             labels: of all dimensions by role; None if the operand is uniform, or of length one.
-            shape, sort: of the result.
+            shape, sort: the result's shape and sort.
         """
         fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]
         bound = [label for label in labels if label is not None]

@@ -1,6 +1,7 @@
 """The small part of a traced program that must be computed to know the keys of its random draws."""
 
 import functools
+import heapq
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +25,12 @@ def draws_within(jaxpr: Any) -> bool:
 
 def _draws(equation: Any) -> bool:
     return equation.primitive.name in DRAWS or any(draws_within(opened(body)) for body in bodies(equation))
+
+
+@functools.lru_cache(maxsize=64)
+def _producers(jaxpr: Any) -> dict[Any, int]:
+    """Returns the index of the equation that makes each variable: a search follows only the needed ones."""
+    return {out: index for index, equation in enumerate(jaxpr.eqns) for out in equation.outvars}
 
 
 class Demand:
@@ -52,16 +59,27 @@ class Demand:
         live = {
             jaxpr.outvars[index] for index in wanted if not isinstance(jaxpr.outvars[index], core.Literal)
         }
-        for index in reversed(range(len(jaxpr.eqns))):
+        producers = _producers(jaxpr)
+        found = {producers[variable] for variable in live if variable in producers}
+        if self._all_draws:
+            found |= {index for index, equation in enumerate(jaxpr.eqns) if _draws(equation)}
+        pending = [-index for index in found]
+        heapq.heapify(pending)
+        while pending:  # the last equation first
+            index = -heapq.heappop(pending)
             equation, place = jaxpr.eqns[index], (*at, index)
             outputs = {number for number, out in enumerate(equation.outvars) if out in live}
-            if not outputs and not (self._all_draws and _draws(equation)):
-                continue
             self.kept[place] = self.kept.get(place, set()) | outputs
             if equation.primitive.name in DRAWS:
                 self.draws.add(place)
             taken = (equation.invars[number] for number in self._inputs(equation, outputs, place))
-            live |= {variable for variable in taken if not isinstance(variable, core.Literal)}
+            for variable in taken:
+                if isinstance(variable, core.Literal) or variable in live:
+                    continue
+                live.add(variable)
+                if (producer := producers.get(variable)) is not None and producer not in found:
+                    found.add(producer)
+                    heapq.heappush(pending, -producer)
         return {index for index, variable in enumerate(jaxpr.invars) if variable in live}
 
     def _inputs(self, equation: Any, outputs: set[int], place: Place) -> set[int]:

@@ -41,11 +41,11 @@ def wheel(folder, name, version, text, requires=()):
         file.writestr(f"{info}/RECORD", "")
 
 
-def index(folder, *, flaky=False, culprit=CULPRIT, mended=False):
+def index(folder, *, flaky=False, culprit=CULPRIT, fixed=False):
     """Makes a folder of wheels that is pip's only index."""
     folder.mkdir()
     for number in range(VERSIONS):
-        words = ["bad"] * ((number >= culprit) is not mended) + ["red"] * (number in RED)
+        words = ["bad"] * ((number >= culprit) is not fixed) + ["red"] * (number in RED)
         words += ["flaky"] * (flaky and number >= culprit)
         text = f"number, state = {number}, {words!r}\n"
         if number in BROKEN:
@@ -76,7 +76,7 @@ def search(tmp_path, monkeypatch):
 def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be_tested(search, tmp_path):
     covered = []
     found = search_versions(search(), covered.append)
-    assert (found.outcome, found.culprits, found.mended) == ("culprit", (f"1.{CULPRIT}",), False)
+    assert (found.outcome, found.culprits, found.fixed) == ("culprit", (f"1.{CULPRIT}",), False)
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
     assert found.evaluated <= 6
     statuses = {entry["name"]: entry["answer"] for entry in found.log}
@@ -89,8 +89,8 @@ def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be
 
 @pytest.mark.long
 def test_if_the_version_before_cannot_be_tested_all_are_named_and_a_fixed_case_is_noted(search):
-    found = search_versions(search(culprit=10, mended=True))
-    assert (found.outcome, found.culprits, found.mended) == ("several", ("1.7", "1.8", "1.9", "1.10"), True)
+    found = search_versions(search(culprit=10, fixed=True))
+    assert (found.outcome, found.culprits, found.fixed) == ("several", ("1.7", "1.8", "1.9", "1.10"), True)
 
 
 @pytest.mark.long

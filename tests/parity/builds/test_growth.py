@@ -1,25 +1,15 @@
-"""The cost of builds and weight maps grows in proportion to layers and leaves: counted in calls, not in seconds."""
+"""The cost of weight maps grows in proportion to leaves: counted in calls, not in seconds."""
 
-import cProfile
 import random
 
-import numpy as np
 import pytest
-from flax import linen, nnx
+from calls import calls
 
-import parity
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights import inference, modules
 from parity.builds.weights.map import MapError
 
 GROWTH = 4
-
-
-def calls(function):
-    """Returns how many function calls running ``function`` takes."""
-    profile = cProfile.Profile()
-    profile.runcall(function)
-    return sum(entry.callcount for entry in profile.getstats())
 
 
 def words(letters, count):
@@ -96,38 +86,3 @@ def test_every_name_of_the_smaller_side_finds_one_partner(sizes):
     left, right = words("abcd", sizes[0]), words("wxyz", sizes[1])
     found = modules.pair_nearest(left, right)
     assert len(found) == len(dict(found)) == len({other for _, other in found}) == min(sizes)
-
-
-def deep(layers):
-    """Returns builders of both sides of a stack of layers without names in common."""
-
-    class Linen(linen.Module):
-        @linen.compact
-        def __call__(self, x):
-            for _ in range(layers):
-                x = linen.tanh(linen.Dense(5)(x))
-            return x
-
-    class Nnx(nnx.Module):
-        def __init__(self, rngs):
-            self.layers = nnx.List([nnx.Linear(5, 5, rngs=rngs) for _ in range(layers)])
-
-        def __call__(self, x):
-            for layer in self.layers:
-                x = nnx.tanh(layer(x))
-            return x
-
-    def inputs(seed):
-        return {"x": np.random.default_rng(seed).normal(size=(3, 5)).astype("float32")}
-
-    case = parity.twins(
-        "deep", linen=Linen, nnx=Nnx, inputs=inputs, loss=lambda out, batch: (out**2).mean()
-    ).cases({})[0]
-    return {"linen": case.reference, "nnx": case.candidate}
-
-
-@pytest.mark.parametrize("flavour", ["linen", "nnx"])
-def test_a_build_grows_like_its_layers(flavour):
-    deep(2)[flavour]()  # imports and caches
-    few, many = (calls(deep(layers)[flavour]) for layers in (15, 15 * GROWTH))
-    assert many < 1.25 * GROWTH * few

@@ -14,7 +14,7 @@ import parity
 from parity.cases.settings import SettingsError, collect
 from parity.cases.unvaried import unvaried
 from parity.run.request import Request
-from parity.run.run import run_cases
+from parity.run.run import CaseRunner
 from parity.run.schedule import Schedule
 from parity.run.waiving import unused_in
 
@@ -127,7 +127,7 @@ def test_a_broken_pair_has_its_line_and_does_not_block_another_pair(tmp_path, mo
     with pytest.raises(SettingsError, match=r"broken_one.py:2: import no_such_thing"):
         collect(start=start)
     _, cases = collect(["good_one:PAIR"], start=start)
-    results = {result.case.id: result for result in run_cases(cases, channels=("tree",))}
+    results = {result.case.id: result for result in map(CaseRunner(Request(channels=("tree",))).run, cases)}
     assert results["good/forward@single"].verdict == "passed"
     broken = results["broken_one:PAIR/import@single"]
     assert broken.verdict == "error" and "broken_one.py:2" in broken.sentence()
@@ -161,11 +161,11 @@ def test_a_waivers_misspelt_case_is_named_with_the_nearest(tmp_path, monkeypatch
 
 def test_a_waivers_misspelt_channel_is_named_with_the_nearest():
     waiver = parity.Waiver(reason="r", channel="memroy")
-    (result,) = run_cases(twins(waivers=(waiver,)).cases({}), channels=("tree",))
+    (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(waiver,)).cases({}))
     (sentence,) = unused_in([result])
     assert "channel: got memroy" in sentence and "did you mean memory?" in sentence
     known = msgspec.structs.replace(waiver, channel="memory")
-    (result,) = run_cases(twins(waivers=(known,)).cases({}), channels=("tree",))
+    (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(known,)).cases({}))
     assert unused_in([result]) == []  # its channel did not run
 
 
@@ -178,12 +178,11 @@ def test_an_unknown_channel_that_does_not_apply_is_refused(tmp_path, monkeypatch
 
 def test_an_input_may_be_none():
     options = {"inputs": lambda seed: {**inputs(seed), "mask": None}, "arguments": ("x", "mask")}
-    results = list(
-        run_cases(twins(programs=("forward", "grad"), **options).cases({}), channels=("tree", "program"))
-    )
+    cases = twins(programs=("forward", "grad"), **options).cases({})
+    results = list(map(CaseRunner(Request(channels=("tree", "program"))).run, cases))
     assert {result.verdict for result in results} == {"passed"}, [result.sentence() for result in results]
     bad = twins(inputs={"x": object()})
-    (result,) = run_cases(bad.cases({}), channels=("tree",))
+    (result,) = map(CaseRunner(Request(channels=("tree",))).run, bad.cases({}))
     assert "inputs: x: got object, expected an array" in result.sentence()
 
 
@@ -230,5 +229,5 @@ def test_a_subclass_that_inherits_its_body_is_attested(tmp_path, monkeypatch):
     (tmp_path / "slip_child.py").write_text("from slip_base import Nnx\nclass Child(Nnx):\n    pass\n")
     from slip_child import Child
 
-    (result,) = run_cases(twins(nnx=Child).cases({}), channels=("program",))
+    (result,) = map(CaseRunner(Request(channels=("program",))).run, twins(nnx=Child).cases({}))
     assert result.verdict == "passed", result.sentence()

@@ -13,7 +13,8 @@ from flax import linen, nnx
 import parity
 from parity.builds.weights.transforms import Split
 from parity.report.table import findings_text
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 PROGRAMS = ["forward", "grad", "train_step"]
@@ -36,7 +37,9 @@ def results(linen_module, nnx_module, **options):
     pair = parity.twins(
         "own", linen=linen_module, nnx=nnx_module, **{"inputs": inputs, "loss": loss, **options}
     )
-    return {result.case.id.partition("/")[2]: result for result in run_cases(pair.cases({}))}
+    return {
+        result.case.id.partition("/")[2]: result for result in map(CaseRunner(Request()).run, pair.cases({}))
+    }
 
 
 def assert_passed(found):

@@ -9,7 +9,8 @@ from flax import linen, nnx
 import parity
 from parity.cases.waivers import Waiver
 from parity.compare import sample
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 # B batch, D in, F out
 B, D, F = 8, 6, 4
@@ -47,7 +48,8 @@ def twins(function, **options):
 def channels(function, **options):
     """Returns ``{program: {channel: result}}`` of all cases."""
     return {
-        result.case.program: result.channels for result in run_cases(twins(function, **options).cases({}))
+        result.case.program: result.channels
+        for result in map(CaseRunner(Request()).run, twins(function, **options).cases({}))
     }
 
 
@@ -249,7 +251,7 @@ class NewGate(nnx.Module):
 
 def test_layers_that_start_at_zero_and_dead_units_are_no_finding():
     pair = parity.twins("own", linen=OldGate, nnx=NewGate, inputs=batch, loss=loss)
-    for result in run_cases(pair.cases({})):
+    for result in map(CaseRunner(Request()).run, pair.cases({})):
         assert result.verdict == "passed", result.sentence()
 
 
@@ -275,7 +277,7 @@ def test_a_state_that_starts_at_infinity_may_stay_there():
         for flavour in (parity.Flavour.LINEN, parity.Flavour.NNX)
     ]
     pair = parity.twin_programs("own", linen=sides[0], nnx=sides[1], inputs=batch)
-    (result,) = run_cases(pair.cases({}))
+    (result,) = map(CaseRunner(Request()).run, pair.cases({}))
     assert result.verdict == "passed", result.sentence()
 
 
@@ -297,7 +299,7 @@ def test_a_state_moved_out_of_its_domain_is_no_finding():
             return x * self.scale[...] / (1 + jnp.sqrt(self.square[...]))
 
     pair = parity.twins("own", linen=Old, nnx=New, inputs=batch, loss=lambda out, given: jnp.mean(out**2))
-    for result in run_cases(pair.cases({})):
+    for result in map(CaseRunner(Request()).run, pair.cases({})):
         assert result.verdict == "passed", result.sentence()
 
 
@@ -331,7 +333,7 @@ def test_a_backend_that_runs_nothing_reports_it():
     from parity.compare.placement import place
 
     cases = place(twins(COMPUTED["logarithm"], programs=("forward",)).cases({}), find("lower:v5p:2x2x1"))
-    (result,) = run_cases(cases)
+    (result,) = map(CaseRunner(Request()).run, cases)
     assert result.channels["values"].detail.endswith(
         "not run to look for NaN and constants: lower:v5p:2x2x1 runs nothing"
     )

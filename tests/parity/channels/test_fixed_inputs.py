@@ -6,7 +6,8 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 B, T, D = 4, 5, 6
 RAMP = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T)).copy()
@@ -47,7 +48,7 @@ def result_of(change=lambda seed, rng: {}, make=New, **options):
         programs=("forward",),
         **{"inputs": inputs, **options},
     )
-    return next(iter(run_cases(pair.cases({}))))
+    return next(iter(map(CaseRunner(Request()).run, pair.cases({}))))
 
 
 def notes(result):

@@ -17,8 +17,7 @@ from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.hlo.memory import Memory
 from parity.report.table import COLUMNS, SHORT, print_table
-from parity.run.record import Run
-from parity.run.run import CaseResult, run_case
+from parity.run.run import CaseResult, Run, run_case
 from parity.verdicts import ChannelResult, Verdict
 
 # B batch, D model, L layers

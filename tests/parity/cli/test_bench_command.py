@@ -56,9 +56,15 @@ def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(sh
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--backend", "aot:v5p:2x2x1"), "--backend aot:v5p:2x2x1: it runs nothing"),
+        (("--backend", "aot:v5p:2x2x1"), "--backend aot:v5p:2x2x1: this backend runs no programs"),
         (("lama2",), "selector 'lama2': matches none"),
-        (("--harness", "llama2-scan/forward"), "--harness: got no [tool.parity.bench.harness]"),
+        (
+            ("--harness", "llama2-scan/forward"),
+            "--harness: pyproject.toml has no [tool.parity.bench.harness]",
+        ),
+        (("--scaling", "llama2-scan/forward"), "--scaling: got SELECT too"),
+        (("--sizes", "layers=1"), "--sizes: needs --scaling"),
+        (("--scaling", "--sizes", "depth=1"), "--sizes depth=1: expected full, or layers"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, arguments, message):

@@ -13,6 +13,7 @@ from toys import write_project
 
 import parity.run.schedule
 from parity.channels import ALL
+from parity.cli.options import echo
 from parity.report.records import VERDICTS
 
 # {nnx} is the NNX forward, {top} runs at import, {options} go to the pair.
@@ -147,6 +148,11 @@ def test_paranoid_on_the_scanned_decoder_finds_equal_bits_loops_and_memory(comma
 
 
 @pytest.mark.long
+def test_texts_are_printed_as_they_are(capsys):
+    echo("model.py:100: [red]")
+    assert capsys.readouterr().out == "model.py:100: [red]\n"
+
+
 def test_a_module_runs_the_command_line(shell, tmp_path):
     ended = shell("run", "toy/forward", cwd=project(tmp_path))
     assert (ended.code, ended.err) == (0, "") and ended.out.startswith("[1/1] toy/forward@single passed")

@@ -49,7 +49,7 @@ def test_fail_fast_of_a_run_that_passes_changes_nothing(runs):
 @pytest.mark.slow
 def test_last_failed_runs_failed_cases_until_they_pass(runs):
     ended = runs(SOUND, "--last-failed")
-    assert ended.code == 2 and "--last-failed: nothing has run in this project yet; leave it out" in ended.err
+    assert ended.code == 2 and "--last-failed: no case has run in this project" in ended.err
     assert runs(WRONG, "toy/grad").code == 1
     ended = runs(WRONG, "--last-failed")
     assert ended.code == 1 and "[1/1] toy/grad@single failed" in ended.out
@@ -57,11 +57,13 @@ def test_last_failed_runs_failed_cases_until_they_pass(runs):
     ended = runs(SOUND, "--last-failed", "toy/forward")
     assert ended.code == 2 and "none of the cases that failed last is selected: toy/grad@single" in ended.err
     ended = runs(SOUND, "--last-failed", "--shard", "1/2")
-    assert ended.code == 2 and "--last-failed: got --shard" in ended.err
+    assert ended.code == 2 and "--last-failed: cannot be combined with --shard" in ended.err
     ended = runs(SOUND, "--last-failed", "--cached")
     assert ended.code == 0 and "[1/1] toy/grad@single passed" in ended.out
     ended = runs(SOUND, "--last-failed")
-    assert ended.code == 0 and ended.out == "--last-failed: all cases that ran last passed; nothing to run\n"
+    assert (
+        ended.code == 0 and ended.out == "--last-failed: all cases passed in their last run; nothing to run\n"
+    )
 
 
 @pytest.mark.slow
@@ -69,7 +71,7 @@ def test_the_debugger_opens_at_the_line_that_raised_once_an_error(runs, monkeypa
     monkeypatch.setattr("sys.stdin", io.StringIO("up 1\np 'batch of', x.shape[0]\ncontinue\ncontinue\n"))
     ended = runs(RAISES, "--pdb")
     assert ended.code == 1
-    assert ended.err.count("`continue` goes on with the run") == 2  # cases, not channels
+    assert ended.err.count("`continue` continues the run") == 2  # cases, not channels
     assert "TypeError: dot_general requires" in ended.err and "`up 1` goes to your own code" in ended.err
     assert "('batch of', 8)" in ended.out and "2 error in" in ended.out
 
@@ -94,7 +96,7 @@ def test_quitting_the_debugger_leaves_a_partial_report(shell, tmp_path):
 @pytest.mark.parametrize("option", ["--workers=2", "--processes=2"])
 def test_the_debugger_needs_the_terminal(runs, option):
     ended = runs(RAISES, "--pdb", option)
-    assert ended.code == 2 and "--pdb: runs cases in this process" in ended.err
+    assert ended.code == 2 and "--pdb: needs all cases in this process" in ended.err
 
 
 @pytest.mark.slow
@@ -124,6 +126,4 @@ def test_a_full_disk_is_a_sentence(shell, tmp_path):
                 text=True,
             )
         assert (ended.returncode, ended.stderr.count("\n")) == (3, 1)
-        assert ended.stderr.startswith(
-            "parity: No space left on device: what was printed or written is not whole"
-        )
+        assert ended.stderr.startswith("parity: No space left on device: the output is incomplete")

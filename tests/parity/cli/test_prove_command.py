@@ -51,12 +51,18 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--full-size",), "--full-size: needs --topology"),
+        (("--full-size",), "--full-size: add --topology"),
         (("--topology", "v5q:2x2x1"), "topology 'v5q:2x2x1': expected one of"),
-        (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: got --topology too"),
-        (("smoke", "--ignore-sharding", "--exact"), "--ignore-sharding: got --exact or --paranoid too"),
+        (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: a topology cannot run programs"),
+        (
+            ("smoke", "--ignore-sharding", "--exact"),
+            "--ignore-sharding: cannot be combined with --exact or --paranoid",
+        ),
         (("smoke", "--topology", "v5p:2x1x1"), "choose a larger topology"),
-        (("smoke", "--workers", "2", "--exact"), "--workers: got --exact or --ignore-sharding too"),
+        (
+            ("smoke", "--workers", "2", "--exact"),
+            "--workers: --exact and --ignore-sharding prove one case at a time",
+        ),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(shell, tmp_path, arguments, message):

@@ -1,7 +1,5 @@
 """Old words of the command line end with exit code 2 and one sentence that names the new word."""
 
-import re
-
 import pytest
 import typer
 
@@ -54,29 +52,3 @@ def test_a_new_word_exists(new):
     words = new.split()
     assert {word for word in words if word.startswith("--")} <= options
     assert words[0].startswith("--") or words[1] in COMMANDS
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("run", "smoke", "--set", "--demand"), "--set '--demand': expected FIELD=VALUE"),
-        (("run", "--demands", "proved"), "No such option: --demands"),
-        (("map", "hlo"), "selector 'hlo'"),
-        (("run", "--json"), "requires an argument"),
-    ],
-    ids=" ".join,
-)
-def test_other_wrong_words_keep_their_message(command, words, said):
-    ended = command(*words)
-    assert ended.code == 2 and said in ended.err and "is now" not in ended.err
-
-
-def test_the_help_of_run_lists_rarely_used_options_separately_and_none_is_lost(command):
-    ended = command("run", "--help")
-    usual, rare = ended.out.split("Rarely used:\n")
-    listed = [set(re.findall(r"^  (?:-[a-z], )?(--[a-z-]+)", text, re.MULTILINE)) for text in (usual, rare)]
-    assert {"--json", "--set", "--require", "--cached", "--channel", "--help"} <= listed[0]
-    assert {"--ray", "--processes", "--pdb", "--refresh", "--compile-gib"} <= listed[1]
-    known = {option.opts[0] for option in COMMANDS["run"].params if option.opts[0].startswith("--")}
-    assert listed[0] | listed[1] == known | {"--help"} and not listed[0] & listed[1]
-    assert len(listed[0]) <= 14

@@ -124,7 +124,7 @@ def test_a_swap_of_gate_and_up_is_contradicted():
     found = parameters(comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate"))))
     assert all(one.entry.matched_by == "name" for one in found.values())
     for name in ("gate/kernel", "up/kernel", "gate/bias", "up/bias"):
-        assert found[name].contradicted and "outputs move" in found[name].confirmed_by
+        assert found[name].contradicted and "outputs differ" in found[name].confirmed_by
     assert not found["down/bias"].contradicted
 
 
@@ -348,7 +348,7 @@ def test_a_swap_of_gate_and_up_in_the_decoder_is_contradicted(shell, planting, t
     ended = shell("map", "llama2-scan/forward", cwd=tmp_path, path=[tmp_path / "scratch"])
     assert (ended.code, ended.err) == (1, "")
     for name in ("gate", "up"):
-        assert f"mlp/{name}/kernel  identity; by name; nothing: outputs move" in ended.out
+        assert f"mlp/{name}/kernel  identity; by name; nothing: outputs differ" in ended.out
     assert "contradicted by the probe" in ended.out.splitlines()[-1]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parity.builds.build import linen_build
+from parity.builds.weights.map import Rule
 from parity.cases.case import Case, Placement
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -79,6 +80,16 @@ def test_names_that_only_use_identifies_are_paired_for_all_programs(program):
     candidate = build("candidate", ("b", "a"), {"forward": forward, "decode": forward})
     result = outcome(REFERENCE, candidate, program)
     assert result.verdict == "passed" and result.channels["program"].verdict is Verdict.PROVED
+
+
+def test_one_rule_may_pair_several_leaves_one_to_one():
+    rule = Rule(reference=("one", "two"), candidate=("b", "a"))
+    programs = {"forward": forward}
+    reference = build("reference", ("one", "two"), programs)
+    result = outcome(reference, build("candidate", ("b", "a"), programs), rules=(rule,))
+    assert result.verdict == "passed" and result.channels["program"].verdict is Verdict.PROVED
+    other = outcome(reference, build("candidate", ("a", "b"), programs), rules=(rule,))
+    assert other.verdict == "failed" and other.channels["values"].verdict is Verdict.FAILED
 
 
 def test_a_map_is_inferred_once_for_all_cases_of_two_builds():

@@ -14,6 +14,7 @@ from parity.builds.meshes import MeshSpec
 from parity.builds.tree import describe, to_host
 from parity.compare.backends.registry import find
 from parity.compare.clock import PHASES, Clock, SideError
+from parity.compare.layout import placed
 from parity.compare.side import Side
 
 MESH = "fsdp4.tensor2"
@@ -171,6 +172,14 @@ def test_several_steps_feed_the_state_back_and_prefix_their_results(mesh):
                 results["state"][f"step{step}/opt_state/sum"], total, rtol=1e-5, atol=1e-5
             )
             assert results["state"][f"step{step}/opt_state/count"] == step
+
+
+@pytest.mark.parametrize(("implementation", "size"), [("threefry2x32", 8), ("rbg", 16)])
+def test_a_key_takes_the_bytes_of_its_generator(implementation, size):
+    one = side(mesh=MESH)
+    key = jax.eval_shape(lambda: jax.random.key(5, impl=implementation))
+    build = dataclasses.replace(one.build, abstract={**one.build.abstract, "key": key})
+    assert placed(dataclasses.replace(one, build=build), "key").bytes_per_device == size
 
 
 @pytest.mark.parametrize("mesh", ["single", MESH])

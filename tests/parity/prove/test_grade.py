@@ -15,7 +15,8 @@ from parity.prove import prove
 from parity.prove.exact import Equality
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, regrouped
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 from parity.verdicts import Verdict
 
 # B batch, D features
@@ -554,7 +555,7 @@ def norms(epsilon, channels=ALL, arithmetic=False, **options):
         **options,
     )
     cases = [case.with_accept(prove_exact=arithmetic) for case in pair.cases({})]
-    return list(run_cases(cases, channels=channels))
+    return list(map(CaseRunner(Request(channels=channels)).run, cases))
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_a_file_that_is_no_report_is_refused(whole, spoil, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("{", "no JSON"), ("[]", "no key schema"), (None, "No such file")]
+    ("text", "words"), [("{", "not valid JSON"), ("[]", "no key schema"), (None, "No such file")]
 )
 def test_a_file_that_is_no_report(tmp_path, text, words):
     path = tmp_path / "r.json"

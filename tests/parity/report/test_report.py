@@ -19,8 +19,7 @@ from parity.report.formats import FORMS
 from parity.report.records import VERDICTS, check_writable
 from parity.report.table import COLUMNS, SHORT, findings_text
 from parity.run.explain import LISTED
-from parity.run.record import Run
-from parity.run.run import CaseResult
+from parity.run.run import CaseResult, Run
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 LONGEST = "llama2-scan-against-unroll-linen/train_step"

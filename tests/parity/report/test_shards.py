@@ -6,7 +6,7 @@ import json
 import pytest
 
 from parity.report.shards import MergeError, merge
-from parity.run.shard import Shard
+from parity.run.request import Shard
 
 
 def parts(whole, count):

@@ -19,7 +19,6 @@ from parity.cases.case import Case
 from parity.cases.waivers import Waiver
 from parity.compare.backends.cache import DiskCache
 from parity.run import manifest as manifests
-from parity.run import outside
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
 from parity.run.request import Request
 from parity.run.run import CaseResult
@@ -464,9 +463,9 @@ def test_a_file_outside_that_was_opened_or_listed(kept, tmp_path, way):
     path = tmp_path / "far" / "data.txt"
     path.parent.mkdir()
     path.write_text("1 2 3")
-    outside.watch()
+    manifests.watch()
     look(path)
-    read = outside.opened(memory.manifest.folders)
+    read = manifests.opened(memory.manifest.folders)
     assert any(each.startswith(str(path.parent)) for each in read)
     assert not any(each.startswith(str(memory.manifest.project)) for each in read)
     store(memory, dataclasses.replace(result, read=read))
@@ -481,9 +480,9 @@ def test_a_file_in_a_folder_that_the_manifest_leaves_out_is_noticed_if_it_is_ope
     path = memory.manifest.project / folder / "helper.py"
     path.parent.mkdir(parents=True)
     path.write_text("RATE = 1")
-    outside.watch()
+    manifests.watch()
     path.read_text()
-    read = outside.opened(memory.manifest.folders)
+    read = manifests.opened(memory.manifest.folders)
     assert str(path) in read
     assert store(memory, dataclasses.replace(result, read=read)) == []
     assert memory.recall(result.case) is not None
@@ -499,21 +498,21 @@ def test_a_run_that_makes_too_many_files_ends_as_any_other(kept, monkeypatch):
 
 def test_temporary_files_of_the_run_itself_do_not_count(kept, tmp_path):
     memory, _ = kept
-    outside.watch()
+    manifests.watch()
     folder = tmp_path / "temporary"
     folder.mkdir()
     with tempfile.TemporaryFile(dir=folder), tempfile.NamedTemporaryFile(dir=folder) as named:
         Path(named.name).with_suffix(".out").write_text("made")
-    assert not any(each.startswith(str(folder)) for each in outside.opened(memory.manifest.folders))
+    assert not any(each.startswith(str(folder)) for each in manifests.opened(memory.manifest.folders))
 
 
 def test_a_file_outside_that_was_missed_and_now_is_there(kept, tmp_path):
     memory, result = kept
     absent = tmp_path / "absent.txt"
-    outside.watch()
+    manifests.watch()
     with pytest.raises(FileNotFoundError):
         absent.read_text()
-    store(memory, dataclasses.replace(result, read=outside.opened(memory.manifest.folders)))
+    store(memory, dataclasses.replace(result, read=manifests.opened(memory.manifest.folders)))
     assert memory.recall(result.case) is not None
     absent.write_text("now")
     assert memory.recall(result.case) is None

@@ -10,9 +10,9 @@ from rich.console import Console
 from toys import write_project
 
 from parity.report import print_proofs
-from parity.run.parallel import Outcome, run_in_workers
-from parity.run.record import Run
+from parity.run.parallel import run_in_workers
 from parity.run.request import Request
+from parity.run.run import Outcome, Run
 from parity.run.selection import open_cases
 from parity.verdicts import ChannelResult, Verdict
 

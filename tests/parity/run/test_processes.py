@@ -8,9 +8,9 @@ from toys import write_project
 
 from parity.builds.meshes import MeshSpec
 from parity.matrix.llama2 import PAIR
-from parity.run.parallel import Outcome
 from parity.run.processes import merged, run_in_processes, spread
 from parity.run.request import Request
+from parity.run.run import Outcome
 from parity.run.selection import open_cases
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -107,9 +107,9 @@ def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--processes", "3"), "--processes 3: expected a divisor of the 8 simulated devices"),
+        (("--processes", "3"), "--processes 3: choose a divisor of the 8 simulated devices"),
         (("--processes", "0"), "Invalid value for '--processes'"),
-        (("--processes", "2", "--workers", "2"), "leave out --backend and --workers"),
+        (("--processes", "2", "--workers", "2"), "leave out --backend cpu and --workers"),
         (("--processes", "2", "--backend", "gpu"), "gpu"),
     ],
 )

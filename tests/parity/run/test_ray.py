@@ -162,12 +162,12 @@ def test_an_address_may_follow_and_a_selector_is_none(words, covered):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--processes 2 --ray", "--ray: got --processes, expected one process a case"),
+        ("--processes 2 --ray", "--ray: cannot be combined with --processes"),
         ("--ray 127.0.0.1:1", "--ray 127.0.0.1:1: nothing answers"),
         ("--ray 127.0.0.1:99999", "--ray 127.0.0.1:99999: nothing answers"),
         ("--ray ray://head:10001", "expected HOST:PORT of the head, auto, or nothing"),
-        ("--ray auto --workers 2", "--workers: the cluster at auto says how many cases run at once"),
-        ("--ray auto --cached", "--cached: what the machines of auto read is not seen here"),
+        ("--ray auto --workers 2", "--workers: the cluster at auto determines the number"),
+        ("--ray auto --cached", "--cached: files that the machines of auto read cannot be checked here"),
     ],
 )
 def test_conflicting_options_are_reported_in_one_line(command, project, words, message):

@@ -16,7 +16,8 @@ from parity.cases.case import Accept, Case
 from parity.channels import ALL, CHANNELS
 from parity.compare.clock import PHASES
 from parity.compare.session import Session
-from parity.run.run import run_case, run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner, run_case
 from parity.verdicts import Requirement, Verdict
 
 # B batch, D in, F out
@@ -153,7 +154,7 @@ def test_a_requirement_for_all_cases_holds_if_a_proof_can_be_tried():
     by_intent = other.with_accept(not_applicable={"program": "other programs by intent"})
 
     def verdict(one, require):
-        (result,) = run_cases([one], required=Requirement((require,)))
+        result = CaseRunner(Request(required=Requirement((require,)))).run(one)
         return result.verdict
 
     assert verdict(case(forward, forward), Verdict.PROVED) == "passed"
@@ -384,16 +385,14 @@ def test_a_channel_that_crashes_leaves_the_others_their_verdicts(monkeypatch):
 
 
 def test_a_crash_takes_no_other_case_down_and_all_are_reported():
-    started = []
     cases = [
         case(forward, raises, id="toy/a@single"),
         dataclasses.replace(case(forward, forward, id="toy/b@single"), mesh=MeshSpec.parse("data64")),
         case(forward, forward, id="toy/c@single"),
         case(forward, scaled(-1), id="toy/d@single"),
     ]
-    results = list(run_cases(cases, lambda one: started.append(one.id)))
+    results = list(map(CaseRunner(Request()).run, cases))
     assert [result.verdict for result in results] == ["error", "error", "passed", "failed"]
-    assert started == [one.id for one in cases]
     assert "needs 64 devices" in results[1].sentence()
 
 

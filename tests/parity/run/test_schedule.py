@@ -8,11 +8,10 @@ import pytest
 from parity.compare.backends import registry
 from parity.run import request as requests
 from parity.run import schedule
-from parity.run.request import CacheMode, Request
+from parity.run.request import CacheMode, Request, Shard
 from parity.run.run import CaseRunner
 from parity.run.schedule import Listener, Schedule, check_schedule, execute
 from parity.run.selection import open_cases
-from parity.run.shard import Shard
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 
@@ -97,13 +96,13 @@ def test_a_run_of_cached_verdicts_alone_starts_no_workers(request_of, monkeypatc
 def test_a_verified_verdict_is_not_reused(request_of):
     wanted = request_of(select=("mlp/forward",), cache=CacheMode.REUSE)
     execute(wanted)
-    assert (reuse := Schedule(wanted)).reused(reuse.cases[0])
+    assert (reuse := Schedule(wanted)).cache.reused(reuse.cases[0])
     verified = Schedule(dataclasses.replace(wanted, cache=CacheMode.VERIFY))
-    assert verified.reused(verified.cases[0]) is None
+    assert verified.cache.reused(verified.cases[0]) is None
     (result,) = execute(verified.request).results
     assert not result.cached
     refreshed = Schedule(dataclasses.replace(wanted, cache=CacheMode.REFRESH))
-    assert refreshed.reused(refreshed.cases[0]) is None
+    assert refreshed.cache.reused(refreshed.cases[0]) is None
 
 
 def test_a_part_of_the_cases_knows_its_places_among_all(request_of):
@@ -121,13 +120,13 @@ def test_a_command_that_schedules_nothing_checks_no_schedule(request_of, monkeyp
     ("fields", "message"),
     [
         ({"backend": "gpu", "workers": 2}, "--workers 2: backend gpu belongs to one process"),
-        ({"processes": 3}, "--processes 3: expected a divisor of the 8 simulated devices"),
-        ({"processes": 2, "workers": 2}, "--processes: got backend cpu, expected cpu and one case at a time"),
-        ({"processes": 2, "backend": "aot:v5p:2x2x1"}, "--processes: got backend aot:v5p:2x2x1"),
-        ({"processes": 2, "cache": CacheMode.REUSE}, "--cached: got --processes"),
-        ({"processes": 2, "ray": "local"}, "--ray: got --processes"),
+        ({"processes": 3}, "--processes 3: choose a divisor of the 8 simulated devices"),
+        ({"processes": 2, "workers": 2}, "--processes: runs one case at a time, on cpu"),
+        ({"processes": 2, "backend": "aot:v5p:2x2x1"}, "--processes: runs one case at a time, on cpu"),
+        ({"processes": 2, "cache": CacheMode.REUSE}, "--cached: cannot be combined with --processes"),
+        ({"processes": 2, "ray": "local"}, "--ray: cannot be combined with --processes"),
         ({"ray": "head:1", "workers": 2}, "--workers: the cluster at head:1"),
-        ({"ray": "head:1", "cache": CacheMode.VERIFY}, "--cached: what the machines of head:1 read"),
+        ({"ray": "head:1", "cache": CacheMode.VERIFY}, "--cached: files that the machines of head:1 read"),
     ],
 )
 def test_what_cannot_be_scheduled_together_is_refused(fields, message):

@@ -17,9 +17,8 @@ from parity.channels.tree import _leftovers
 from parity.compare.backends.registry import find
 from parity.compare.placement import place
 from parity.report.table import print_table
-from parity.run.errors import error_finding
-from parity.run.record import Run
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner, Run, error_finding
 from parity.values.vacuity import not_finite
 from parity.verdicts import EXPECTED_GOT, Finding
 
@@ -181,7 +180,7 @@ def run(make, meshes=("single",), program="train_step"):
         meshes=meshes,
         programs=(program,),
     )
-    return list(run_cases(place(pair.cases({}), find("cpu"))))
+    return list(map(CaseRunner(Request()).run, place(pair.cases({}), find("cpu"))))
 
 
 @pytest.mark.slow

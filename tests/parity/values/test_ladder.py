@@ -31,7 +31,7 @@ def bits(*words):
 
 
 def one(reference, candidate, **kwargs):
-    return climb("values", {"x": reference}, {"x": candidate}, judge(**kwargs))
+    return climb({"x": reference}, {"x": candidate}, judge(**kwargs))
 
 
 def random_leaf(seed, dtype):
@@ -46,7 +46,7 @@ def random_leaf(seed, dtype):
 def test_any_flipped_bit_is_seen_and_none_is_imagined(seed, dtype, data):
     leaf = random_leaf(seed, dtype)
     lower = Judge(floor=never, exact=never)
-    assert climb("values", {"x": leaf}, {"x": leaf.copy()}, lower).verdict is Verdict.BITWISE
+    assert climb({"x": leaf}, {"x": leaf.copy()}, lower).verdict is Verdict.BITWISE
     flipped = leaf.copy()
     at = data.draw(st.integers(0, 24 * 8 - 1))
     flipped.view(np.uint8)[at // 8] ^= 1 << at % 8
@@ -84,7 +84,7 @@ def test_signed_zeros_are_not_bitwise_but_no_distance_either():
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)])
 def test_scalars_and_empty_arrays_are_bitwise(dtype, shape):
     leaf = np.ones(shape, dtype)
-    result = climb("state", {"x": leaf}, {"x": leaf.copy()}, Judge(floor=never, exact=never))
+    result = climb({"x": leaf}, {"x": leaf.copy()}, Judge(floor=never, exact=never))
     assert (result.verdict, result.detail, result.findings) == (Verdict.BITWISE, "1 leaves", ())
 
 
@@ -169,7 +169,7 @@ def test_a_truth_far_from_the_reference_excuses_nothing(truth, verdict):
 
 def test_the_float64_reference_runs_only_above_the_floor():
     lower = Judge(floor=lambda: {"x": 1.0}, exact=never)
-    assert climb("values", {"x": f32(4.0)}, {"x": f32(5.0)}, lower).verdict is Verdict.FLOOR
+    assert climb({"x": f32(4.0)}, {"x": f32(5.0)}, lower).verdict is Verdict.FLOOR
 
 
 def test_a_leaf_without_a_truth_fails():
@@ -185,7 +185,7 @@ def test_leaves_are_listed_failed_first_then_worst_first_in_units_of_the_floor()
     reference = {"big": f32(1.0), "small": f32(1.0), "tiny": f32(1.0), "count": np.array([1_000_000])}
     candidate = {"big": f32(2.0), "small": f32(1.5), "tiny": f32(1.25), "count": np.array([1_000_001])}
     floor = {"big": 0.2, "small": 0.02, "tiny": 0.001, "count": 1.0}
-    result = climb("state", reference, candidate, judge(floor))
+    result = climb(reference, candidate, judge(floor))
     assert result.verdict is Verdict.FAILED
     assert [finding.where for finding in result.findings] == ["tiny[0]", "small[0]", "count[0]", "big[0]"]
     assert result.detail.startswith("4 of 4 leaves differ, worst 250 x noise")
@@ -193,7 +193,7 @@ def test_leaves_are_listed_failed_first_then_worst_first_in_units_of_the_floor()
 
 
 def test_only_leaves_that_differ_are_listed():
-    result = climb("state", {"a": f32(1.0), "b": f32(2.0)}, {"a": f32(1.0), "b": f32(3.0)}, judge())
+    result = climb({"a": f32(1.0), "b": f32(2.0)}, {"a": f32(1.0), "b": f32(3.0)}, judge())
     assert [finding.where for finding in result.findings] == ["b[0]"]
     assert result.detail.startswith("1 of 2 leaves differ")
 
@@ -268,7 +268,7 @@ def test_one_leaf_down_takes_the_channel_down():
     reference = {"a": f32(4.0), "b": f32(8.5), "c": f32(1.0)}
     candidate = {"a": f32(5.0), "b": f32(8.25), "c": f32(1.0)}
     lower = judge({"a": 1.0}, {"b": np.array([8.0])})
-    assert climb("values", reference, candidate, lower).verdict is Verdict.ARBITRATED
+    assert climb(reference, candidate, lower).verdict is Verdict.ARBITRATED
 
 
 def test_a_missing_float64_run_is_named_by_the_channels_that_needed_it():

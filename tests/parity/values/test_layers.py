@@ -58,8 +58,8 @@ def test_the_ladder_also_names_the_layers_that_agree():
     reference = {f"params/layers_{n}/up/kernel": np.full((3,), 1.0 + n, np.float32) for n in range(3)}
     candidate = {**reference, "params/layers_1/up/kernel": np.full((3,), 2.5, np.float32)}
     judge = Judge(floor=lambda: dict.fromkeys(reference, 1e-7), exact=None)
-    rows = climb("gradients", reference, candidate, judge).tables["layers"]
+    rows = climb(reference, candidate, judge).tables["layers"]
     assert [(row["number"], row["differ"]) for row in rows] == [(0, 0), (1, 1), (2, 0)]
     assert rows[1]["floors"] == pytest.approx(0.25 / 1e-7) and rows[0]["floors"] is None
-    noiseless = climb("gradients", reference, candidate, Judge(floor=lambda: {}, exact=None)).tables["layers"]
+    noiseless = climb(reference, candidate, Judge(floor=lambda: {}, exact=None)).tables["layers"]
     assert noiseless[1]["differ"] == 1 and noiseless[1]["floors"] is None

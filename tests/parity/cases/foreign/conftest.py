@@ -11,7 +11,8 @@ import pytest
 import parity
 from parity.channels import ALL
 from parity.report.table import findings_text
-from parity.run.run import CaseResult, run_cases
+from parity.run.request import Request
+from parity.run.run import CaseResult, CaseRunner
 
 sys.path.append(str(Path(__file__).parent))  # the package flax_layers
 
@@ -72,7 +73,7 @@ def compare(cases_of):
     """``compare(linen, nnx, programs=("grad",), channels=..., ...)`` runs some programs of a pair."""
 
     def run(linen, nnx, channels=ALL, **options):
-        results = run_cases(cases_of(linen, nnx, **options), channels=channels)
+        results = map(CaseRunner(Request(channels=channels)).run, cases_of(linen, nnx, **options))
         return Found({result.case.program: result for result in results})
 
     return run

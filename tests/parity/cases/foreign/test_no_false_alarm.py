@@ -12,7 +12,8 @@ from jax.sharding import PartitionSpec as P
 from parity.builds.meshes import MeshSpec
 from parity.compare.unpaired import with_counters_of
 from parity.ir.stablehlo.dtypes import read_dtypes
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 from parity.values.rng import audit, repeated_keys
 
 D, H, F = 12, 6, 3
@@ -136,6 +137,6 @@ def test_specs_that_differ_in_axes_of_size_one_are_proved(cases_of, axis, verdic
     moved = dataclasses.replace(build, specs=lambda mesh: specs)
     case = dataclasses.replace(case, candidate=lambda: moved)
     channels = ("program", "tree", "sharding")
-    (result,) = run_cases([case], channels=channels)
+    result = CaseRunner(Request(channels=channels)).run(case)
     assert str(result.verdict) == verdict
     assert str(result.channels["program"].verdict) == ("proved" if verdict == "passed" else "unproved")

@@ -15,7 +15,8 @@ import parity
 from parity.channels import ALL
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 B, T, D, H, F = 4, 5, 12, 6, 3
 ADAM = optax.adam(1e-2)
@@ -84,7 +85,7 @@ LINEN = parity.CustomSide(create=create, programs={"train_step": step}, flavour=
 
 def result(nnx_side, linen_side=LINEN, channels=ALL, **options):
     pair = parity.twin_programs("own", linen=linen_side, nnx=nnx_side, inputs=batch, **options)
-    (found,) = run_cases(pair.cases({}), channels=channels)
+    (found,) = map(CaseRunner(Request(channels=channels)).run, pair.cases({}))
     return found
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from parity.bisect.report import bisect_case
 from parity.report.table import findings_text
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 FOLDER = Path(__file__).parent / "pairs"
 PAIRS = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -82,7 +83,7 @@ def source(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_right_pair_passes(cases, name):
-    results = list(run_cases(cases(name, source(name))))
+    results = list(map(CaseRunner(Request()).run, cases(name, source(name))))
     assert {str(result.verdict) for result in results} == {"passed"}, "\n".join(map(findings_text, results))
 
 
@@ -92,7 +93,7 @@ def test_a_planted_bug_is_named_by_its_line(cases, name, bug):
     text = source(name)
     assert text.count(bug.old) == 1
     line = text[: text.index(bug.old)].count("\n") + 1
-    results = list(run_cases(cases(name, text.replace(bug.old, bug.new))))
+    results = list(map(CaseRunner(Request()).run, cases(name, text.replace(bug.old, bug.new))))
     failed = [result for result in results if str(result.verdict) == "failed"]
     said = "\n".join(map(findings_text, results))
     assert failed, said

@@ -45,6 +45,9 @@ def planted(planting, tmp_path, monkeypatch, real):
             patch.syspath_prepend(tmp_path)
             pair = importlib.import_module("parity.matrix.sharded").PAIR
             edited = next(case for case in pair.cases({}) if case.id == f"sharded-{id}")
+            decoders = importlib.import_module("parity.matrix.decoders")
+            for flavour in Flavour:  # imported now: a side is built later, when the original models are back
+                decoders.builder(flavour)
             for name in [name for name in sys.modules if name.startswith(MODELS)]:
                 del sys.modules[name]
         return edited if both else dataclasses.replace(real(id), candidate=edited.candidate)
@@ -61,8 +64,8 @@ def seen():
         proved = types.SimpleNamespace(
             sides=work.sides, weights=work.weights, same_program=False, proof_covers_compiled=True
         )
-        results = [tree(work), sharding(proved)]
-        return {result.name: [finding.sentence() for finding in result.findings] for result in results}
+        results = {"tree": tree(work), "sharding": sharding(proved)}
+        return {name: [finding.sentence() for finding in result.findings] for name, result in results.items()}
 
     return run
 

@@ -6,7 +6,8 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 # B batch, D model, F hidden
 B, D, F = 8, 4, 12
@@ -55,7 +56,7 @@ def run(mesh, given=RULES, rules=RULES, wrong=None):
         meshes=(mesh,),
         axis_rules=given,
     )
-    (result,) = run_cases(pair.cases({}), channels=("tree", "sharding"))
+    (result,) = map(CaseRunner(Request(channels=("tree", "sharding"))).run, pair.cases({}))
     return result
 
 

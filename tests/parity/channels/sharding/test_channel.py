@@ -17,7 +17,7 @@ import parity
 from models_nnx.shared.sharding import DEFAULT_RULES, MESH_AXES, resolve
 from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
-from parity.builds.tree import Role
+from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.cases.shared import linen_spec
 from parity.channels.sharding import constraints, sharding
@@ -38,11 +38,9 @@ NAMES = ("embed", "mlp", "heads", "vocab", "layers")
 
 def leaf(names, shape, spec=WHOLE):
     return Placed(
-        path="w",
-        shape=shape,
-        dtype="float32",
-        role=Role.PARAMS,
-        logical_axes=names,
+        leaf=Leaf(
+            path="w", shape=shape, dtype="float32", role=Role.PARAMS, kind="params", logical_axes=names
+        ),
         spec=spec,
         bytes_per_device=0,
         why="",

@@ -3,7 +3,8 @@
 import pytest
 
 from parity.matrix.sharded import MESHES, PAIR, ZERO1_MESHES
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 PROOF = ("program", "tree", "sharding")
 CASES = {case.id.removeprefix("sharded-"): case for case in PAIR.cases({})}
@@ -28,7 +29,7 @@ ISSUE = (
 
 
 def verdicts(id, channels, **options):
-    (result,) = run_cases([CASES[id]], channels=channels, **options)
+    result = CaseRunner(Request(channels=channels, **options)).run(CASES[id])
     assert result.verdict == "passed", result.sentence()
     return {name: str(channel.verdict) for name, channel in result.channels.items()}
 

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 from parity import cli
 from parity.builds.meshes import MeshSpec
-from parity.builds.tree import Role
+from parity.builds.tree import Leaf, Role
 from parity.compare.layout import Placed, entries
 from parity.report.formats.pictures import cut_up
 from parity.report.page import shardings_page
@@ -193,16 +193,21 @@ class Tags(html.parser.HTMLParser):
         self.text.append(data)
 
 
-def leaf(spec, shape, sizes, **rest):
+def leaf(spec, shape, sizes, path="w", logical_axes=None, why=""):
     shards = math.prod(sizes[axis] for part in entries(spec, len(shape)) for axis in part)
-    fields = {
-        "path": "w",
-        "logical_axes": tuple(f"name{dim}" for dim in range(len(shape))),
-        "bytes_per_device": 4 * math.prod(shape) // shards,
-        "why": "",
-        **rest,
-    }
-    return Placed(shape=shape, dtype="float32", role=Role.PARAMS, spec=spec, **fields)
+    return Placed(
+        leaf=Leaf(
+            path=path,
+            shape=shape,
+            dtype="float32",
+            role=Role.PARAMS,
+            kind="params",
+            logical_axes=logical_axes or tuple(f"name{dim}" for dim in range(len(shape))),
+        ),
+        spec=spec,
+        bytes_per_device=4 * math.prod(shape) // shards,
+        why=why,
+    )
 
 
 EVIL = "<script src='http://x'>alert(1)</script>&\"'"
@@ -264,7 +269,7 @@ def devices_of(text):
 def test_every_device_is_drawn_once_where_jax_puts_its_shard(placement):
     sizes, spec, shape = placement
     drawn = leaf(spec, shape, sizes)
-    picture = cut_up(drawn.axes, drawn.logical_axes, sizes)
+    picture = cut_up(drawn.axes, drawn.leaf.logical_axes, sizes)
     mesh = MeshSpec(axes=tuple(sizes.items())).on(jax.devices())
     starts = {
         device.id: tuple(part.start or 0 for part in index)
@@ -300,7 +305,7 @@ def test_a_fully_sharded_array_has_one_device_per_box_and_a_whole_one_all_in_one
 def test_rows_and_columns_are_named():
     sizes = {"data": 2, "fsdp": 2, "tensor": 2}
     drawn = leaf(PartitionSpec("tensor", None, ("data", "fsdp")), (4, 6, 8), sizes)
-    picture = cut_up(drawn.axes, drawn.logical_axes, sizes)
+    picture = cut_up(drawn.axes, drawn.leaf.logical_axes, sizes)
     assert picture.down == "dimension 0 (name0) over tensor"
     assert picture.across == "dimension 2 (name2) over data, fsdp"
     assert [[text for text, _ in row] for row in picture.cells] == [

@@ -8,7 +8,8 @@ import dataclasses
 import jax
 import pytest
 
-from parity.run.run import run_cases
+from parity.run.request import Request
+from parity.run.run import CaseRunner
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +31,7 @@ def with_words(sentences, *words):
 
 def outcome(case):
     """Runs a case that crashes in tracing on the channels of the default run that come before values."""
-    (result,) = run_cases([case], channels=("program", "tree", "sharding"))
-    return result
+    return CaseRunner(Request(channels=("program", "tree", "sharding"))).run(case)
 
 
 # --- E1, E2: the resolver that both twins share; only Flax Linen's own detects an error ---

@@ -15,8 +15,8 @@ from models_nnx.shared.ops.grouped import grouped_product
 from parity.builds.meshes import FixedAxesError, MeshSpec
 from parity.builds.topologies import Topology
 from parity.cases.case import select
-from parity.cli.machine import diagnose
-from parity.compare.backends import aot
+from parity.cli.doctor import diagnose
+from parity.compare.backends import aot, environment
 from parity.compare.backends.aot import AheadOfTime
 from parity.compare.backends.backend import quiet
 from parity.compare.backends.compiler import Compiler, Resources
@@ -55,7 +55,7 @@ def test_a_missing_compiler_is_one_message_with_the_command(no_libtpu, command):
 
 
 def test_the_doctor_names_the_install_command(no_libtpu, monkeypatch):
-    monkeypatch.setattr("parity.cli.machine.version", lambda package: None if package == "libtpu" else "1")
+    monkeypatch.setattr(environment, "version", lambda package: None if package == "libtpu" else "1")
     (check,) = [check for check in diagnose() if check.name == "libtpu"]
     assert (check.found, check.needed) == ("not installed", False)
     assert check.remedy.startswith('pip install "jax[tpu]==') and "aot:TOPOLOGY" in check.remedy

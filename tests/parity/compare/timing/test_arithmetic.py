@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from parity.compare.timing.measure import BOUNDS, Measured
+from parity.compare.timing.measure import BOUNDS, Harness, Measured, read_harness, subjects
 from parity.compare.timing.overhead import Overhead, own_share
 from parity.compare.timing.rounds import Paired, interleave
-from parity.compare.timing.subjects import Harness, read_harness, subjects
 from parity.report.bench import amount, bench_record, print_bench, print_measured
 
 

@@ -32,16 +32,14 @@ class Build:
 
 
 def compare(reference: Build, candidate: Build):
-    channels = [
-        compare_loops(reference.loops, candidate.loops),
-        compare_memory(read_memory(reference.compiled), read_memory(candidate.compiled)),
-        compare_collectives(
-            read_collectives(reference.compiled), read_collectives(candidate.compiled), DEVICES
-        ),
-        compare_dots(read_dtypes(reference.lowered), read_dtypes(candidate.lowered)),
-        compare_donation(read_donation(reference.compiled), read_donation(candidate.compiled)),
-    ]
-    return {channel.name: channel for channel in channels}
+    moved = [read_collectives(side.compiled) for side in (reference, candidate)]
+    return {
+        "loops": compare_loops(reference.loops, candidate.loops),
+        "memory": compare_memory(read_memory(reference.compiled), read_memory(candidate.compiled)),
+        "collectives": compare_collectives(*moved, DEVICES),
+        "dots": compare_dots(read_dtypes(reference.lowered), read_dtypes(candidate.lowered)),
+        "donation": compare_donation(read_donation(reference.compiled), read_donation(candidate.compiled)),
+    }
 
 
 def failed(channels):

@@ -1,0 +1,97 @@
+"""Exponents over layers, leaves and devices, counted in calls, not in seconds; the fit; sizes."""
+
+import io
+
+import pytest
+from calls import calls
+from rich.console import Console
+
+from parity.compare.backends.registry import find
+from parity.compare.placement import place
+from parity.compare.session import Session
+from parity.compare.timing import scaling
+from parity.compare.timing.scaling import AXES, FULL, HIGHEST, SHORT, Curve, fit, measure_scaling, parse_sizes
+from parity.report.scaling import print_curve, scaling_record
+from parity.run.run import run_case
+from parity.values.rng.demand import Demand
+
+
+def counted(axis, size):
+    """Returns the calls of each phase, and of a whole run."""
+    counts = {}
+    for phase, step in scaling.phases(axis, size, run_case).items():
+        counts[phase] = calls(step)
+    return counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("axis", "sizes"), [("layers", (10, 40)), ("leaves", (40, 160)), ("devices", (8, 512))]
+)
+def test_no_phase_grows_faster_than_its_axis(axis, sizes):
+    counted(axis, sizes[0])  # imports and caches
+    few, many = (counted(axis, size) for size in sizes)
+    assert few.keys() >= {"build", "trace", "lower", "map", "prove"}
+    exponents = {phase: fit(sizes, (few[phase], many[phase])) for phase in few}
+    assert {phase: found for phase, found in exponents.items() if found > HIGHEST[axis]} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", AXES)
+def test_the_pairs_pass(axis):
+    make, name = AXES[axis]
+    backend = find(name)
+    (case,) = place([make(4)], backend)
+    channels = ("program",) if not backend.executes else ("program", "tree", "values", "rng")
+    assert run_case(case, Session(backend=backend), channels).verdict == "passed"
+
+
+def test_a_search_for_one_output_does_not_pass_over_the_whole_program():
+    import jax
+
+    def initial(key, count):
+        return [jax.random.normal(jax.random.fold_in(key, at), (3,)) for at in range(count)]
+
+    def searches(count):
+        jaxpr = jax.make_jaxpr(lambda key: initial(key, count))(jax.random.key(0)).jaxpr
+        found = [Demand(jaxpr, [at], all_draws=False) for at in range(count)]
+        assert [len(one.draws) for one in found] == [1] * count
+        return calls(lambda: [Demand(jaxpr, [at], all_draws=False) for at in range(count)])
+
+    assert fit((20, 80), (searches(20), searches(80))) < HIGHEST["leaves"]
+
+
+def test_the_fit_is_that_of_a_power_law_and_leaves_out_short_times():
+    assert fit((1, 10, 100), (2, 20, 200)) == pytest.approx(1)
+    assert fit((1, 10, 100), (1e-9, 1, 100)) == pytest.approx(2)
+    assert fit((1, 10), (1e-9, 1)) != fit((1, 10), (1e-9, 1))  # NaN: one point
+
+
+def test_a_curve_keeps_the_least_of_the_rounds_and_names_phases_that_grow_too_fast(monkeypatch):
+    times = iter([9.0, 1.0, 4.0, 2.0, 8.0])  # one to warm up, then two rounds
+    monkeypatch.setattr(scaling, "_seconds", lambda *asked: {"map": next(times), "prove": 1.0})
+    curve = measure_scaling("layers", (20, 10, 20), lambda case, session: None)
+    assert (curve.sizes, curve.seconds) == ((10, 20), {"map": (1.0, 4.0), "prove": (1.0, 1.0)})
+    assert curve.too_fast == {"map": pytest.approx(2)}
+    screen = Console(width=80, file=io.StringIO())
+    print_curve(screen, curve)
+    printed = screen.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "map   1 s 4 s     2.00" in printed
+    assert "grows too fast: map, exponent 2.00, at most 1.3" in printed
+
+
+def test_an_exponent_that_cannot_be_fitted_is_null_in_the_record():
+    curve = Curve(axis="leaves", sizes=(3,), seconds={"map": (1.0,)})
+    (row,) = scaling_record([curve])["scaling"]
+    assert row["phases"] == {"map": {"seconds": [1.0], "exponent": None}} and row["too_fast"] == []
+
+
+def test_sizes_are_named_or_short_or_full():
+    assert parse_sizes(()) == SHORT and parse_sizes(("full",)) == FULL
+    assert parse_sizes(("layers=10,100", "devices=8")) == {"layers": (10, 100), "devices": (8,)}
+
+
+@pytest.mark.parametrize("text", ["half", "layers", "layers=", "layers=0,1", "depth=3", "layers=1;2"])
+def test_bad_sizes_are_refused(text):
+    with pytest.raises(ValueError, match=r"--sizes .*: expected full, or layers, leaves, devices"):
+        parse_sizes((text,))
