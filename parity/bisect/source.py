@@ -2,9 +2,10 @@
 
 import ast
 import functools
+import linecache
 import sys
 import types
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.bisect.trace import Node
@@ -16,6 +17,7 @@ __all__ = [
     "functions_around",
     "innermost",
     "library_call",
+    "library_makers",
     "place_text",
     "shared",
     "site",
@@ -73,23 +75,45 @@ def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | N
 def library_call(one: SourceLocation, files: Iterable[str]) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
+    The call is in one of the user's files, or the only one in the packages that these belong to.
+
     Args:
         one: source location of the use in the library.
         files: the user's files.
     """
-    makers = [
+    modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
+    known = [file for file in sorted(files) if file in modules]
+    for file, maker in library_makers(one):
+        library = _package(modules.get(file))
+        if found := list(_makes(known, modules, library, maker)):
+            return found[0]
+        packages = {_package(modules[each]) for each in known}
+        near = [
+            each for each, module in modules.items() if each not in files and _package(module) in packages
+        ]
+        if len(found := list(_makes(sorted(near), modules, library, maker))) == 1:
+            return found[0]
+    return None
+
+
+def library_makers(one: SourceLocation) -> list[tuple[str, str]]:
+    """Returns ``(file, function)`` of the library's functions that made the closures on a call stack."""
+    return [
         (frame.file, frame.function.partition(".<locals>")[0])
         for frame in one.library
         if ".<locals>" in frame.function
     ]
-    modules = {getattr(module, "__file__", None): module for module in list(sys.modules.values())}
-    calls = [each for file in sorted(files) if file in modules for each in _calls(file, modules[file])]
-    for file, maker in makers:
-        package = _package(modules.get(file))
-        for frame, function in calls:
-            if package and _package(function) == package and maker in _named(function, DEEP):
-                return frame
-    return None
+
+
+def _makes(
+    files: Iterable[str], modules: Mapping[str, types.ModuleType], library: str, maker: str
+) -> Iterator[Frame]:
+    """Yields the calls in files that reach a function of a library."""
+    for file in files:
+        if library and not Frame(file, 0).in_library and library in "".join(linecache.getlines(file)):
+            for frame, function in _calls(file, modules[file]):
+                if _package(function) == library and maker in _named(function, DEEP):
+                    yield frame
 
 
 def _package(thing: Any) -> str:

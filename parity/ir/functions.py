@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from parity.ir.location import Frame
 
-__all__ = ["Origin", "function_of", "origin", "parsed"]
+__all__ = ["Origin", "function_of", "origin", "parsed", "set_outside"]
 
 
 class Origin(NamedTuple):
@@ -43,20 +43,45 @@ def origin(one: "Sequence[Frame]", other: "Sequence[Frame]") -> Origin | None:
     return None
 
 
+def set_outside(one: "Sequence[Frame]", other: "Sequence[Frame]") -> str:
+    """Returns the function of equal code that equal calls reach, so that their arguments decide; empty if none.
+
+    Args:
+        one, other: as for `origin`.
+    """
+    pairs = list(_paired(one, other))
+    if not pairs or pairs[0] != (one[0], other[0]) or _differ(*pairs[0]):
+        return ""
+    callers = next((pair for pair in pairs if _differ(*pair)), None)
+    if callers is not None and not _alike(*callers):
+        return ""
+    return pairs[0][0].function
+
+
+def _alike(one: "Frame", other: "Frame") -> bool:
+    """True if two lines are in statements of equal text."""
+    return _statement(one) == _statement(other)
+
+
+def _statement(frame: "Frame") -> str:
+    around = [
+        node
+        for node in ast.walk(parsed(frame.file))
+        if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+    ]
+    return ast.dump(max(around, key=lambda node: node.lineno)) if around else ""
+
+
 def _paired(one: "Sequence[Frame]", other: "Sequence[Frame]") -> "Iterator[tuple[Frame, Frame]]":
     """Yields the lines of two call stacks in pairs; functions that only one side goes through are left out."""
     left, right = list(one), list(other)
     while left and right:
-        names = [list(map(_named, stack)) for stack in (left, right)]
+        names = [[frame.named for frame in stack] for stack in (left, right)]
         if names[0][0] in names[1]:
             del right[: names[1].index(names[0][0])]
         elif names[1][0] in names[0]:
             del left[: names[0].index(names[1][0])]
         yield left.pop(0), right.pop(0)
-
-
-def _named(frame: "Frame") -> tuple[str, str]:
-    return frame.file.rpartition("/")[2], frame.function
 
 
 def _differ(one: "Frame", other: "Frame") -> bool:

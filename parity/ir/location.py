@@ -66,6 +66,16 @@ class Frame:
         return f"{short_path(self.file)}:{self.line}"
 
     @property
+    def named(self) -> tuple[str, str]:
+        """The file's name and the function: equal in twins of one name."""
+        return self.file.rpartition("/")[2], self.function
+
+    @property
+    def outermost(self) -> tuple[str, str]:
+        """The file's name and the function around all closures."""
+        return self.file.rpartition("/")[2], self.function.partition(".<locals>")[0]
+
+    @property
     def in_library(self) -> bool:
         """True for lines of installed packages, the standard library and generated code."""
         return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)
@@ -157,14 +167,29 @@ class SourceLocation:
         return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
     def against(self, other: "SourceLocation | None") -> str:
-        """Returns the place; if the code there is the same on the other side, with the caller or maker that is not."""
-        if other and (found := origin(self.own, other.own)):
+        """Returns the place, with the caller or maker that the other side does not share.
+
+        Code that only one side runs may be right where it is, so its caller outside of its class is named too.
+        """
+        if other is None:
+            return f"{self.own_place}, called at {caller}" if (caller := self._caller) else self.own_place
+        if found := origin(self.own, other.own):
             return f"{self.own_place}, {found.how} at {found.lines[0]}"
-        pairs = list(zip(self.own, other.own, strict=False)) if other else []
+        pairs = list(zip(self.own, other.own, strict=False))
         if not pairs or pairs[0][0] != pairs[0][1]:
             return self.own_place
         callers = [left for left, right in pairs if left != right]
         return f"{self.own_place}, called at {callers[0]}" if callers else self.own_place
+
+    @property
+    def _caller(self) -> Frame | None:
+        """The user's innermost line outside of the class, or function, of the place; None for a function on its own."""
+        own = [
+            (frame.function.partition(".")[0], frame)
+            for frame in self.own
+            if "<locals>" not in frame.function
+        ]
+        return next((frame for name, frame in own if name != own[0][0]), None)
 
     def called_by(self, call: "SourceLocation") -> "SourceLocation":
         """Returns the source of an operation inside a called function, as reached by this call.

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from parity.ir.functions import set_outside
+from parity.ir.location import Frame
 from parity.prove import prove
 
 NORMS = """
@@ -79,3 +81,26 @@ def test_a_difference_in_code_that_differs_names_its_own_line(tmp_path):
     found = sentence(tmp_path, edit=("x * factor", "x + factor"))
     assert found.endswith("norms.py:24 in Layer.scaled"), found
     assert " made at " not in found and " called at " not in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outside"),
+    [
+        ("x * x", "x * x", "Norm.__call__"),  # nothing that runs differs
+        (
+            "self.scaled(x, 0.5))",
+            "self.scaled(x, 0.5)) ",
+            "Norm.__call__",
+        ),  # the caller differs, its call does not
+        ("self.scaled(x, 0.5))", "self.scaled(x, 2.0))", ""),
+        ("self.epsilon)", "2)", ""),
+    ],
+)
+def test_equal_code_below_equal_calls_does_what_others_set(tmp_path, old, new, outside):
+    stacks = []
+    for side, text in (("one", NORMS), ("other", NORMS.replace(old, new))):
+        (tmp_path / side).mkdir()
+        path = tmp_path / side / "norms.py"
+        path.write_text(text)
+        stacks.append([Frame(str(path), 9, "Norm.__call__"), Frame(str(path), 21, "Layer.within")])
+    assert set_outside(*stacks) == outside
