@@ -15,16 +15,17 @@ from parity.bisect.alignment import Alignment, ordered
 from parity.bisect.divergence import Divergence
 from parity.bisect.source import (
     constructor_call,
-    function_of,
     functions_around,
     innermost,
     library_call,
+    library_makers,
     site,
 )
 from parity.bisect.trace import Node
+from parity.ir.functions import function_of, origin, set_outside
 from parity.ir.location import Frame, equation_source
 
-__all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame"]
+__all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame", "twins"]
 
 Level = tuple[tuple[int, int], tuple[int, int]]
 """A pair of corresponding operations, and a pair of their operands that are not the same value."""
@@ -39,12 +40,14 @@ class Parting:
         divergence: the place.
         common: functions whose text both sides share.
         files: the user's files, for each side.
+        names: the user's functions, as `Frame.outermost`, for each side.
     """
 
     alignment: Alignment
     divergence: Divergence
     common: frozenset[Hashable]
     files: tuple[frozenset[str], ...]
+    names: tuple[frozenset[tuple[str, str]], ...]
 
     @property
     def ends(self) -> tuple[int | None, int | None]:
@@ -67,6 +70,23 @@ class Parting:
     def pair(self, ends: tuple[int, int]) -> list[Node]:
         """Returns the operations of both sides by their numbers."""
         return [trace.nodes[at] for trace, at in zip(self.alignment.traces, ends, strict=True)]
+
+    def set_outside(self) -> str:
+        """Returns the function whose equal code makes both values by other operations; empty if there is none."""
+        if not self.divergence.path:
+            return ""
+        left, right = self.pair(self.divergence.path[-1])
+        return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
+
+    def library_makers(self) -> list[str]:
+        """Returns the library's functions that made the two closures in which constants differ; empty if none."""
+        nodes, traces, operands = self.nodes, self.alignment.traces, self.divergence.operands
+        made = []
+        for node, trace in zip(nodes, traces, strict=True):
+            if node is None or not operands or not trace.nodes[node.inputs[operands[0]]].literal:
+                return []
+            made.append([function for _, function in library_makers(site(node))])
+        return made[0] if made[0] == made[1] else []
 
     def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> Divergence:
         """Returns the divergence at another pair of operations."""
@@ -123,6 +143,8 @@ def _exchanged(parting: Parting) -> Blame | None:
         nodes = parting.pair(operands)
         if any(node.literal or node.sketch.plain for node in nodes):
             continue
+        if all(node.name == "branch" for node in parting.pair(users)):
+            continue  # the function inside chose it
         alignment = parting.alignment
         there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
         if not all(there):
@@ -131,7 +153,7 @@ def _exchanged(parting: Parting) -> Blame | None:
         if any(found):
             stacks = [_stack(node) for node in parting.pair(users)]
             frames = [
-                found[side] or next((each for each in stacks[side] if _twins(each, found[1 - side])), None)
+                found[side] or next((each for each in stacks[side] if twins(each, found[1 - side])), None)
                 for side in (0, 1)
             ]
             return Blame(frames, parting.moved(users))
@@ -210,19 +232,17 @@ def _callers(
     if at == 0 or at + 1 >= len(makes) or not other:
         return None
     called, own, caller = makes[at - 1 : at + 2]
-    twin = next((at for at, frame in enumerate(takes) if _twins(frame, own)), None)
-    if twin is None or twin + 1 >= len(takes) or any(_twins(each, own) for each in other):
+    twin = next((at for at, frame in enumerate(takes) if twins(frame, own)), None)
+    if twin is None or twin + 1 >= len(takes) or any(twins(each, own) for each in other):
         return None
     _, text = function_of(takes[twin])
     named = called.function.rpartition(".")[2] in re.findall(r"\w+", text)
     return (caller, takes[twin + 1]) if named else None
 
 
-def _twins(one: Frame, other: Frame | None) -> bool:
+def twins(one: Frame, other: Frame | None) -> bool:
     """True if two lines are in functions of one name, in files of one name."""
-    if other is None:
-        return False
-    return (one.file.rpartition("/")[2], one.function) == (other.file.rpartition("/")[2], other.function)
+    return other is not None and one.named == other.named
 
 
 # --- a step that one side omits ---
@@ -235,11 +255,15 @@ def _step_left_out(parting: Parting) -> Blame | None:
             continue
         more = _stack(parting.pair(operands)[side])
         own = _stack(parting.pair(users)[1 - side])
-        twins = (frame for each in more for frame in own if _twins(frame, each))
-        lacking = next(twins, None) or innermost(own, parting.common)
+        known = (frame for each in more for frame in own if twins(frame, each) and _unlike(frame, parting))
+        lacking = next(known, None) or innermost(own, parting.common)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
         return Blame(ordered(side, None, lacking), parting.moved(ends, ()))
     return None
+
+
+def _unlike(frame: Frame, parting: Parting) -> bool:
+    return function_of(frame) not in parting.common
 
 
 # --- a function that returns too early ---
@@ -295,6 +319,9 @@ def _constructed(parting: Parting) -> Blame | None:
     for node, trace in zip(nodes, traces, strict=True):
         if node is None or not all(trace.nodes[node.inputs[at]].literal for at in operands):
             return None
+    made = origin(*(site(node).own for node in nodes if node))
+    if made and made.how == "made":
+        return Blame(made.lines)
     found = [_constructor(parting, side) for side in (0, 1)]
     return Blame(found) if any(found) else None
 
@@ -316,9 +343,10 @@ def _constructor(parting: Parting, side: int) -> Frame | None:
 
 def _library_constant(parting: Parting) -> Blame | None:
     sources = [None if node is None else site(node) for node in parting.nodes]
-    if not all(
-        one and one.library and (not one.own or function_of(one.own[0]) in parting.common) for one in sources
-    ):
+    if not all(one and one.library for one in sources):
+        return None
+    equal = all(not one.own or function_of(one.own[0]) in parting.common for one in sources if one)
+    if not (equal or parting.library_makers()):
         return None
     found = [library_call(one, files) for one, files in zip(sources, parting.files, strict=True) if one]
     return Blame(found) if any(found) else None
@@ -327,7 +355,7 @@ def _library_constant(parting: Parting) -> Blame | None:
 STRATEGIES = (
     Strategy(
         "constructor",
-        "the code is right elsewhere, so the call that made its object chose the constant",
+        "the code is right elsewhere or equal, so the call that made its object chose the constant",
         "one of two dropout layers has another rate",
         _constructed,
     ),

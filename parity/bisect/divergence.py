@@ -25,6 +25,7 @@ class Divergence:
         place: progress of the reference, as the number of the last input.
         operands: positions of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
+        kept: True for values that only a backward pass uses, which is what differs.
     """
 
     reference: int | None
@@ -32,6 +33,7 @@ class Divergence:
     place: int
     operands: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
+    kept: bool = False
 
 
 def find_divergences(
@@ -47,18 +49,12 @@ def find_divergences(
         failing: value numbers of results that differ, of both sides.
         leaves: paths of the results that differ, to choose among stopped gradients.
     """
-    found = _Search(alignment).run(list(failing))
+    search = _Search(alignment)
+    found = search.run(list(failing))
     alone = bool(found) and None in (found[0].reference, found[0].candidate)
-    if any(_is_backward(alignment, each) for each in (found if alone else found[:1])):
+    if any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves)
     return found
-
-
-def _is_backward(alignment: Alignment, divergence: Divergence) -> bool:
-    """True if a divergence, or the start of its path, is in the backward pass."""
-    pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
-    ends = zip(alignment.traces, pair, strict=True)
-    return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
 
 
 def _turn(node: Node) -> list[int]:
@@ -80,7 +76,20 @@ class _Search:
         )
         pairs = [self._completed(self._computing(pair)) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
+        pairs = [dataclasses.replace(each, kept=self._is_kept(each)) for each in pairs]
         return sorted(pairs, key=self._order)
+
+    def for_backward(self, divergence: Divergence) -> bool:
+        """True if a divergence, or the start of its path, is in the backward pass, or only kept for it."""
+        ends = self._ends(divergence)
+        return divergence.kept or all(self._traces[side].nodes[at].around.backward for side, at in ends)
+
+    def _is_kept(self, divergence: Divergence) -> bool:
+        return all(at in self._residuals[side] for side, at in self._ends(divergence))
+
+    def _ends(self, divergence: Divergence) -> list[tuple[int, int]]:
+        pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
+        return [(side, at) for side, at in enumerate(pair) if at is not None]
 
     def _order(self, pair: Divergence) -> tuple:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
@@ -93,7 +102,7 @@ class _Search:
         return (
             follows,
             len(names) == 1 and names[0] in RECAST | GIVEN,
-            _is_backward(self._alignment, pair),
+            self.for_backward(pair),
             pair.place,
             None in (pair.reference, pair.candidate),
         )

@@ -10,7 +10,7 @@ from jax.extend import core
 
 from parity.bisect.alignment import GIVEN, RECAST
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.blame import STRATEGIES, Blame, Parting, Strategy, blame
+from parity.bisect.blame import STRATEGIES, Blame, Parting, Strategy, blame, twins
 from parity.bisect.divergence import ITERATIONS
 from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.bisect.source import innermost, place_text, shared, site
@@ -31,18 +31,22 @@ def look(question: Question) -> SearchResult:
     """Evaluates both programs and names the first operation that is beyond the floor."""
     work = question.work(on_one_device(question.case))
     question.notify("op: both programs, operation by operation")
-    return follow(work, evaluate_case(work, question.signature.channel))
+    channel = question.signature.channel
+    return follow(work, evaluate_case(work, channel), channel)
 
 
-def follow(work: Evidence, found: Evaluated) -> SearchResult:
+def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     """Returns the divergences; a search that is not sure of the place adds the first difference of the proof.
 
     Args:
         work: the case.
         found: both sides evaluated.
+        channel: the channel that fails; its differences may reach no result on the batch.
     """
     result = describe(found)
-    if result.found or not found.failing or not work.weights.is_identity or not work.differences:
+    if result.found or not (found.failing or channel == "program"):
+        return result
+    if not work.weights.is_identity or not work.differences:
         return result
     proof = work.differences[0].sentence()
     return dataclasses.replace(
@@ -70,9 +74,16 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
     common = shared(sources)
     files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]
+    names = [frozenset(frame.outermost for one in each for frame in one.own) for each in sources]
     entries = [
         _Entry(
-            Parting(alignment=found.alignment, divergence=each, common=common, files=(files[0], files[1])),
+            Parting(
+                alignment=found.alignment,
+                divergence=each,
+                common=common,
+                files=(files[0], files[1]),
+                names=(names[0], names[1]),
+            ),
             strategies,
         )
         for each in found.divergences
@@ -113,11 +124,24 @@ class _Entry:
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
         ]
+        for side in (0, 1):
+            if found.frames[side] is None:
+                self.blamed[side] = self._counterpart(side) or self.blamed[side]
 
     def _default(self, source: SourceLocation | None) -> Frame | None:
         """Returns the innermost line in a function that only this side has, else the innermost of all."""
         own = source.own if source else ()
         return innermost(own, self._parting.common) or next(iter(own), None)
+
+    def _counterpart(self, side: int) -> Frame | None:
+        """Returns this side's line in the other's blamed function, if its own is in a wrapper that the other lacks."""
+        frame, twin, source = self.blamed[side], self.blamed[1 - side], self._sources[side]
+        if frame is None or source is None or frame not in source.own or ".<locals>" not in frame.function:
+            return None
+        at, names = source.own.index(frame), self._parting.names[1 - side]
+        if at == 0 or frame.outermost in names or source.own[at - 1].outermost not in names:
+            return None
+        return next((each for each in source.own[at:] if twins(each, twin)), None)
 
     @property
     def _node(self) -> Node:
@@ -157,11 +181,21 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
+        if self._parting.divergence.kept:
+            return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
         moved = {*self._after, *(names if self._is_default else ())}
         if len(names) == 1 and moved & (RECAST | GIVEN):
             return "because only one side casts or moves a value here"
         if set(names) == {"convert_element_type"} and not self._operands:
             return "because a cast shows what came before it"
+        if self._is_default and (makers := self._parting.library_makers()):
+            return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
+        inside = all(
+            not frame or not one or frame in one.own
+            for frame, one in zip(self.blamed, self._sources, strict=True)
+        )
+        if inside and (equal := self._parting.set_outside()):
+            return f"because {equal} is equal on both sides and does other operations, as a setting from outside says"
         weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
         if len(weights) == 2 and any(weights) and not all(weights) and "convert_element_type" in names:
             return "because only one side casts a weight here"

@@ -4,20 +4,20 @@ import ast
 import functools
 import linecache
 import sys
-import textwrap
 import types
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.bisect.trace import Node
+from parity.ir.functions import function_of, parsed
 from parity.ir.location import Frame, SourceLocation, equation_source
 
 __all__ = [
     "constructor_call",
-    "function_of",
     "functions_around",
     "innermost",
     "library_call",
+    "library_makers",
     "place_text",
     "shared",
     "site",
@@ -72,55 +72,48 @@ def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | N
     return next((frame for frame in frames if function_of(frame) not in common), None)
 
 
-def function_of(frame: Frame) -> tuple[str, str]:
-    """Returns the file's name and the text of the innermost function around a line."""
-    spans = _spans(frame.file)
-    around = [span for span in spans if span[0] <= frame.line <= span[1]]
-    first, last = max(around, default=(frame.line, frame.line))
-    text = "".join(linecache.getlines(frame.file)[first - 1 : last])
-    return frame.file.rpartition("/")[2], textwrap.dedent(text)
-
-
-@functools.lru_cache(maxsize=1_024)
-def _spans(file: str) -> tuple[tuple[int, int], ...]:
-    """Returns the first and the last line of each function of a file."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return tuple(
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(_tree(file))
-        if isinstance(node, functions)
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _tree(file: str) -> ast.Module:
-    """Returns the parsed text of a file; empty if it is not Python."""
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ast.Module(body=[], type_ignores=[])
-
-
 def library_call(one: SourceLocation, files: Iterable[str]) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
+
+    The call is in one of the user's files, or the only one in the packages that these belong to.
 
     Args:
         one: source location of the use in the library.
         files: the user's files.
     """
-    makers = [
+    modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
+    known = [file for file in sorted(files) if file in modules]
+    for file, maker in library_makers(one):
+        library = _package(modules.get(file))
+        if found := list(_makes(known, modules, library, maker)):
+            return found[0]
+        packages = {_package(modules[each]) for each in known}
+        near = [
+            each for each, module in modules.items() if each not in files and _package(module) in packages
+        ]
+        if len(found := list(_makes(sorted(near), modules, library, maker))) == 1:
+            return found[0]
+    return None
+
+
+def library_makers(one: SourceLocation) -> list[tuple[str, str]]:
+    """Returns ``(file, function)`` of the library's functions that made the closures on a call stack."""
+    return [
         (frame.file, frame.function.partition(".<locals>")[0])
         for frame in one.library
         if ".<locals>" in frame.function
     ]
-    modules = {getattr(module, "__file__", None): module for module in list(sys.modules.values())}
-    calls = [each for file in sorted(files) if file in modules for each in _calls(file, modules[file])]
-    for file, maker in makers:
-        package = _package(modules.get(file))
-        for frame, function in calls:
-            if package and _package(function) == package and maker in _named(function, DEEP):
-                return frame
-    return None
+
+
+def _makes(
+    files: Iterable[str], modules: Mapping[str, types.ModuleType], library: str, maker: str
+) -> Iterator[Frame]:
+    """Yields the calls in files that reach a function of a library."""
+    for file in files:
+        if library and not Frame(file, 0).in_library and library in "".join(linecache.getlines(file)):
+            for frame, function in _calls(file, modules[file]):
+                if _package(function) == library and maker in _named(function, DEEP):
+                    yield frame
 
 
 def _package(thing: Any) -> str:
@@ -139,7 +132,7 @@ def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
 @functools.lru_cache(maxsize=256)
 def _functions(file: str) -> tuple[tuple[str, tuple[ast.AST, ...]], ...]:
     """Returns the expressions in each function of a file, then those outside of functions."""
-    tree = _tree(file)
+    tree = parsed(file)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     found = [(node.name, tuple(ast.walk(node))) for node in functions]
     inside = {id(node) for _, nodes in found for node in nodes}
@@ -201,7 +194,7 @@ def constructor_call(kind: str, files: Iterable[str], own: Sequence[Frame]) -> F
 
 def _made(file: str, kind: str) -> Iterator[tuple[str, int]]:
     """Yields the methods in a file that make an object of a class, as ``Class.method``, with the line."""
-    classes = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in ast.walk(parsed(file)) if isinstance(node, ast.ClassDef)]
     methods = [(outer, each) for outer in classes for each in outer.body if isinstance(each, ast.FunctionDef)]
     for outer, method in methods:
         for call in ast.walk(method):

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+from parity.ir.functions import origin
 from parity.ir.jax_internals import equation_codes, equation_frames, equation_scope
 from parity.ir.jaxprs import bodies, opened
 
@@ -63,6 +64,16 @@ class Frame:
     def place(self) -> str:
         """``file:line`` with a short path."""
         return f"{short_path(self.file)}:{self.line}"
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """The file's name and the function: equal in twins of one name."""
+        return self.file.rpartition("/")[2], self.function
+
+    @property
+    def outermost(self) -> tuple[str, str]:
+        """The file's name and the function around all closures."""
+        return self.file.rpartition("/")[2], self.function.partition(".<locals>")[0]
 
     @property
     def in_library(self) -> bool:
@@ -156,12 +167,29 @@ class SourceLocation:
         return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
     def against(self, other: "SourceLocation | None") -> str:
-        """Returns the place, with its caller if only the caller distinguishes it from the other side's place."""
-        pairs = list(zip(self.own, other.own, strict=False)) if other else []
+        """Returns the place, with the caller or maker that the other side does not share.
+
+        Code that only one side runs may be right where it is, so its caller outside of its class is named too.
+        """
+        if other is None:
+            return f"{self.own_place}, called at {caller}" if (caller := self._caller) else self.own_place
+        if found := origin(self.own, other.own):
+            return f"{self.own_place}, {found.how} at {found.lines[0]}"
+        pairs = list(zip(self.own, other.own, strict=False))
         if not pairs or pairs[0][0] != pairs[0][1]:
             return self.own_place
         callers = [left for left, right in pairs if left != right]
         return f"{self.own_place}, called at {callers[0]}" if callers else self.own_place
+
+    @property
+    def _caller(self) -> Frame | None:
+        """The user's innermost line outside of the class, or function, of the place; None for a function on its own."""
+        own = [
+            (frame.function.partition(".")[0], frame)
+            for frame in self.own
+            if "<locals>" not in frame.function
+        ]
+        return next((frame for name, frame in own if name != own[0][0]), None)
 
     def called_by(self, call: "SourceLocation") -> "SourceLocation":
         """Returns the source of an operation inside a called function, as reached by this call.

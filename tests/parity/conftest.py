@@ -16,6 +16,7 @@ import pytest
 
 import parity
 from parity import cli
+from parity.builds.build import Flavour
 from parity.cases.case import Case
 
 REPO = Path(__file__).parents[2]
@@ -169,6 +170,9 @@ class Planting:
             sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
             cases = getattr(importlib.import_module(f"parity.matrix.{module}"), attribute).cases({})
+            decoders = importlib.import_module("parity.matrix.decoders")
+            for flavour in Flavour:  # imported now: a side is built later, when the original models are back
+                decoders.builder(flavour)
             return next(case for case in cases if case.id == id)
 
 

@@ -20,6 +20,7 @@ from parity.compare.evidence import Evidence
 MUTANTS = Path(__file__).parents[2] / "mutants"
 HERE = Path(__file__).parent
 UNSEEN = ("unseen", "fresh")
+STOCK_ONLY = ("later",)
 STOCK = HERE / "stock.py"
 TWINS = Path(models_nnx.__file__).parent
 TABLES = ("operations", "llama2", "moe", "families", "mtp", "training", "diloco")
@@ -36,7 +37,7 @@ def plants():
     """Returns the plants that change values, by table and id.
 
     Those of ``operations`` were written for the axis. Those of ``unseen`` were written after it, as a test set, and
-    those of ``fresh`` after the rules that resulted from ``unseen``.
+    those of ``fresh`` after the rules that resulted from ``unseen``, those of ``later`` after those from ``fresh``.
     """
     found = {}
     for table in (*TABLES, *UNSEEN):
@@ -44,7 +45,7 @@ def plants():
             if "case" in bug and not bug.get("benign") and OF_VALUES & set(bug.get("channels", OF_VALUES)):
                 edits = [{**edit, "file": edit["file"].removeprefix("models_nnx/")} for edit in bug["edits"]]
                 found[f"{table}/{bug['id']}"] = {**bug, "edits": edits, "pair": _pair(bug["case"])}
-    for table in UNSEEN:
+    for table in (*UNSEEN, *STOCK_ONLY):
         for bug in tomllib.loads((HERE / f"{table}.toml").read_text())["bug"]:
             found[f"{table}/{bug['id']}"] = bug
     return found

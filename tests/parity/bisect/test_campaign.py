@@ -9,6 +9,7 @@ import jax
 import optax
 import pytest
 
+import models_nnx.decoder
 import models_nnx.train
 from parity.bisect.blame import STRATEGIES
 from parity.bisect.source import library_call
@@ -44,6 +45,7 @@ def plants():
         ("llama2/parameter-baked-in-as-a-constant", "/ add (forward)"),
         ("operations/predictor-without-its-norm", "in Predictor.__call__"),
         ("llama2/dropout-key-the-same-every-step", "the reference goes on with random_fold_in"),
+        ("diloco/merge-by-position", "in apply_step (operand 0"),  # not the branch that hands all states on
     ],
 )
 def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_path):
@@ -51,6 +53,13 @@ def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_pa
     with jax.numpy_rank_promotion("allow"):  # twins of stock layers add a bias to a batch
         finding = plants.describe(plants.evaluated(bug, tmp_path, planting, Session()))
     assert plants.is_right(finding, bug) and words in finding.sentence, finding.sentence
+
+
+@pytest.mark.long
+def test_a_kind_of_layer_that_constructors_choose_is_not_blamed_on_its_code(plants, planting, tmp_path):
+    bug = plants.plants()["families/local-and-global-layers-swapped"]
+    finding = plants.describe(plants.evaluated(bug, tmp_path, planting, Session()))
+    assert not finding.found and "causal_segment_mask is equal on both sides" in finding.sentence, finding
 
 
 def test_every_plant_is_in_a_function(plants):
@@ -84,6 +93,9 @@ def test_a_constant_in_a_library_is_traced_to_the_call_that_passed_it():
     schedule = library_call(library("cosine_decay_schedule.<locals>.schedule"), {OPTIMIZER})
     assert schedule is not None and schedule.function == "make_optimizer" and schedule.line < decay.line
     assert library_call(library("adagrad.<locals>.update_fn"), {OPTIMIZER}) is None
+    neighbour = models_nnx.decoder.__file__
+    near = library_call(library("add_decayed_weights.<locals>.update_fn.<locals>.<lambda>"), {neighbour})
+    assert near == decay  # the only such call of the package
     assert (
         library_call(library("add_decayed_weights"), {OPTIMIZER}) is None
     )  # called directly: it is in the traceback

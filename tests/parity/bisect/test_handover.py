@@ -134,10 +134,16 @@ def test_the_omitted_argument_is_blamed_not_its_default(tmp_path):
         rates = left.nodes[products[0]].inputs[1], right.nodes[products[1]].inputs[1]
         divergence = Divergence(reference=products[0], candidate=products[1], place=0, path=(products, rates))
         common = common_to([[site(node) for node in trace.nodes] for trace in alignment.traces])
-        none = frozenset[str]()
+        none, names = frozenset[str](), frozenset[tuple[str, str]]()
         (strategy,) = (each for each in STRATEGIES if each.name == "not passed")
         found = strategy.find(
-            Parting(alignment=alignment, divergence=divergence, common=common, files=(none, none))
+            Parting(
+                alignment=alignment,
+                divergence=divergence,
+                common=common,
+                files=(none, none),
+                names=(names, names),
+            )
         )
         assert (found and [frame and frame.function for frame in found.frames]) == expected
 
@@ -175,3 +181,40 @@ def test_masks_whose_projections_agree_are_distinguished():
 @pytest.mark.parametrize("dtype", ["int32", "uint32"])
 def test_integers_are_the_same_regardless_of_width(dtype):
     assert distance(sketch(np.arange(5, dtype="uint8")), sketch(np.arange(5, dtype=dtype))) == 0
+
+
+LAYERS = """
+import jax.numpy as jnp
+
+def wrap(function):
+    def wrapped(*given):
+        return function(*given)
+    return wrapped
+
+def product(x, w):
+    return x @ w
+
+class Layer:
+    def __call__(self, x, w, v):
+        return jnp.sin(self.project(x, w))
+
+    @wrap
+    def project(self, x, w):
+        return product(x, w)
+"""
+
+
+@pytest.mark.parametrize("wrapped", [0, 1])
+def test_a_wrapper_of_one_side_is_not_blamed(tmp_path, wrapped):
+    calls = []
+    for side, text in enumerate((LAYERS, LAYERS.replace("(x, w))", "(x, v))"))):
+        path = tmp_path / str(side) / "layers.py"
+        path.parent.mkdir()
+        path.write_text(text if side == wrapped else text.replace("@wrap", ""))
+        spec = importlib.util.spec_from_file_location(f"layers_{side}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        calls.append(module.Layer().__call__)
+    finding, blamed = first(*calls, X, W, W + 1)
+    assert blamed == ["Layer.__call__", "Layer.__call__"], finding.sentence

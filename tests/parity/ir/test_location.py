@@ -105,3 +105,13 @@ def test_a_location_without_lines_is_its_name_stack():
     assert str(SourceLocation(stack=source.stack)) == source.stack
     assert str(source).startswith(short_path(__file__))
     assert str(SourceLocation()) == "unknown place"
+
+
+def test_a_place_of_one_side_names_the_caller_outside_of_its_class():
+    norm = [Frame("norms.py", 3, "Norm.scaled"), Frame("norms.py", 9, "Norm.__call__")]
+    wrapper, caller = Frame("wrap.py", 5, "wrap.<locals>.wrapped"), Frame("model.py", 20, "Layer.__call__")
+    assert SourceLocation(frames=(*norm, wrapper, caller)).against(None) == (
+        "norms.py:3 in Norm.scaled, called at model.py:20 in Layer.__call__"
+    )
+    assert SourceLocation(frames=tuple(norm)).against(None) == "norms.py:3 in Norm.scaled"
+    assert SourceLocation("sin").against(None) == "sin"

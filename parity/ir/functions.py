@@ -1,0 +1,151 @@
+"""Functions around source lines: their text, and the methods that make the objects they call."""
+
+import ast
+import functools
+import linecache
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from parity.ir.location import Frame
+
+__all__ = ["Origin", "function_of", "origin", "parsed", "set_outside"]
+
+
+class Origin(NamedTuple):
+    """The lines that use equal code in two ways.
+
+    Args:
+        how: ``made`` if they make the object whose code it is, or ``called``.
+        lines: one for each side.
+    """
+
+    how: str
+    lines: "tuple[Frame, Frame]"
+
+
+def origin(one: "Sequence[Frame]", other: "Sequence[Frame]") -> Origin | None:
+    """Returns the lines behind a difference in equal code; None if the code differs, or nothing around it does.
+
+    Args:
+        one, other: for each side, the user's lines on the call stack, innermost first.
+    """
+    pairs = list(_paired(one, other))
+    if not pairs or _differ(*pairs[0]):
+        return None
+    for left, right in pairs[1:]:
+        first, second = _maker(left), _maker(right)
+        if first and second and _differ(first, second):
+            return Origin("made", (first, second))
+        if _differ(left, right):
+            return Origin("called", (left, right))
+    return None
+
+
+def set_outside(one: "Sequence[Frame]", other: "Sequence[Frame]") -> str:
+    """Returns the function of equal code that equal calls reach, so that their arguments decide; empty if none.
+
+    Args:
+        one, other: as for `origin`.
+    """
+    pairs = list(_paired(one, other))
+    if not pairs or pairs[0] != (one[0], other[0]) or _differ(*pairs[0]):
+        return ""
+    callers = next((pair for pair in pairs if _differ(*pair)), None)
+    if callers is not None and not _alike(*callers):
+        return ""
+    return pairs[0][0].function
+
+
+def _alike(one: "Frame", other: "Frame") -> bool:
+    """True if two lines are in statements of equal text."""
+    return _statement(one) == _statement(other)
+
+
+def _statement(frame: "Frame") -> str:
+    around = [
+        node
+        for node in ast.walk(parsed(frame.file))
+        if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+    ]
+    return ast.dump(max(around, key=lambda node: node.lineno)) if around else ""
+
+
+def _paired(one: "Sequence[Frame]", other: "Sequence[Frame]") -> "Iterator[tuple[Frame, Frame]]":
+    """Yields the lines of two call stacks in pairs; functions that only one side goes through are left out."""
+    left, right = list(one), list(other)
+    while left and right:
+        names = [[frame.named for frame in stack] for stack in (left, right)]
+        if names[0][0] in names[1]:
+            del right[: names[1].index(names[0][0])]
+        elif names[1][0] in names[0]:
+            del left[: names[0].index(names[1][0])]
+        yield left.pop(0), right.pop(0)
+
+
+def _differ(one: "Frame", other: "Frame") -> bool:
+    return function_of(one) != function_of(other)
+
+
+def _maker(caller: "Frame") -> "Frame | None":
+    """Returns the line that makes the object whose code a method calls, in its class; None if that is not certain."""
+    name = caller.function.partition(".")[0]
+    kind = next((node for node in parsed(caller.file).body if _is_class(node, name)), None)
+    if kind is None:
+        return None
+    calls = [
+        node.func for node in ast.walk(kind) if isinstance(node, ast.Call) and node.lineno == caller.line
+    ]
+    called = {attribute for function in calls for attribute in _attributes(function, ast.Load)}
+    made = [
+        type(caller)(caller.file, node.lineno, f"{name}.{method.name}")
+        for method in ast.iter_child_nodes(kind)
+        if isinstance(method, ast.FunctionDef)
+        for node in ast.walk(method)
+        if isinstance(node, ast.Assign)
+        if any(called.intersection(_attributes(each, ast.Store)) for each in node.targets)
+    ]
+    return made[0] if len(made) == 1 else None
+
+
+def _is_class(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.ClassDef) and node.name == name
+
+
+def _attributes(expression: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+    """Yields the attributes of ``self`` in an expression that are read, or that are assigned."""
+    for node in ast.walk(expression):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, context):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            yield node.attr
+
+
+def function_of(frame: "Frame") -> tuple[str, str]:
+    """Returns the file's name and the text of the innermost function around a line."""
+    spans = _spans(frame.file)
+    around = [span for span in spans if span[0] <= frame.line <= span[1]]
+    first, last = max(around, default=(frame.line, frame.line))
+    text = "".join(linecache.getlines(frame.file)[first - 1 : last])
+    return frame.file.rpartition("/")[2], textwrap.dedent(text)
+
+
+@functools.lru_cache(maxsize=1_024)
+def _spans(file: str) -> tuple[tuple[int, int], ...]:
+    """Returns the first and the last line of each function of a file."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(parsed(file))
+        if isinstance(node, functions)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def parsed(file: str) -> ast.Module:
+    """Returns the parsed text of a file; empty if it is not Python."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ast.Module(body=[], type_ignores=[])

@@ -1,0 +1,106 @@
+"""A port as a copy of the original's files: the differing line is in the caller or the maker of equal code."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from parity.ir.functions import set_outside
+from parity.ir.location import Frame
+from parity.prove import prove
+
+NORMS = """
+import jax.numpy as jnp
+
+class Norm:
+    def __init__(self, epsilon=1e-6):
+        self.epsilon = epsilon
+
+    def __call__(self, x):
+        return x / jnp.sqrt(jnp.mean(x * x) + self.epsilon)
+
+class Layer:
+    def __init__(self):
+        self.before = Norm(1e-5)
+        self.after = Norm(1e-5)
+        self.scale = 2.0
+
+    def __call__(self, x):
+        return self.within(jnp.sin(self.before(x)))
+
+    def within(self, x):
+        return self.after(self.scaled(x, 0.5))
+
+    def scaled(self, x, factor):
+        return x * factor * self.scale
+
+class Wrapped(Layer):
+    def __call__(self, x):
+        return self.inner(x)
+
+    def inner(self, x):
+        return super().__call__(x)
+"""
+
+
+def sentence(folder, name="Layer", **edits):
+    """Returns the first difference between a file and its copy with edits."""
+    calls = []
+    for side, text in (("one", NORMS), ("other", NORMS)):
+        for old, new in edits.values() if side == "other" else ():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        path = folder / side / "norms.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(f"{side}_norms", path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        calls.append(getattr(module, "Layer" if side == "other" else name)())
+    lowered = [jax.jit(call.__call__).lower(jnp.ones(3)) for call in calls]
+    return prove(*lowered, arguments=[(0, 0)], results=[(0, 0)]).frontier[0].sentence()
+
+
+@pytest.mark.parametrize("name", ["Layer", "Wrapped"])
+@pytest.mark.parametrize(
+    ("edit", "end"),
+    [
+        (("self.after = Norm(1e-5)", "self.after = Norm()"), "norms.py:14 in Layer.__init__"),
+        (("self.before = Norm(1e-5)", "self.before = Norm()"), "norms.py:13 in Layer.__init__"),
+        (("self.scaled(x, 0.5)", "self.scaled(x, 0.25)"), "norms.py:21 in Layer.within"),
+    ],
+)
+def test_a_difference_in_equal_code_names_the_maker_or_the_caller(tmp_path, name, edit, end):
+    found = sentence(tmp_path, name, edit=edit)
+    assert found.endswith(end), found
+
+
+def test_a_difference_in_code_that_differs_names_its_own_line(tmp_path):
+    found = sentence(tmp_path, edit=("x * factor", "x + factor"))
+    assert found.endswith("norms.py:24 in Layer.scaled"), found
+    assert " made at " not in found and " called at " not in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outside"),
+    [
+        ("x * x", "x * x", "Norm.__call__"),  # nothing that runs differs
+        (
+            "self.scaled(x, 0.5))",
+            "self.scaled(x, 0.5)) ",
+            "Norm.__call__",
+        ),  # the caller differs, its call does not
+        ("self.scaled(x, 0.5))", "self.scaled(x, 2.0))", ""),
+        ("self.epsilon)", "2)", ""),
+    ],
+)
+def test_equal_code_below_equal_calls_does_what_others_set(tmp_path, old, new, outside):
+    stacks = []
+    for side, text in (("one", NORMS), ("other", NORMS.replace(old, new))):
+        (tmp_path / side).mkdir()
+        path = tmp_path / side / "norms.py"
+        path.write_text(text)
+        stacks.append([Frame(str(path), 9, "Norm.__call__"), Frame(str(path), 21, "Layer.within")])
+    assert set_outside(*stacks) == outside
