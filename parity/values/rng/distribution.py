@@ -1,7 +1,7 @@
 """Initial states of sides that do not share keys: the same distributions, leaf by leaf."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ __all__ = [
     "compare_distributions",
     "compare_slices",
     "smallest_difference",
+    "start_finding",
 ]
 
 ENOUGH = 202_500
@@ -39,7 +40,32 @@ SIGMAS_OF_SLICE = 7.0
 MANY_KEYS = 16
 """With fewer keys, the dependence among numbers of one key is known only roughly."""
 
+OTHER_PARTS = (
+    "parts in another order, or a scale of each part",
+    "compare the initializers of the leaf's parts on both sides",
+)
+
 Samples = Mapping[str, np.ndarray]
+
+
+def start_finding(path: str, words: Iterable[str], advice: tuple[str, str], distance: str = "") -> Finding:
+    """Returns a finding on the initial state of a leaf.
+
+    Args:
+        path: the leaf of the reference.
+        words: descriptions of both sides.
+        advice: likely cause of the difference, and the next step.
+        distance: size of the difference, as text.
+    """
+    reference, candidate = words
+    return Finding(
+        where=f"initial {path}",
+        reference=reference,
+        candidate=candidate,
+        distance=distance,
+        cause=advice[0],
+        next_step=advice[1],
+    )
 
 
 def as_numbers(array: np.ndarray) -> np.ndarray:
@@ -58,17 +84,11 @@ def compare_distributions(reference: Samples, candidate: Samples) -> list[Findin
     findings = []
     for path in sorted(set(reference) & set(candidate)):
         distance, cause = _difference(reference[path], candidate[path])
-        if not distance:
-            continue
-        finding = Finding(
-            where=f"initial {path}",
-            reference=_words(reference[path]),
-            candidate=_words(candidate[path]),
-            distance=distance,
-            cause=cause,
-            next_step="compare the initializers of the leaf on both sides",
-        )
-        findings.append(finding)
+        if distance:
+            advice = cause, "compare the initializers of the leaf on both sides"
+            findings.append(
+                start_finding(path, map(_words, (reference[path], candidate[path])), advice, distance)
+            )
     return findings + _dependences(reference, candidate)
 
 
@@ -89,16 +109,9 @@ def compare_slices(
         for axis, indices in enumerate(places[path]):
             index = _unlike_slice(*sides, indices)
             if index is not None:
-                left, right = (_words(side[:, indices == index]) for side in sides)
-                finding = Finding(
-                    where=f"initial {path}",
-                    reference=left,
-                    candidate=right,
-                    distance=f"slice {index} along axis {axis} is distributed otherwise",
-                    cause="parts in another order, or a scale of each part",
-                    next_step="compare the initializers of the leaf's parts on both sides",
-                )
-                findings.append(finding)
+                words = (_words(side[:, indices == index]) for side in sides)
+                distance = f"slice {index} along axis {axis} is distributed otherwise"
+                findings.append(start_finding(path, words, OTHER_PARTS, distance))
                 break
     return findings
 
@@ -224,12 +237,10 @@ def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
             for side in (reference, candidate)
         ]
         findings += [
-            Finding(
-                where=f"initial {paths[second]}",
-                reference=f"correlation {sides[0][first, second]:.2g} with {paths[first]}",
-                candidate=f"correlation {sides[1][first, second]:.2g} with {paths[first]}",
-                cause="one draw makes both leaves",
-                next_step="draw each leaf from a key of its own",
+            start_finding(
+                paths[second],
+                (f"correlation {side[first, second]:.2g} with {paths[first]}" for side in sides),
+                ("one draw makes both leaves", "draw each leaf from a key of its own"),
             )
             for first, second in itertools.combinations(range(len(paths)), 2)
             if abs(sides[0][first, second] - sides[1][first, second]) > DEPENDS

@@ -9,7 +9,7 @@ import numpy as np
 from parity.builds.weights.map import WeightMap
 from parity.values.rng.audit import Audited
 from parity.values.rng.demand import Demand
-from parity.values.rng.distribution import Samples, as_numbers
+from parity.values.rng.distribution import Samples, as_numbers, start_finding
 from parity.verdicts import Finding
 
 __all__ = ["ANOTHER_CONSTANT", "ANOTHER_KEY", "compare_initial", "named_by_leaf"]
@@ -61,15 +61,9 @@ def compare_initial(
     for path, array in reference.items():
         if path not in back or not (differs := _differs(array, back[path])).any():
             continue
-        finding = Finding(
-            where=f"initial {path}",
-            reference=_some(array, differs),
-            candidate=_some(back[path], differs),
-            distance=f"{int(differs.sum()):,} of {array.size:,} entries differ",
-            cause=advice[0],
-            next_step=advice[1],
-        )
-        findings.append(finding)
+        words = (_some(side, differs) for side in (array, back[path]))
+        distance = f"{int(differs.sum()):,} of {array.size:,} entries differ"
+        findings.append(start_finding(path, words, advice, distance))
     return findings
 
 
