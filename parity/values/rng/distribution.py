@@ -1,17 +1,21 @@
-"""Initial states of sides that do not share keys: the same distributions, leaf by leaf."""
+"""Initial states: the same bits, or the same distributions if the sides do not share keys, leaf by leaf."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from parity.builds.weights.map import WeightMap
 from parity.verdicts import Finding
 
 __all__ = [
+    "ANOTHER_CONSTANT",
+    "ANOTHER_KEY",
     "ENOUGH",
     "Samples",
     "as_numbers",
     "compare_distributions",
+    "compare_initial",
     "compare_slices",
     "smallest_difference",
     "start_finding",
@@ -40,6 +44,14 @@ SIGMAS_OF_SLICE = 7.0
 MANY_KEYS = 16
 """With fewer keys, the dependence among numbers of one key is known only roughly."""
 
+ANOTHER_KEY = (
+    "the leaf is drawn from another key, or by another initializer",
+    "derive the key as the other twin does, see models_nnx.rngs.PathRngs",
+)
+ANOTHER_CONSTANT = (
+    "another constant: no key changes this leaf",
+    "give the leaf the same initial value on both sides",
+)
 OTHER_PARTS = (
     "parts in another order, or a scale of each part",
     "compare the initializers of the leaf's parts on both sides",
@@ -73,6 +85,43 @@ def as_numbers(array: np.ndarray) -> np.ndarray:
     if np.iscomplexobj(array):
         return np.stack([np.real(array), np.imag(array)], axis=-1).astype(np.float64)
     return np.asarray(array, np.float64)
+
+
+def compare_initial(
+    reference: Samples, candidate: Samples, weights: WeightMap, advice: tuple[str, str]
+) -> list[Finding]:
+    """Returns a finding for each leaf whose initial bits differ between the two sides.
+
+    Leaves of two dtypes, which `tree` reports, are compared as numbers.
+
+    Args:
+        reference, candidate: fresh states, on the host.
+        weights: the weight map.
+        advice: likely cause of a difference, and the next step.
+    """
+    back = weights.to_reference(candidate)
+    findings = []
+    for path, array in reference.items():
+        if path not in back or not (differs := _differs(array, back[path])).any():
+            continue
+        words = (_some(side, differs) for side in (array, back[path]))
+        distance = f"{int(differs.sum()):,} of {array.size:,} entries differ"
+        findings.append(start_finding(path, words, advice, distance))
+    return findings
+
+
+def _differs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Returns a flag for each entry: its bits differ, or its number if the dtypes differ."""
+    if left.dtype != right.dtype:
+        return np.ravel(np.not_equal(as_numbers(left), as_numbers(right)))
+    shape = left.size, left.itemsize
+    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (left, right))
+    return np.asarray(np.not_equal(*bits).any(axis=1))
+
+
+def _some(array: np.ndarray, differs: np.ndarray) -> str:
+    numbers = as_numbers(array).reshape(len(differs), -1)
+    return f"starts {', '.join(f'{entry:.6g}' for entry in numbers[differs][:3].flat)}"
 
 
 def compare_distributions(reference: Samples, candidate: Samples) -> list[Finding]:
