@@ -1,8 +1,5 @@
 """Guards of proved cases, from the lowered reference and one cheap run: results are numbers that depend on inputs."""
 
-import fnmatch
-from collections.abc import Sequence
-
 from parity.builds.build import Group
 from parity.builds.tree import Role
 from parity.channels.measure import nothing_returned
@@ -11,6 +8,7 @@ from parity.compare.pairing import state_arguments
 from parity.compare.sample import idle_outputs
 from parity.compare.side import INPUT, Side
 from parity.values.static import Content, Fact, result_facts
+from parity.values.vacuity import is_declared
 from parity.verdicts import Finding
 
 __all__ = ["idle_state", "idle_values", "zero_gradients"]
@@ -60,7 +58,7 @@ def zero_gradients(evidence: Evidence) -> list[Finding]:
     dead = [
         _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
         for path, fact in known.items()
-        if fact.content is Content.ZERO and not _declared(path, evidence.case.accept.zero_gradients)
+        if fact.content is Content.ZERO and not is_declared(path, evidence.case.accept.zero_gradients)
     ]
     return (
         nothing_returned(evidence, Group.GRADIENTS)
@@ -79,7 +77,7 @@ def idle_state(evidence: Evidence) -> list[Finding]:
         for path, position in sorted(state_arguments(side).items())
         if leaves[path].role is Role.PARAMS
         and outputs.get((Group.STATE, path)) == arguments[position]
-        and not _declared(path, evidence.case.accept.zero_gradients)
+        and not is_declared(path, evidence.case.accept.zero_gradients)
     ]
     return nothing_returned(evidence, Group.STATE) + still + _computed(evidence, Group.STATE, run=not still)
 
@@ -90,10 +88,6 @@ def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:
     if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
         return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
     return idle_outputs(evidence, group) if run else []
-
-
-def _declared(path: str, globs: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatch(path, glob) for glob in globs)
 
 
 def _finding(where: str, got: str, expected: str, next_step: str = "") -> Finding:

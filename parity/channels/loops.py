@@ -28,29 +28,17 @@ COUNTER = 4
 """Bytes of a counter."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Loops:
-    """The loop trees of one program; a stage that was not read is None.
-
-    Args:
-        lowered: before optimisation.
-        optimised: after it.
-    """
-
-    lowered: LoopTree | None = None
-    optimised: LoopTree | None = None
+Loops = dict[str, LoopTree]
+"""The loop trees of one program by stage: ``lowered``, ``optimised``; a stage that was not read is absent."""
 
 
 def loops(evidence: Evidence) -> ChannelResult:
     """Compares while loops before and after optimisation; a proof leaves only the carries of the lowered loops open."""
     sides = evidence.sides if evidence.proof_covers_compiled else evidence.compiling()
-    left, right = (
-        Loops(
-            lowered=lowered_loops(side.functions),
-            optimised=None if evidence.proof_covers_compiled else optimised_loops(side.optimised),
-        )
-        for side in sides
-    )
+    left, right = (Loops(lowered=lowered_loops(side.functions)) for side in sides)
+    if not evidence.proof_covers_compiled:
+        for trees, side in zip((left, right), sides, strict=True):
+            trees["optimised"] = optimised_loops(side.optimised)
     budgets = budgets_for("loops", evidence.case.accept.budgets)
     slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
     arrays = [array for side in evidence.unpaired for array in side]
@@ -60,7 +48,7 @@ def loops(evidence: Evidence) -> ChannelResult:
     carried = {words for array in arrays for words in array.compiled}
     traced = {words for array in arrays for words in array.traced}
     result = compare_loops(left, right, slack, carried=carried, library=library)
-    counts = [tree.optimised.count if tree.optimised else 0 for tree in (left, right)]
+    counts = [side["optimised"].count if "optimised" in side else 0 for side in (left, right)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
     returned, notes = compare_passed_through(sides[0].traced.jaxpr, sides[1].traced.jaxpr, traced, library)
     return dataclasses.replace(
@@ -74,10 +62,9 @@ def loops(evidence: Evidence) -> ChannelResult:
 
 def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[Row]]:
     """Returns the trees of loops; empty for equal programs that were not compiled, to keep records small."""
-    if left.optimised is None and result.verdict is Verdict.EQUAL:
+    if "optimised" not in left and result.verdict is Verdict.EQUAL:
         return {}
-    stages = ((left.lowered, right.lowered), (left.optimised, right.optimised))
-    return {"loops": [row for one, other in stages if one and other for row in loop_table(one, other)]}
+    return {"loops": [row for stage in left for row in loop_table(left[stage], right[stage])]}
 
 
 def _needs_no_more(reference: Side, candidate: Side) -> bool:
@@ -126,13 +113,12 @@ def compare_loops(
     findings: list[Finding] = []
     notes: list[Finding] = []
     for stage in ("lowered", "optimised"):
-        trees = [getattr(loops, stage) for loops in (reference, candidate)]
-        if trees == [None, None]:
+        read = [stage in loops for loops in (reference, candidate)]
+        if not all(read):
+            unread = [one_sided(SIDES[read.index(False)], "not read", "read")] if any(read) else []
+            findings += [Finding(where=f"{stage} loops", **words) for words in unread]
             continue
-        if None in trees:
-            unread = one_sided(SIDES[trees.index(None)], "not read", "read")
-            findings.append(Finding(where=f"{stage} loops", **unread))
-            continue
+        trees = reference[stage], candidate[stage]
         for side, tree in zip(SIDES, trees, strict=True):
             if not tree.operations:
                 text = f"the {stage} program of the {side} has no operations"

@@ -23,19 +23,15 @@ from parity.compare.start import AS_WRITTEN, Start
 from parity.ir.jax_internals import main_position
 from parity.ir.jaxprs import origin
 from parity.prove import UnpairedPositions, prove
-from parity.values.rng import (
+from parity.values.rng import Demand, LeafProvenance, Recorder
+from parity.values.rng.distribution import (
     ANOTHER_CONSTANT,
     ANOTHER_KEY,
-    Demand,
-    LeafProvenance,
-    Recorder,
-    compare_initial,
-)
-from parity.values.rng.distribution import (
     ENOUGH,
     FOUND,
     as_numbers,
     compare_distributions,
+    compare_initial,
     compare_slices,
     smallest_difference,
 )

@@ -244,7 +244,7 @@ def _used_by(one: Unmatched, side: Side, readers: Mapping[int, Sequence]) -> Fro
         found = (op for op, _ in readers[body.parameters[one.position]] if op is not None)
     else:
         found = (op for op in body.ops if body.outputs[one.position] in op.results)
-    return side_of(next(found, None), 0)
+    return side_of(next(found, None))
 
 
 def _moving(weights: WeightMap) -> list[Entry]:

@@ -3,7 +3,7 @@
 from parity.ir.location import SourceLocation
 from parity.ir.stablehlo.liveness import has_extra_loops, loop_counts_differ
 from parity.prove.annotations import annotations
-from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
+from parity.prove.fingerprint import argument_fingerprints
 from parity.prove.frontier import Frontier, FrontierSide
 from parity.prove.proof import Proof, UnpairedPositions, is_one_program, prove
 from parity.prove.rules.weight_views import NOTHING_MOVED, WeightView, WeightViews
@@ -22,6 +22,5 @@ __all__ = [
     "has_extra_loops",
     "is_one_program",
     "loop_counts_differ",
-    "program_fingerprint",
     "prove",
 ]

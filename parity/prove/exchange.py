@@ -183,7 +183,7 @@ class Exchange:
 def _one_sided(side: int, op: Op) -> Frontier:
     """Returns a condition that only one side has."""
     unlike = Unlike(trait=Trait.CONDITION, operation=op.form.name, reference="", candidate="", decides=True)
-    place = side_of(op, 0)
+    place = side_of(op)
     return Frontier(
         where=op.form.name,
         differences=("only one side has it",),

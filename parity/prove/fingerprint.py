@@ -1,4 +1,4 @@
-"""Fingerprints of programs and of the uses of their arguments, independent of names and positions."""
+"""Fingerprints of the uses of a program's arguments, independent of names and positions."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.numbering import Table, number_program
 
-__all__ = ["argument_fingerprints", "program_fingerprint"]
+__all__ = ["argument_fingerprints"]
 
 _MAX_ROUNDS = 8
 
@@ -25,30 +25,18 @@ def argument_fingerprints(program: Any, *, known: Mapping[int, str] | None = Non
             distinguishes arguments that are used in the same way.
     """
     # Twins whose shardings, or orders of float operands, differ must still find each other's weights.
-    graph = _Graph(read_program(program, ignore_shardings=True), reorder=True)
-    return tuple(graph.arguments(known or {}))
-
-
-def program_fingerprint(program: Any, *, ordered: bool = True) -> str:
-    """Returns a fingerprint of a program that does not depend on names, calls or carry order.
-
-    Args:
-        program: a ``jax.stages.Lowered`` or an MLIR module.
-        ordered: True to include the order of arguments and results, as a cache of compiled programs needs. Without it,
-            programs that differ only in the roles of equally used arguments may collide.
-    """
-    return _Graph(read_program(program)).program(ordered)
+    return tuple(_Graph(read_program(program, ignore_shardings=True)).arguments(known or {}))
 
 
 class _Graph:
     """The table of one program as a graph that points from operands to users."""
 
-    def __init__(self, program: StableProgram, *, reorder: bool = False):
+    def __init__(self, program: StableProgram):
         self._program = program
         self._table = Table()
         self._positions = [k for k in range(len(program.body.parameters)) if k not in program.constants]
         arguments = {k: self._table.number(f"#argument {k}") for k in self._positions}
-        numbering, self._effects = number_program(program, self._table, arguments, reorder=reorder)
+        numbering, self._effects = number_program(program, self._table, arguments, reorder=True)
         self._count = len(self._positions)
         self._results = [numbering.env[value] for value in program.body.outputs]
         self._reached = self._reach()
@@ -65,24 +53,6 @@ class _Graph:
         found = dict(zip(self._positions, colours, strict=True))
         constants = self._program.constants
         return [found.get(k, _digest(constants.get(k, ""))).hex() for k in range(len(kinds))]
-
-    def program(self, ordered: bool) -> str:
-        if ordered:
-            kinds, sides = self._program.body.types, self._program.arguments
-            colours = [_digest("argument", str(k), kinds[k], str(sides[k])) for k in self._positions]
-        else:
-            uses, sides = self.arguments({}), self._program.arguments
-            colours = [_digest("argument", uses[k], str(_meaning(sides[k]))) for k in self._positions]
-        cones = self._cones(colours)
-        results = [
-            _digest("result", cones[number], str(sorted(side.items())))
-            for number, side in zip(self._results, self._program.results, strict=True)
-        ]
-        inputs = colours if ordered else sorted(colours)
-        outputs = results if ordered else sorted(results)
-        effects = [cones[number] for number in self._effects]
-        module = str(sorted(self._program.module.items()))
-        return _digest("program", module, *inputs, "results", *outputs, "effects", *effects).hex()
 
     def _reach(self) -> bytearray:
         """Marks the numbers that results and side effects depend on; refinement leaves unused numbers in the table."""
@@ -123,11 +93,6 @@ class _Graph:
                 uses[operand].add(_digest(place, colour))
             uses[number] = set()
         return [_digest("use", cones[number], *sorted(uses[number])) for number in range(self._count)]
-
-
-def _meaning(side: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Drops the position of the result that shares its memory with a donated argument."""
-    return sorted((key, "" if key == "tf.aliasing_output" else value) for key, value in side.items())
 
 
 def _digest(*parts: str | bytes) -> bytes:

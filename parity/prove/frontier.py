@@ -31,13 +31,11 @@ class FrontierSide:
     Args:
         operation: the operation's name.
         place: its source line, function and name stack.
-        loop_depth: number of enclosing while loops.
         type: its result types.
     """
 
     operation: str
     place: SourceLocation
-    loop_depth: int
     type: str
 
     @property

@@ -16,9 +16,16 @@ class Table:
     """Gives equal numbers to equal keys and different numbers to different keys; it does not rely on unique hashes.
 
     A key is a word followed by the numbers of the operands. Operands have lower numbers than their user.
+
+    Attributes:
+        enabled: names of the rules that may be used.
+        used: number of uses of each rule.
     """
 
+    enabled: frozenset[str] = frozenset()
+
     def __init__(self) -> None:
+        self.used: dict[str, int] = {}
         self.ids: dict[tuple, int] = {}
         self.nodes: list[tuple] = []
         self.commuting: set[str] = set(SETS)

@@ -1,5 +1,6 @@
 """Proves that two lowered programs are the same program, or reports where they first differ."""
 
+import collections
 import dataclasses
 import functools
 import time
@@ -257,16 +258,16 @@ class _Attempt:
         reorder: bool = False,
     ):
         self._sides, self._results = sides, results
-        self._table = Table() if rules is None else Terms(rules)
-        moved = given(self._table, sides, alone.moves.arguments)
-        inputs = [self._table.number(f"#argument {position}") for position in range(len(arguments))]
+        self.table = Table() if rules is None else Terms(rules)
+        moved = given(self.table, sides, alone.moves.arguments)
+        inputs = [self.table.number(f"#argument {position}") for position in range(len(arguments))]
         numbered = [
             number_program(
                 program,
-                self._table,
+                self.table,
                 {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)}
                 | {
-                    at: self._table.number(f"#argument {at} of side {side} alone")
+                    at: self.table.number(f"#argument {at} of side {side} alone")
                     for at in alone.arguments[side]
                 }
                 | moved[side],
@@ -279,42 +280,28 @@ class _Attempt:
         # The search numbers again and increases the counts.
         self.visited = (self._numberings[0].visited, self._numberings[1].visited)
         self.unequal = _unequal(sides, self._numberings, results)
-        self.missed = not_met(self._table, sides, self._numberings, alone.moves.results)
+        self.missed = not_met(self.table, sides, self._numberings, alone.moves.results)
         self.equal = not self.unequal and not self.missed and numbered[0][1] == numbered[1][1]
-
-    @property
-    def used(self) -> dict[str, int]:
-        """Number of uses of each rule on both sides."""
-        return dict(self._table.used) if isinstance(self._table, Terms) else {}
-
-    @property
-    def enabled(self) -> frozenset[str]:
-        """Rules that may be used."""
-        return self._table.enabled if isinstance(self._table, Terms) else frozenset()
 
     def shares_as(self, strict: "_Attempt") -> bool:
         """True if both sides have equally many forms of each value that rules equate."""
-        assert isinstance(self._table, Terms)
-        return shared_alike(self._table, self._sides, strict._numberings, self._numberings)  # pyright: ignore
+        assert isinstance(self.table, Terms)
+        return shared_alike(self.table, self._sides, strict._numberings, self._numberings)  # pyright: ignore
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
         found = []
         if self.unequal or not self.missed:
-            found = Exchange(self._table, self._sides, self._numberings, self._results).run(self.unequal)
+            found = Exchange(self.table, self._sides, self._numberings, self._results).run(self.unequal)
         return [*found, *self.missed]
 
 
 def _needed(found: _Attempt, attempt: Callable[..., _Attempt]) -> dict[str, int]:
     """Returns the rules that a proof needs, with their numbers of uses; for a large program, all that it used."""
-    if sum(found.visited) > _MAX_TRIED:
-        return found.used
-    enabled = found.enabled
-    for rule in found.used:
-        fewer = attempt(rules=enabled - {rule})
-        if fewer.equal:
-            found, enabled = fewer, enabled - {rule}
-    return found.used
+    for rule in found.table.used if sum(found.visited) <= _MAX_TRIED else ():
+        fewer = attempt(rules=found.table.enabled - {rule})
+        found = fewer if fewer.equal else found
+    return dict(found.table.used)
 
 
 def _names(names: Sequence[str], without: Container[int] = ()) -> dict[int, str]:
@@ -353,11 +340,7 @@ def check_pairs(
     for side, label in enumerate(("reference", "candidate")):
         used = [*(pair[side] for pair in pairs), *alone[side]]
         outside = sorted(set(used) - set(names[side]))
-        twice = (
-            sorted({position for position in used if used.count(position) > 1})
-            if len(set(used)) < len(used)
-            else []
-        )
+        twice = sorted(position for position, count in collections.Counter(used).items() if count > 1)
         left = [f"{position} ({names[side][position]})" for position in sorted(set(names[side]) - set(used))]
         problems += [f"{label} positions out of range: {outside}"] if outside else []
         problems += [f"{label} positions used twice: {twice}"] if twice else []

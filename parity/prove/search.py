@@ -70,7 +70,7 @@ class Search:
         for position in unequal:
             pair = results[position]
             ends = [body.outputs[index] for body, index in zip(bodies, pair, strict=True)]
-            entries.append(self._wiring(f"result {self.programs[0].result_names[pair[0]]}", bodies, ends, 0))
+            entries.append(self._wiring(f"result {self.programs[0].result_names[pair[0]]}", bodies, ends))
         return entries[:MOST_ENTRIES] or [
             Frontier(where="side effects", differences=("their number or order",))
         ]
@@ -226,7 +226,7 @@ class Search:
                     regions = (left.regions[number], right.regions[number])
                     inner = depth + (left.form.kind == Kind.REGION)
                     entries += self._regions(regions, self._with_parameters(regions, known), inner, loops)
-                    entries += [] if entries else self._outputs(pair, regions, loops)
+                    entries += [] if entries else self._outputs(pair, regions)
         return entries or [self._entry(left, right, loops, lines)]
 
     def _with_parameters(self, regions: tuple, known: tuple) -> tuple:
@@ -235,10 +235,10 @@ class Search:
             for side, (outer, region) in enumerate(zip(known, regions, strict=True))
         )
 
-    def _outputs(self, pair: tuple[Op, Op], regions: tuple, loops: int) -> list[Frontier]:
+    def _outputs(self, pair: tuple[Op, Op], regions: tuple) -> list[Frontier]:
         envs = [numbering.env for numbering in self._numberings]
         return [
-            self._wiring(f"output {slot} of a region of {pair[0].form.name}", regions, ends, loops)
+            self._wiring(f"output {slot} of a region of {pair[0].form.name}", regions, ends)
             for slot, ends in enumerate(zip(*[region.outputs for region in regions], strict=False))
             if envs[0][ends[0]] != envs[1][ends[1]]
         ][:1]
@@ -262,7 +262,7 @@ class Search:
                     (bodies[0].outputs[slot], bodies[1].outputs[slots[colour]]) if colour in slots else None
                 )
                 if ends and self._numberings[0].env[ends[0]] != self._numberings[1].env[ends[1]]:
-                    entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends, loops + 1))
+                    entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends))
         return entries, lines
 
     def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> tuple[str, ...]:
@@ -366,8 +366,8 @@ class Search:
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
         entry = Frontier(
             where=where,
-            reference=side_of(left, loops),
-            candidate=side_of(right, loops),
+            reference=side_of(left),
+            candidate=side_of(right),
             differences=lines or (() if left and right else ("only one side has it",)),
             unsure=bool(left and right and not left.regions and not self._correspond(left, right)),
         )
@@ -375,14 +375,14 @@ class Search:
             self.compared.setdefault(entry, (left, right, loops))
         return entry
 
-    def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int], loops: int) -> Frontier:
+    def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int]) -> Frontier:
         makers = [_maker(region, value) for region, value in zip(regions, ends, strict=True)]
         texts = [maker.form.name if maker else "a parameter" for maker in makers]
         lines = (f"comes from {texts[0]} against {texts[1]}",)
         return Frontier(
             where=where,
-            reference=side_of(makers[0], loops),
-            candidate=side_of(makers[1], loops),
+            reference=side_of(makers[0]),
+            candidate=side_of(makers[1]),
             differences=lines,
         )
 
@@ -408,8 +408,8 @@ def _types(op: Op) -> str:
     return ", ".join(op.form.slots_out)
 
 
-def side_of(op: Op | None, loops: int) -> FrontierSide | None:
+def side_of(op: Op | None) -> FrontierSide | None:
     """Returns an operation as one side of a difference."""
     if op is None:
         return None
-    return FrontierSide(operation=op.form.name, place=inlined_source(op), loop_depth=loops, type=_types(op))
+    return FrontierSide(operation=op.form.name, place=inlined_source(op), type=_types(op))

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.verdicts import EXPECTED_GOT, Finding
 
-__all__ = ["constant_leaves", "dead_gradients", "not_finite", "nothing_moved", "same_buffers"]
+__all__ = ["constant_leaves", "dead_gradients", "is_declared", "not_finite", "nothing_moved", "same_buffers"]
 
 NOT_FINITE = "look for the first: an overflow, a logarithm of a negative number, a mask that hides everything"
 
@@ -36,38 +36,34 @@ def constant_leaves(what: str, flat: Flat) -> list[Finding]:
 
 def dead_gradients(gradients: Flat, declared: Sequence[str]) -> list[Finding]:
     """Returns a finding for each gradient that is zero throughout, unless its leaf is declared to have none."""
-    return [
-        _vacuous(
-            path,
-            "a gradient of zeros",
-            "a gradient that is not zero",
-            "declare the leaf in the pair's zero_gradients if that is meant",
-        )
-        for path, array in gradients.items()
-        if not array.any() and not any(fnmatch.fnmatch(path, pattern) for pattern in declared)
-    ]
+    zeros = [path for path, array in gradients.items() if not array.any()]
+    advice = "declare the leaf in the pair's zero_gradients if that is meant"
+    return _undeclared(zeros, declared, "a gradient of zeros", "a gradient that is not zero", advice)
 
 
 def nothing_moved(before: Flat, after: Flat, declared: Sequence[str]) -> list[Finding]:
     """Returns a finding for each parameter that training steps left unchanged."""
-    return [
-        _vacuous(path, "the same bits after the steps", "a parameter that training moves")
-        for path, array in before.items()
-        if path in after
-        and array.tobytes() == after[path].tobytes()
-        and not any(fnmatch.fnmatch(path, pattern) for pattern in declared)
-    ]
+    still = [path for path in before if path in after and before[path].tobytes() == after[path].tobytes()]
+    return _undeclared(still, declared, "the same bits after the steps", "a parameter that training moves")
 
 
 def not_finite(flat: Flat, declared: Sequence[str] = ()) -> list[Finding]:
     """Returns a finding for each leaf with NaN or infinity, which hides earlier differences."""
-    return [
-        _vacuous(path, "entries that are not finite", "finite numbers", NOT_FINITE)
+    odd = [
+        path
         for path, array in flat.items()
-        if jnp.issubdtype(array.dtype, jnp.inexact)
-        and not np.isfinite(array).all()
-        and not any(fnmatch.fnmatch(path, pattern) for pattern in declared)
+        if jnp.issubdtype(array.dtype, jnp.inexact) and not np.isfinite(array).all()
     ]
+    return _undeclared(odd, declared, "entries that are not finite", "finite numbers", NOT_FINITE)
+
+
+def is_declared(path: str, globs: Sequence[str]) -> bool:
+    """True if a case declares that a leaf is an exception."""
+    return any(fnmatch.fnmatch(path, glob) for glob in globs)
+
+
+def _undeclared(paths: Sequence[str], globs: Sequence[str], *words: str) -> list[Finding]:
+    return [_vacuous(path, *words) for path in paths if not is_declared(path, globs)]
 
 
 def same_buffers(reference: Flat, candidate: Flat) -> list[Finding]:

@@ -7,8 +7,7 @@ from typing import Any
 
 from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.definedness import Definedness, Sign
-from parity.prove.exact.scalars import fold, in_range, rounded, saturate, wrap
-from parity.prove.exact.tables import Tables
+from parity.prove.exact.scalars import Tables, fold, in_range, rounded, saturate, wrap
 from parity.prove.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
 __all__ = ["Algebra", "Number"]

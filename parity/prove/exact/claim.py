@@ -8,29 +8,13 @@ from typing import Any
 import numpy as np
 
 from parity.builds.weights.transforms import Identity
-from parity.ir.stablehlo.functions import Functions
-from parity.prove.exact.contents import Contents, WalkedFunctions
 from parity.prove.exact.explain import definitions, explain, where
-from parity.prove.exact.interpreter import REALS, Arithmetic, Interpreter
+from parity.prove.exact.interpreter import Interpreter, Named, ProofCache
 from parity.prove.exact.relation import Link, Relation, atom, carry, merge
 from parity.prove.exact.tensors import Tensor, Tensors
-from parity.prove.exact.terms import RefusalError, Terms
+from parity.prove.exact.terms import RefusalError
 
-__all__ = ["Equality", "Named", "ProofCache", "equal"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Named:
-    """A lowered program whose arguments and results have names.
-
-    Args:
-        program: a ``jax.stages.Lowered`` or an MLIR module.
-        arguments, results: names by position in ``@main``.
-    """
-
-    program: Any
-    arguments: Sequence[str]
-    results: Sequence[str]
+__all__ = ["Equality", "equal"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +27,7 @@ class Equality:
         difference: the first results that differ, and the innermost differing terms, as text; empty if proved or
             refused.
         refusal: the part that was not understood; empty if none.
-        terms, cells, steps: size of the proof.
+        terms: size of the proof.
         sides: operations that were walked on each side.
         turned: loop iterations that were walked.
         seconds: duration.
@@ -54,101 +38,14 @@ class Equality:
     difference: str = ""
     refusal: str = ""
     terms: int = 0
-    cells: int = 0
-    steps: int = 0
     sides: tuple[int, int] = (0, 0)
     turned: int = 0
     seconds: float = 0.0
 
-
-class _Side:
-    """One program, walked.
-
-    Args:
-        named: the program.
-        cache: tensors, contents and limits, shared with other programs.
-
-    Raises:
-        RefusalError: it has recursion or unstructured control flow, or arguments without names.
-    """
-
-    def __init__(self, named: Named, cache: "ProofCache"):
-        sort_of = cache.arithmetic.sort_of
-        functions = Functions(named.program, ignore_shardings=True)
-        try:
-            main = functions["main"].operation
-        except ValueError as error:
-            raise RefusalError(str(error)) from error
-        self.named, self._context = named, functions.module.context
-        with self._context:
-            walked = WalkedFunctions(functions, cache.contents, sort_of)
-            types = [argument.type for argument in main.regions[0].blocks[0].arguments]
-            if len(types) != len(named.arguments):
-                raise RefusalError(
-                    f"got {len(types)} arguments of @main, expected {len(named.arguments)} with names"
-                )
-            self.types = {
-                name: (tuple(each.shape), sort_of(str(each.element_type)))
-                for name, each in zip(named.arguments, types, strict=True)
-            }
-        self.interpreter = Interpreter(walked, cache.tensors, cache.arithmetic.handlers, cache.most_steps)
-
-    def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the results by name."""
-        origins = self.interpreter.terms.origins
-        before = len(origins)
-        with self._context:
-            try:
-                results = self.interpreter.main([given[name] for name in self.named.arguments])
-            finally:
-                for origin in origins[before:]:
-                    _ = origin and origin.step.place  # the module may be gone when a later claim reads it
-        return dict(zip(self.named.results, results, strict=True))
-
-
-MOST_STEPS = 100_000_000
-MOST_KEPT = 300_000
-"""Number of terms and results that are kept for the next claim."""
-
-
-class ProofCache:
-    """Shared state of consecutive claims: terms, and the results of each piece of a program by its operands.
-
-    The keys do not depend on names: inputs are numbered, and programs are identified by their content. Therefore twins
-    with other names, and one sequence compared with many schedules, are walked once.
-
-    Args:
-        most_steps: limit of operations to walk; beyond it, the claim is refused.
-        arithmetic: semantics of the operations.
-    """
-
-    def __init__(self, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
-        self.most_steps, self.arithmetic = most_steps, arithmetic
-        self._clear()
-
-    def _clear(self) -> None:
-        self.algebra = self.arithmetic.algebra(Terms())
-        self.tensors, self.contents = Tensors(self.algebra), Contents()
-        self._claimed: tuple[Relation, tuple, tuple] | None = None
-
-    def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
-        """Prepares the cache for a claim.
-
-        Known ranges apply to numbered inputs, so they are valid only for the same relation. If the previous claim
-        required assumptions, the cache is cleared: a claim that reuses results based on them would not list them.
-        """
-        claimed = (relation, tuple(reference.arguments), tuple(candidate.arguments))
-        algebra = self.algebra
-        if (
-            (claimed != self._claimed and (relation.ranges or algebra.tables.ranges))
-            or algebra.thresholds
-            or algebra.definedness.all_undefined(algebra.assumed)
-            or len(algebra.terms.nodes) + len(self.tensors.results) > MOST_KEPT
-        ):
-            self._clear()
-        self._claimed = claimed
-        self.algebra.assumed.clear()
-        self.algebra.terms.rename()
+    @property
+    def steps(self) -> int:
+        """The operations that were walked."""
+        return sum(self.sides)
 
 
 def equal(
@@ -166,22 +63,20 @@ def equal(
     cache.begin(reference, candidate, relation)
     algebra = cache.algebra
     terms = algebra.terms
-    sides: list[_Side] = []
+    sides: list[Interpreter] = []
 
     def ended(**fields: Any) -> Equality:
-        walked = [*(side.interpreter.steps for side in sides), 0, 0]
+        walked = [*(side.steps for side in sides), 0, 0]
         return Equality(
             **fields,
             terms=len(terms.nodes),
-            cells=terms.cells,
-            steps=sum(walked),
             sides=(walked[0], walked[1]),
-            turned=sum(side.interpreter.turned for side in sides),
+            turned=sum(side.turned for side in sides),
             seconds=time.perf_counter() - start,
         )
 
     try:
-        sides += [_Side(each, cache) for each in (reference, candidate)]
+        sides += [Interpreter(each, cache) for each in (reference, candidate)]
         inputs = _inputs(sides, relation, cache.tensors)
         results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
         difference = _first_difference(cache.tensors, results, relation)
@@ -195,7 +90,7 @@ def equal(
 
 
 def _inputs(
-    sides: Sequence[_Side], relation: Relation, tensors: Tensors
+    sides: Sequence[Interpreter], relation: Relation, tensors: Tensors
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns the arguments of both sides, made from the same terms."""
     given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})

@@ -6,16 +6,18 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.contents import Block, Step, WalkedFunctions
+from parity.prove.exact.contents import Block, Contents, Step, WalkedFunctions
 from parity.prove.exact.contractions import CONTRACTIONS
 from parity.prove.exact.devices import collective, device_count, manual
 from parity.prove.exact.operations import OPERATIONS, Handler
+from parity.prove.exact.relation import Relation
 from parity.prove.exact.tensors import Floats, Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
 from parity.prove.exact.thresholds import judged
 
-__all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
+__all__ = ["REALS", "Arithmetic", "Interpreter", "Named", "Origin", "ProofCache"]
 
 TERMS_A_STEP = 10
 """Limit of terms, as a multiple of the limit of operations."""
@@ -52,56 +54,139 @@ class Origin:
 
     Args:
         step: the operation.
-        calls: the operations that called it, outermost first.
         loop_indices: index of the iteration of each enclosing loop.
         device: in a manual region.
     """
 
     step: Step
-    calls: tuple[Step, ...]
     loop_indices: tuple[int, ...]
     device: int | None
 
 
-class Interpreter:
-    """Runs a module on tensors of terms.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Named:
+    """A lowered program whose arguments and results have names.
 
     Args:
-        module: the program.
-        tensors: tensors of its values, shared with other programs.
-        handlers: the function of each operation on tensors.
-        most: limit of operations to walk; beyond it, the program is refused.
-
-    Attributes:
-        steps: number of operations that were walked.
-        turned: number of loop iterations among them.
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+        arguments, results: names by position in ``@main``.
     """
 
-    def __init__(
-        self,
-        module: WalkedFunctions,
-        tensors: Tensors,
-        handlers: Mapping[str, Handler],
-        most: int,
-    ):
-        self.module, self.tensors, self.handlers, self.most = module, tensors, handlers, most
-        self.algebra, self.terms = tensors.algebra, tensors.terms
+    program: Any
+    arguments: Sequence[str]
+    results: Sequence[str]
+
+
+MOST_STEPS = 100_000_000
+MOST_KEPT = 300_000
+"""Number of terms and results that are kept for the next claim."""
+
+
+class ProofCache:
+    """Shared state of consecutive claims: terms, and the results of each piece of a program by its operands.
+
+    The keys do not depend on names: inputs are numbered, and programs are identified by their content. Therefore twins
+    with other names, and one sequence compared with many schedules, are walked once.
+
+    Args:
+        most_steps: limit of operations to walk; beyond it, the claim is refused.
+        arithmetic: semantics of the operations.
+    """
+
+    def __init__(self, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
+        self.most_steps, self.arithmetic = most_steps, arithmetic
+        self._clear()
+
+    def _clear(self) -> None:
+        self.algebra = self.arithmetic.algebra(Terms())
+        self.tensors, self.contents = Tensors(self.algebra), Contents()
+        self._claimed: tuple[Relation, tuple, tuple] | None = None
+
+    def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
+        """Prepares the cache for a claim.
+
+        Known ranges apply to numbered inputs, so they are valid only for the same relation. If the previous claim
+        required assumptions, the cache is cleared: a claim that reuses results based on them would not list them.
+        """
+        claimed = (relation, tuple(reference.arguments), tuple(candidate.arguments))
+        algebra = self.algebra
+        if (
+            (claimed != self._claimed and (relation.ranges or algebra.tables.ranges))
+            or algebra.thresholds
+            or algebra.definedness.all_undefined(algebra.assumed)
+            or len(algebra.terms.nodes) + len(self.tensors.results) > MOST_KEPT
+        ):
+            self._clear()
+        self._claimed = claimed
+        self.algebra.assumed.clear()
+        self.algebra.terms.rename()
+
+
+class Interpreter:
+    """Runs a program on tensors of terms.
+
+    Args:
+        program: the program.
+        cache: tensors, contents and limits, shared with other programs.
+
+    Attributes:
+        types: shape and sort of each argument.
+        steps: number of operations that were walked.
+        turned: number of loop iterations among them.
+
+    Raises:
+        RefusalError: it has recursion or unstructured control flow, or arguments without names.
+    """
+
+    def __init__(self, program: Named, cache: ProofCache):
+        self.program, self.most = program, cache.most_steps
+        self.tensors, self.handlers, sort_of = (
+            cache.tensors,
+            cache.arithmetic.handlers,
+            cache.arithmetic.sort_of,
+        )
+        self.algebra, self.terms = cache.algebra, cache.algebra.terms
         self.devices: Any = None
-        self.calls: list[Step] = []
         self.loop_indices: list[int] = []
         self.steps = self.turned = 0
+        functions = Functions(program.program, ignore_shardings=True)
+        try:
+            main = functions["main"].operation
+        except ValueError as error:
+            raise RefusalError(str(error)) from error
+        self._context = functions.module.context
+        with self._context:
+            self.module = WalkedFunctions(functions, cache.contents, sort_of)
+            types = [argument.type for argument in main.regions[0].blocks[0].arguments]
+            if len(types) != len(program.arguments):
+                raise RefusalError(
+                    f"got {len(types)} arguments of @main, expected {len(program.arguments)} with names"
+                )
+            self.types = {
+                name: (tuple(each.shape), sort_of(str(each.element_type)))
+                for name, each in zip(program.arguments, types, strict=True)
+            }
 
-    def main(self, arguments: Sequence[Tensor]) -> list[Tensor]:
-        """Returns the results of the entry function.
+    def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the results by name.
+
+        Args:
+            given: the arguments by name.
 
         Raises:
             RefusalError: an operation is not understood; the error has its step.
         """
-        self.devices, self.calls, self.loop_indices = None, [], []
-        self.steps = self.turned = 0
-        given = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
-        results = self.call("main", [self.one(x) for x in given])
-        return [x for x in results if isinstance(x, Tensor)]
+        arguments = [given[name] for name in self.program.arguments]
+        exact = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
+        before = len(self.terms.origins)
+        with self._context:
+            try:
+                results = self.call("main", [self.one(x) for x in exact])
+            finally:
+                for origin in self.terms.origins[before:]:
+                    _ = origin and origin.step.place  # the module may be gone when a later claim reads it
+        whole = [x for x in results if isinstance(x, Tensor)]
+        return dict(zip(self.program.results, whole, strict=True))
 
     def call(self, name: str, arguments: list[Value]) -> list[Value]:
         """Returns the results of a function."""
@@ -141,10 +226,7 @@ class Interpreter:
         """Returns the results of one operation."""
         operands = [values[slot] for slot in step.operands]
         if step.name == "func.call":
-            self.calls.append(step)
-            results = self.call(step.read.callee, operands)
-            self.calls.pop()
-            return results
+            return self.call(step.read.callee, operands)
         captured = [values[slot] for slot in step.captured] if step.blocks else ()
         key = (step.content, self.devices, *operands, *captured)
         return self.remembered(key, lambda: self._made(step, operands, values))
@@ -176,7 +258,7 @@ class Interpreter:
 
     def origin(self, step: Step, device: int | None = None) -> Origin:
         """Returns the current place of the walk."""
-        return Origin(step, tuple(self.calls), tuple(self.loop_indices), device)
+        return Origin(step, tuple(self.loop_indices), device)
 
     def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> Sequence[Value]:
         """Runs an operation on every device, once for devices with the same tensors."""
@@ -196,7 +278,6 @@ class Interpreter:
 
     def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
         condition, body = step.blocks
-        self.calls.append(step)
         for iteration in itertools.count():
             self.loop_indices.append(iteration)
             goes_on = self._known(self.run(condition, carry, values)[0])
@@ -209,7 +290,6 @@ class Interpreter:
                 carry = self.run(body, carry, values)
             self.loop_indices.pop()
             if not goes_on:
-                self.calls.pop()
                 return carry
         raise AssertionError
 

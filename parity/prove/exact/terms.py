@@ -101,11 +101,6 @@ class Terms:
         self._cells: list[tuple[int, tuple[Label, ...]]] = []
         self._cell_numbers: dict[tuple[int, tuple[Label, ...]], int] = {}
 
-    @property
-    def cells(self) -> int:
-        """The number of cells."""
-        return len(self._cells)
-
     def cell(self, term: int, labels: tuple[Label, ...]) -> int:
         """Returns the cell of a term with its axes labelled ``labels``."""
         key = (term, labels)

@@ -92,7 +92,6 @@ class Terms(Table):
         self.enabled = frozenset(enabled)
         kept = {name for name, rule in RULES.items() if rule.keeps_narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
-        self.used: dict[str, int] = {}
         self.trail: list[str] = []
         self.normal: dict[tuple, Normal] = {}
         self.narrow = self.built = False

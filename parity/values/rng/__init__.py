@@ -1,14 +1,18 @@
 """Random draws of traced programs: their keys, and a check that no key is used twice."""
 
-from parity.values.rng.audit import Audited, audit, compare_draws, repeated_keys, unforeseen_draws
+from parity.values.rng.audit import (
+    Audited,
+    audit,
+    compare_draws,
+    named_by_leaf,
+    repeated_keys,
+    unforeseen_draws,
+)
 from parity.values.rng.demand import Demand
 from parity.values.rng.draws import Draw, LoopIndex, Recorder
-from parity.values.rng.initial import ANOTHER_CONSTANT, ANOTHER_KEY, compare_initial, named_by_leaf
 from parity.values.rng.recipes import LeafProvenance, Recipes
 
 __all__ = [
-    "ANOTHER_CONSTANT",
-    "ANOTHER_KEY",
     "Audited",
     "Demand",
     "Draw",
@@ -18,7 +22,6 @@ __all__ = [
     "Recorder",
     "audit",
     "compare_draws",
-    "compare_initial",
     "named_by_leaf",
     "repeated_keys",
     "unforeseen_draws",

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.jaxprs import opened
@@ -10,7 +10,7 @@ from parity.values.rng.demand import Demand
 from parity.values.rng.draws import Draw, Recorder
 from parity.verdicts import EXPECTED_GOT, Finding
 
-__all__ = ["Audited", "audit", "compare_draws", "repeated_keys", "unforeseen_draws"]
+__all__ = ["Audited", "audit", "compare_draws", "named_by_leaf", "repeated_keys", "unforeseen_draws"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,6 +80,26 @@ def audit(
         for index in needed & set(feedback):
             arguments[index] = outputs[feedback[index]]
     return Audited(name=name, draws=tuple(draws), unseen=tuple(unseen))
+
+
+def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]]) -> Audited:
+    """Returns the draws of some leaves, with the leaves' names at the start of their sites.
+
+    Args:
+        audited: draws of the function that makes a state.
+        jaxpr: that function, traced.
+        leaves: position among its outputs and path of each leaf to include.
+    """
+    owners: dict[tuple[int, ...], list[str]] = {}
+    for position, path in leaves:
+        for place in Demand(jaxpr, [position], all_draws=False).draws:
+            owners.setdefault(place, []).append(path)
+    draws = (
+        dataclasses.replace(draw, site=f"{', '.join(owners[draw.equation])} ({draw.site})")
+        for draw in audited.draws
+        if draw.equation in owners
+    )
+    return dataclasses.replace(audited, draws=tuple(draws))
 
 
 def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:

@@ -1,19 +1,24 @@
-"""Initial states of sides that do not share keys: the same distributions, leaf by leaf."""
+"""Initial states: the same bits, or the same distributions if the sides do not share keys, leaf by leaf."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from parity.builds.weights.map import WeightMap
 from parity.verdicts import Finding
 
 __all__ = [
+    "ANOTHER_CONSTANT",
+    "ANOTHER_KEY",
     "ENOUGH",
     "Samples",
     "as_numbers",
     "compare_distributions",
+    "compare_initial",
     "compare_slices",
     "smallest_difference",
+    "start_finding",
 ]
 
 ENOUGH = 202_500
@@ -39,7 +44,40 @@ SIGMAS_OF_SLICE = 7.0
 MANY_KEYS = 16
 """With fewer keys, the dependence among numbers of one key is known only roughly."""
 
+ANOTHER_KEY = (
+    "the leaf is drawn from another key, or by another initializer",
+    "derive the key as the other twin does, see models_nnx.rngs.PathRngs",
+)
+ANOTHER_CONSTANT = (
+    "another constant: no key changes this leaf",
+    "give the leaf the same initial value on both sides",
+)
+OTHER_PARTS = (
+    "parts in another order, or a scale of each part",
+    "compare the initializers of the leaf's parts on both sides",
+)
+
 Samples = Mapping[str, np.ndarray]
+
+
+def start_finding(path: str, words: Iterable[str], advice: tuple[str, str], distance: str = "") -> Finding:
+    """Returns a finding on the initial state of a leaf.
+
+    Args:
+        path: the leaf of the reference.
+        words: descriptions of both sides.
+        advice: likely cause of the difference, and the next step.
+        distance: size of the difference, as text.
+    """
+    reference, candidate = words
+    return Finding(
+        where=f"initial {path}",
+        reference=reference,
+        candidate=candidate,
+        distance=distance,
+        cause=advice[0],
+        next_step=advice[1],
+    )
 
 
 def as_numbers(array: np.ndarray) -> np.ndarray:
@@ -47,6 +85,43 @@ def as_numbers(array: np.ndarray) -> np.ndarray:
     if np.iscomplexobj(array):
         return np.stack([np.real(array), np.imag(array)], axis=-1).astype(np.float64)
     return np.asarray(array, np.float64)
+
+
+def compare_initial(
+    reference: Samples, candidate: Samples, weights: WeightMap, advice: tuple[str, str]
+) -> list[Finding]:
+    """Returns a finding for each leaf whose initial bits differ between the two sides.
+
+    Leaves of two dtypes, which `tree` reports, are compared as numbers.
+
+    Args:
+        reference, candidate: fresh states, on the host.
+        weights: the weight map.
+        advice: likely cause of a difference, and the next step.
+    """
+    back = weights.to_reference(candidate)
+    findings = []
+    for path, array in reference.items():
+        if path not in back or not (differs := _differs(array, back[path])).any():
+            continue
+        words = (_some(side, differs) for side in (array, back[path]))
+        distance = f"{int(differs.sum()):,} of {array.size:,} entries differ"
+        findings.append(start_finding(path, words, advice, distance))
+    return findings
+
+
+def _differs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Returns a flag for each entry: its bits differ, or its number if the dtypes differ."""
+    if left.dtype != right.dtype:
+        return np.ravel(np.not_equal(as_numbers(left), as_numbers(right)))
+    shape = left.size, left.itemsize
+    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (left, right))
+    return np.asarray(np.not_equal(*bits).any(axis=1))
+
+
+def _some(array: np.ndarray, differs: np.ndarray) -> str:
+    numbers = as_numbers(array).reshape(len(differs), -1)
+    return f"starts {', '.join(f'{entry:.6g}' for entry in numbers[differs][:3].flat)}"
 
 
 def compare_distributions(reference: Samples, candidate: Samples) -> list[Finding]:
@@ -58,17 +133,11 @@ def compare_distributions(reference: Samples, candidate: Samples) -> list[Findin
     findings = []
     for path in sorted(set(reference) & set(candidate)):
         distance, cause = _difference(reference[path], candidate[path])
-        if not distance:
-            continue
-        finding = Finding(
-            where=f"initial {path}",
-            reference=_words(reference[path]),
-            candidate=_words(candidate[path]),
-            distance=distance,
-            cause=cause,
-            next_step="compare the initializers of the leaf on both sides",
-        )
-        findings.append(finding)
+        if distance:
+            advice = cause, "compare the initializers of the leaf on both sides"
+            findings.append(
+                start_finding(path, map(_words, (reference[path], candidate[path])), advice, distance)
+            )
     return findings + _dependences(reference, candidate)
 
 
@@ -89,16 +158,9 @@ def compare_slices(
         for axis, indices in enumerate(places[path]):
             index = _unlike_slice(*sides, indices)
             if index is not None:
-                left, right = (_words(side[:, indices == index]) for side in sides)
-                finding = Finding(
-                    where=f"initial {path}",
-                    reference=left,
-                    candidate=right,
-                    distance=f"slice {index} along axis {axis} is distributed otherwise",
-                    cause="parts in another order, or a scale of each part",
-                    next_step="compare the initializers of the leaf's parts on both sides",
-                )
-                findings.append(finding)
+                words = (_words(side[:, indices == index]) for side in sides)
+                distance = f"slice {index} along axis {axis} is distributed otherwise"
+                findings.append(start_finding(path, words, OTHER_PARTS, distance))
                 break
     return findings
 
@@ -224,12 +286,10 @@ def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
             for side in (reference, candidate)
         ]
         findings += [
-            Finding(
-                where=f"initial {paths[second]}",
-                reference=f"correlation {sides[0][first, second]:.2g} with {paths[first]}",
-                candidate=f"correlation {sides[1][first, second]:.2g} with {paths[first]}",
-                cause="one draw makes both leaves",
-                next_step="draw each leaf from a key of its own",
+            start_finding(
+                paths[second],
+                (f"correlation {side[first, second]:.2g} with {paths[first]}" for side in sides),
+                ("one draw makes both leaves", "draw each leaf from a key of its own"),
             )
             for first, second in itertools.combinations(range(len(paths)), 2)
             if abs(sides[0][first, second] - sides[1][first, second]) > DEPENDS

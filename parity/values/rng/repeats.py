@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.values.rng.distribution import Samples, as_numbers
+from parity.values.rng.distribution import Samples, as_numbers, start_finding
 from parity.verdicts import Finding
 
 __all__ = ["compare_repeats"]
@@ -142,13 +142,9 @@ def _kept(
 
 
 def _finding(places: Sequence[Place], left: Mapping[Place, Place], right: Mapping[Place, Place]) -> Finding:
-    return Finding(
-        where=f"initial {places[0].path}",
-        reference=_words(places, left),
-        candidate=_words(places, right),
-        cause="one draw in several places",
-        next_step="draw each part from a key of its own on both sides, or tie the same parts on both",
-    )
+    advice = "draw each part from a key of its own on both sides, or tie the same parts on both"
+    words = (_words(places, side) for side in (left, right))
+    return start_finding(places[0].path, words, ("one draw in several places", advice))
 
 
 def _words(places: Sequence[Place], first: Mapping[Place, Place]) -> str:

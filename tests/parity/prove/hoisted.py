@@ -11,7 +11,7 @@ from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare.session import Session
 from parity.ir.jax_internals import hoisted_constants, kept_arguments, main_position, stablehlo_module
-from parity.prove import argument_fingerprints, program_fingerprint, prove
+from parity.prove import argument_fingerprints, prove
 from parity.run.run import run_case
 
 # B batch, D in, F out
@@ -113,8 +113,7 @@ def main():
         prove(programs[0], each, arguments=pairs, results=[(0, 0)]).proved for each in programs[1:]
     ]
     found["prints"] = [
-        [program_fingerprint(programs[0]) == program_fingerprint(each) for each in programs[1:]],
-        [argument_fingerprints(programs[0])[1:] == argument_fingerprints(each)[1:] for each in programs[1:]],
+        argument_fingerprints(programs[0])[1:] == argument_fingerprints(each)[1:] for each in programs[1:]
     ]
     tables = TABLE_DF, payload(TABLE_DF, 0)
     sides = [crossed(*tables, False), crossed(*tables, True), crossed(*reversed(tables), False)]

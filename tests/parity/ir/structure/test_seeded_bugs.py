@@ -281,7 +281,7 @@ def test_the_number_of_carries_counts_too():
 
     starts = jnp.ones(8), (jnp.ones(4), jnp.ones(4))
     loops = [Loops(lowered=lowered_loops(jax.jit(scan(start)).lower())) for start in starts]
-    assert loops[0].lowered.loops[0].carry_bytes == loops[1].lowered.loops[0].carry_bytes
+    assert loops[0]["lowered"].loops[0].carry_bytes == loops[1]["lowered"].loops[0].carry_bytes
     (finding,) = compare_loops(*loops).findings
     assert (finding.reference, finding.candidate) == ("2 carries of 36 bytes", "3 carries of 36 bytes")
 
@@ -302,7 +302,7 @@ def test_empty_programs_are_vacuous():
 
 
 def test_a_side_that_was_not_read_fails(reference):
-    half = Loops(lowered=reference.loops.lowered)
+    half = Loops(lowered=reference.loops["lowered"])
     channel = compare_loops(reference.loops, half)
     assert channel.verdict is Verdict.FAILED
     assert channel.findings[0].candidate == "not read"

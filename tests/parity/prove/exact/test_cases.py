@@ -14,7 +14,8 @@ from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
 from parity.compare.session import Session
 from parity.prove.exact import ProofCache, equal
-from parity.prove.exact.claim import _inputs, _Side
+from parity.prove.exact.claim import _inputs
+from parity.prove.exact.interpreter import Interpreter
 
 
 def comparison(name, flavour=Flavour.NNX):
@@ -83,7 +84,7 @@ def test_terms_of_both_sides_evaluate_like_both_sides():
     case = comparison("grad")
     cache, sides = ProofCache(), []
     for side in (case.reference, case.candidate):
-        sides.append(_Side(named(side), cache))
+        sides.append(Interpreter(named(side), cache))
     given = _inputs(sides, relation(case.reference, case.weights, case.case), cache.tensors)
     batch = case.reference.build.inputs(0)
     arrays = {

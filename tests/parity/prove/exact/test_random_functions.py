@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 from parity.prove.exact import Named, ProofCache
-from parity.prove.exact.claim import _Side
+from parity.prove.exact.interpreter import Interpreter
 from parity.prove.exact.relation import atom
 from parity.prove.exact.terms import RefusalError
 
@@ -100,7 +100,7 @@ def classes(seed):
     for _ in range(PROGRAMS):
         made = function(rng, rng.choice((F64, F64, I8, U8, BOOL)), rng.choice((1, 2, 2, 3)))
         program = jax.jit(lambda *given, made=made: made(given), keep_unused=True).lower(*given)
-        side = _Side(Named(program=program, arguments=names, results=["y"]), cache)
+        side = Interpreter(Named(program=program, arguments=names, results=["y"]), cache)
         inputs = {name: atom(cache.tensors, name, *side.types[name]) for name in names}
         try:
             term = side.walk(inputs)["y"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from campaigns.exact.evaluate import Evaluator
 
-from parity.prove.exact.claim import Named, ProofCache, _Side
+from parity.prove.exact.interpreter import Interpreter, Named, ProofCache
 from parity.prove.exact.relation import atom
 
 B, T, D, V = 3, 4, 5, 7
@@ -30,7 +30,7 @@ def walked(name, split_axes):
     cache = ProofCache()
     results = [f"y{i}" for i in range(len(truth))]
     with jax.enable_x64(True):
-        side = _Side(Named(program=program, arguments=names, results=results), cache)
+        side = Interpreter(Named(program=program, arguments=names, results=results), cache)
         given = {
             name: atom(cache.tensors, name, *side.types[name], dims)
             for name, dims in zip(names, split_axes, strict=True)

@@ -10,7 +10,8 @@ import pytest
 from campaigns.exact.evaluate import Evaluator
 
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.claim import _inputs, _Side
+from parity.prove.exact.claim import _inputs
+from parity.prove.exact.interpreter import Interpreter
 
 X = jax.ShapeDtypeStruct((2, 3), jnp.int32)
 WITHIN = (-6, 12)
@@ -90,7 +91,7 @@ def test_tables_equal_jax(name, split_axes):
     results = [f"y{place}" for place in range(len(truth))]
     program = Named(program=jax.jit(function).lower(X), arguments=["x"], results=results)
     cache = ProofCache()
-    both, algebra = [_Side(program, cache), _Side(program, cache)], cache.algebra
+    both, algebra = [Interpreter(program, cache), Interpreter(program, cache)], cache.algebra
     given = _inputs(both, relation({"x": WITHIN}, split_axes), cache.tensors)[0]
     made = both[0].walk(given).values()
     assert any(operator.contains(str(node.params), "table") for node in algebra.terms.nodes)
