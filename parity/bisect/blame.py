@@ -79,14 +79,14 @@ class Parting:
         return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
 
     def library_makers(self) -> list[str]:
-        """Returns the library's functions that made the two closures in which constants differ; empty if none."""
+        """Returns the library's functions that made closures of both sides in which constants differ."""
         nodes, traces, operands = self.nodes, self.alignment.traces, self.divergence.operands
         made = []
         for node, trace in zip(nodes, traces, strict=True):
             if node is None or not operands or not trace.nodes[node.inputs[operands[0]]].literal:
                 return []
             made.append([function for _, function in library_makers(site(node))])
-        return made[0] if made[0] == made[1] else []
+        return [function for function in made[0] if function in made[1]]
 
     def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> Divergence:
         """Returns the divergence at another pair of operations."""

@@ -30,7 +30,7 @@ UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
 Constraints = collections.Counter[tuple[str, str]]
 """Number of constraints by (array type, spec)."""
-REPEATED = "an activation computed another number of times: rematerialised, or unrolled, on one side only"
+REPEATED = "a constraint left out, or an activation rematerialised or unrolled, on one side only"
 ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
