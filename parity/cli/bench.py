@@ -14,6 +14,8 @@ __all__ = ["bench"]
 
 OPTIMISED = "--xla_backend_optimization_level=3"
 """Flag that compiles programs as for training; other commands switch LLVM's optimisation off."""
+ROUNDS = 5
+"""Number of measurements of each side unless the command line names another."""
 
 
 def _optimise() -> str:
@@ -28,7 +30,7 @@ def bench(
     select: options.Select = None,
     rounds: Annotated[
         int, typer.Option(min=2, help="Number of measurements of each side; the sides alternate.")
-    ] = 5,
+    ] = ROUNDS,
     json: options.Json = None,
     backend: Annotated[str, typer.Option(help="Where to run: cpu, tpu or gpu.")] = "cpu",
     pair: options.Pairs = None,
@@ -51,6 +53,7 @@ def bench(
     """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps, dispatch and memory."""
     if scaling or sizes:
         others = {"SELECT": select, "--pair": pair, "--set": setting, "--harness": harness}
+        others |= {"--rounds": rounds != ROUNDS, "--backend": backend != "cpu"}
         given = [name for name, value in others.items() if value]
         raise typer.Exit(_scaling(sizes or (), json, given if scaling else None, enforce=enforce))
     flags = _optimise()
@@ -102,7 +105,9 @@ def _scaling(asked: Sequence[str], json: Path | None, others: list[str] | None, 
     if others is None:
         raise ValueError("--sizes: needs --scaling")
     if others:
-        raise ValueError(f"--scaling: got {others[0]} too, expected one of them; it makes its own pairs")
+        raise ValueError(
+            f"--scaling: got {others[0]} too, expected one of them; it has its own pairs and rounds"
+        )
     from parity.compare.timing.scaling import measure_scaling, parse_sizes
     from parity.report.bench import print_curve, scaling_record
     from parity.report.records import check_writable, write_json

@@ -1,16 +1,65 @@
-"""Functions around source lines: their text, and the methods that make the objects they call."""
+"""Lines on call stacks, the functions around them, and the methods that make the objects they call."""
 
 import ast
+import dataclasses
 import functools
 import linecache
+import os
+import sysconfig
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from parity.ir.location import Frame
+__all__ = ["Frame", "Origin", "function_of", "origin", "parsed", "set_outside", "short_path"]
 
-__all__ = ["Origin", "function_of", "origin", "parsed", "set_outside"]
+LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """A line of a function on a call stack.
+
+    Args:
+        file, line: file and line of the source; the line is 0 if unknown.
+        function: qualified name of the function the line is in; empty if unknown.
+    """
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place} in {self.function}" if self.function else self.place
+
+    @property
+    def place(self) -> str:
+        """``file:line`` with a short path."""
+        return f"{short_path(self.file)}:{self.line}"
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """The file's name and the function: equal in twins of one name."""
+        return self.file.rpartition("/")[2], self.function
+
+    @property
+    def outermost(self) -> tuple[str, str]:
+        """The file's name and the function around all closures."""
+        return self.file.rpartition("/")[2], self.function.partition(".<locals>")[0]
+
+    @property
+    def in_library(self) -> bool:
+        """True for lines of installed packages, the standard library and generated code."""
+        return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)
+
+
+def short_path(file: str) -> str:
+    """Returns a path relative to the working directory or to the installed package it belongs to."""
+    _, installed, inside = file.rpartition("site-packages/")
+    if installed:
+        return inside
+    here = f"{Path.cwd()}{os.sep}"
+    return file.removeprefix(here)
 
 
 class Origin(NamedTuple):
@@ -22,10 +71,10 @@ class Origin(NamedTuple):
     """
 
     how: str
-    lines: "tuple[Frame, Frame]"
+    lines: tuple[Frame, Frame]
 
 
-def origin(one: "Sequence[Frame]", other: "Sequence[Frame]") -> Origin | None:
+def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     """Returns the lines behind a difference in equal code; None if the code differs, or nothing around it does.
 
     Args:
@@ -43,7 +92,7 @@ def origin(one: "Sequence[Frame]", other: "Sequence[Frame]") -> Origin | None:
     return None
 
 
-def set_outside(one: "Sequence[Frame]", other: "Sequence[Frame]") -> str:
+def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     """Returns the function of equal code that equal calls reach, so that their arguments decide; empty if none.
 
     Args:
@@ -58,12 +107,12 @@ def set_outside(one: "Sequence[Frame]", other: "Sequence[Frame]") -> str:
     return pairs[0][0].function
 
 
-def _alike(one: "Frame", other: "Frame") -> bool:
+def _alike(one: Frame, other: Frame) -> bool:
     """True if two lines are in statements of equal text."""
     return _statement(one) == _statement(other)
 
 
-def _statement(frame: "Frame") -> str:
+def _statement(frame: Frame) -> str:
     around = [
         node
         for node in ast.walk(parsed(frame.file))
@@ -72,7 +121,7 @@ def _statement(frame: "Frame") -> str:
     return ast.dump(max(around, key=lambda node: node.lineno)) if around else ""
 
 
-def _paired(one: "Sequence[Frame]", other: "Sequence[Frame]") -> "Iterator[tuple[Frame, Frame]]":
+def _paired(one: Sequence[Frame], other: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:
     """Yields the lines of two call stacks in pairs; functions that only one side goes through are left out."""
     left, right = list(one), list(other)
     while left and right:
@@ -84,11 +133,11 @@ def _paired(one: "Sequence[Frame]", other: "Sequence[Frame]") -> "Iterator[tuple
         yield left.pop(0), right.pop(0)
 
 
-def _differ(one: "Frame", other: "Frame") -> bool:
+def _differ(one: Frame, other: Frame) -> bool:
     return function_of(one) != function_of(other)
 
 
-def _maker(caller: "Frame") -> "Frame | None":
+def _maker(caller: Frame) -> Frame | None:
     """Returns the line that makes the object whose code a method calls, in its class; None if that is not certain."""
     name = caller.function.partition(".")[0]
     kind = next((node for node in parsed(caller.file).body if _is_class(node, name)), None)
@@ -99,7 +148,7 @@ def _maker(caller: "Frame") -> "Frame | None":
     ]
     called = {attribute for function in calls for attribute in _attributes(function, ast.Load)}
     made = [
-        type(caller)(caller.file, node.lineno, f"{name}.{method.name}")
+        Frame(caller.file, node.lineno, f"{name}.{method.name}")
         for method in ast.iter_child_nodes(kind)
         if isinstance(method, ast.FunctionDef)
         for node in ast.walk(method)
@@ -122,7 +171,7 @@ def _attributes(expression: ast.AST, context: type[ast.expr_context]) -> Iterato
             yield node.attr
 
 
-def function_of(frame: "Frame") -> tuple[str, str]:
+def function_of(frame: Frame) -> tuple[str, str]:
     """Returns the file's name and the text of the innermost function around a line."""
     spans = _spans(frame.file)
     around = [span for span in spans if span[0] <= frame.line <= span[1]]

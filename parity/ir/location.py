@@ -9,13 +9,12 @@ import functools
 import itertools
 import os
 import re
-import sysconfig
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from parity.ir.functions import origin
+from parity.ir.functions import Frame, origin, short_path
 from parity.ir.jax_internals import equation_codes, equation_frames, equation_scope
 from parity.ir.jaxprs import bodies, opened
 
@@ -32,7 +31,6 @@ __all__ = [
 ENGINE = tuple(
     f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("bisect", "builds", "cases", "compare")
 )
-LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
 TRACED_IN_PLACE = frozenset(
     {"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"}
 )
@@ -42,43 +40,6 @@ _RANDOM = re.compile(
     r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
 )
 _CONTROL_FLOW = frozenset({"while", "scan", "body", "cond", ""})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Frame:
-    """A line of a function on a call stack.
-
-    Args:
-        file, line: file and line of the source; the line is 0 if unknown.
-        function: qualified name of the function the line is in; empty if unknown.
-    """
-
-    file: str
-    line: int
-    function: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.place} in {self.function}" if self.function else self.place
-
-    @property
-    def place(self) -> str:
-        """``file:line`` with a short path."""
-        return f"{short_path(self.file)}:{self.line}"
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """The file's name and the function: equal in twins of one name."""
-        return self.file.rpartition("/")[2], self.function
-
-    @property
-    def outermost(self) -> tuple[str, str]:
-        """The file's name and the function around all closures."""
-        return self.file.rpartition("/")[2], self.function.partition(".<locals>")[0]
-
-    @property
-    def in_library(self) -> bool:
-        """True for lines of installed packages, the standard library and generated code."""
-        return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -205,15 +166,6 @@ class SourceLocation:
             stack="/".join(part for part in (call.stack, self.stack) if part),
             frames=(*frames, *(frame for frame in call.frames if frame not in frames)),
         )
-
-
-def short_path(file: str) -> str:
-    """Returns a path relative to the working directory or to the installed package it belongs to."""
-    _, installed, inside = file.rpartition("site-packages/")
-    if installed:
-        return inside
-    here = f"{Path.cwd()}{os.sep}"
-    return file.removeprefix(here)
 
 
 # --- lowered programs ---

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from parity.bisect import blame
 from parity.bisect.alignment import Alignment, floors
 from parity.bisect.blame import STRATEGIES, Parting
 from parity.bisect.divergence import Divergence, find_divergences
@@ -181,6 +182,35 @@ def test_masks_whose_projections_agree_are_distinguished():
 @pytest.mark.parametrize("dtype", ["int32", "uint32"])
 def test_integers_are_the_same_regardless_of_width(dtype):
     assert distance(sketch(np.arange(5, dtype="uint8")), sketch(np.arange(5, dtype=dtype))) == 0
+
+
+def moments(inner, rate):
+    """Returns a transform like those of optax, within ``inner`` further closures of its library."""
+
+    def update(x):
+        return x * rate
+
+    def chained(x):
+        return update(x)
+
+    return chained if inner else update
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_constant_in_closures_of_a_library_names_the_makers_of_both_sides(monkeypatch, inner):
+    alignment = aligned(moments(False, 0.9), moments(inner, 0.5), X)
+    (found,) = find_divergences(alignment, zip(*(trace.outputs for trace in alignment.traces), strict=True))
+    made = iter([[("optax.py", "moments")], [("optax.py", "moments"), *[("optax.py", "chain")] * inner]])
+    monkeypatch.setattr(blame, "library_makers", lambda source: next(made))
+    none, names = frozenset[str](), frozenset[tuple[str, str]]()
+    parting = Parting(
+        alignment=alignment,
+        divergence=found,
+        common=frozenset(),
+        files=(none, none),
+        names=(names, names),
+    )
+    assert parting.library_makers() == ["moments"]
 
 
 LAYERS = """

@@ -63,6 +63,8 @@ def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(sh
             "--harness: pyproject.toml has no [tool.parity.bench.harness]",
         ),
         (("--scaling", "llama2-scan/forward"), "--scaling: got SELECT too"),
+        (("--scaling", "--rounds", "2"), "--scaling: got --rounds too"),
+        (("--scaling", "--backend", "tpu"), "--scaling: got --backend too"),
         (("--sizes", "layers=1"), "--sizes: needs --scaling"),
         (("--scaling", "--sizes", "depth=1"), "--sizes depth=1: expected full, or layers"),
     ],
