@@ -28,6 +28,8 @@ MOST_SORTED = 65_536
 IMPROBABLE = 1e-7
 SIGMAS = 6.0
 """Limit of a gap between scales; chance exceeds it once in 500 million leaves."""
+MATERIAL = 0.01
+"""Share of repeated magnitudes below which one side may draw floats on a finer grid."""
 FOUND = "99.9 %"
 SIGMAS_FOUND = 9.0
 """Gap of true scales whose measurement exceeds `SIGMAS` with probability `FOUND`."""
@@ -258,7 +260,7 @@ def _grid(left: np.ndarray, right: np.ndarray) -> str:
     flat = [sample.ravel()[:MOST_SORTED] for sample in (left, right)]
     sizes = [np.unique(np.abs(numbers)).size for numbers in flat]
     repeated = flat[0].size + flat[1].size - sum(sizes)
-    if abs(sizes[0] - sizes[1]) <= SIGMAS * np.sqrt(repeated + 1):
+    if abs(sizes[0] - sizes[1]) <= max(SIGMAS * np.sqrt(repeated + 1), MATERIAL * flat[0].size):
         return ""
     return f"{sizes[0]:,} and {sizes[1]:,} magnitudes in {flat[0].size:,} numbers each"
 

@@ -468,6 +468,10 @@ HARMLESS = {
         lambda a, *_: {"w": jax.random.normal(a, (D, D), jnp.complex64)},
         lambda a, *_: {"w": jax.random.normal(a, (D * D,), jnp.complex64).reshape(D, D)},
     ),
+    "uniform floats on a finer grid": (
+        lambda a, *_: {"w": jax.random.uniform(a, (D, D))},
+        lambda a, *_: {"w": jax.random.beta(a, 1.0, 1.0, (D, D))},
+    ),
     "moments that follow their draws": (
         lambda a, *_: {"w": (draw := drawn(a)), "ema": draw + 0},
         lambda a, b, *_: {"w": (draw := drawn(b).reshape(-1).reshape(D, D)), "ema": draw},
