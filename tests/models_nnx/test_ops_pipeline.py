@@ -270,7 +270,7 @@ def test_the_sequence_catches_a_bug_that_both_twins_share(name, monkeypatch):
     assert expected <= toy.wrong()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 def test_gathering_the_next_repeat_of_each_stage_is_right_for_two_stages(monkeypatch):
     """Two stages hide the bug, so two twins could both ship it."""
@@ -290,7 +290,7 @@ def gathers(compiled):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_prefetch_gathers_once_per_repeat_in_each_direction(mode):
     assert gathers(Toy(2, 2, 5, PREFETCH, mode, width=64).compiled()) == {"forward": 5, "backward": 5}
@@ -302,7 +302,7 @@ def test_activations_move_to_the_next_stage_and_to_no_other():
     assert "stablehlo.collective_permute" in text and "stablehlo.all_gather" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_gathers_per_repeat_are_counted(monkeypatch):
     gather = loops.Pipe._gather
 

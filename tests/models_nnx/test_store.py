@@ -286,7 +286,7 @@ FULL = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_is_one_sentence_and_nothing_is_lost_or_left(tmp_path):
     """A file size limit simulates a full disk; TensorStore writes many leaves at once."""
     folder, ended = child(tmp_path, FULL)

@@ -95,6 +95,7 @@ class DecodeSuite:
             ends += 1
         return np.stack([row[start : start + STEPS] for row, start in zip(rows, LENGTHS, strict=True)])
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name, layout", CASES)
     def test_a_greedy_rollout_is_the_argmax_of_plain_forwards(self, name, layout):
         config = dataclasses.replace(config_of(name), layout=layout)
@@ -104,7 +105,7 @@ class DecodeSuite:
         np.testing.assert_array_equal(got, expected)
         assert len(np.unique(expected)) > 2
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.parametrize("name", ["gemma2", "deepseek3", "gpt-oss"])
     def test_logits_of_given_tokens_are_those_of_the_forward_pass(self, name):
         """Uses random tokens instead of chosen ones: a tied model with random weights tends to repeat itself."""
@@ -127,7 +128,7 @@ class DecodeSuite:
                 logits, expected[[0, 1], ends], rtol=0, atol=1e-5 * np.abs(expected).max()
             )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_row_put_into_a_batch_goes_on_as_it_would_alone(self):
         """Covers continuous batching: a row replaces another in the middle of a rollout."""
         config = dataclasses.replace(config_of("gemma2"), layout=LayerLayout.SCANNED)
@@ -141,7 +142,7 @@ class DecodeSuite:
         np.testing.assert_array_equal(together, np.stack([untouched[0], alone[0]]))
         assert (untouched[1] != alone[0]).any()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_temperature_draws_with_the_key(self):
         config = config_of("qwen3")
         model, prompt = self.model(config), (PROMPTS, LENGTHS)

@@ -53,6 +53,7 @@ class FamilySuite:
         model = self.twin.filled(config, lambda path, shape: fill(path, shape, config))
         return np.asarray(self.twin.jitted_filled(config)(model, batch))
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name, layout", CASES)
     def test_logits_are_those_of_the_independent_implementation(self, name, layout):
         config, batch = dataclasses.replace(config_of(name), layout=layout), batch_of()
@@ -63,7 +64,7 @@ class FamilySuite:
         assert np.linalg.norm(got - expected) <= 1e-5 * np.linalg.norm(expected)
         assert np.abs(got - expected).max() <= 1e-5 * np.abs(expected).max()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("config", list(combinations()))
     def test_options_in_combination_are_the_oracle_s(self, config):
@@ -73,7 +74,7 @@ class FamilySuite:
         assert got.dtype == np.float64
         np.testing.assert_allclose(got[real], expected[real], rtol=0, atol=1e-11 * np.abs(expected).max())
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("name", PRESET_OF)
     def test_float64_logits_are_the_oracle_s(self, name):

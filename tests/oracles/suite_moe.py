@@ -82,7 +82,7 @@ class MoeSuite:
         after = jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]
         assert [path for path, _ in after] == [path for path, _ in paths]
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.parametrize("seed", range(2))
     def test_sown_values_depend_on_every_token_and_not_on_padding(self, seed):
         """Loads and balance count exactly the tokens that are present, with any tokens in the padding."""

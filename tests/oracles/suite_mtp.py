@@ -57,6 +57,7 @@ class MtpSuite:
     def filled(self, config):
         return self.twin.filled(config, lambda path, shape: fill(path, shape, config))
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("base", [DENSE, SPLIT], ids=["dense", "batch-split"])
     def test_losses_and_acceptance_are_the_direct_loop_s(self, base):

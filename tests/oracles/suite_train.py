@@ -94,6 +94,7 @@ class TrainSuite:
 
     twin = None
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("case", CASES)
     def test_four_steps_are_the_oracle_s(self, case):
@@ -168,6 +169,7 @@ class TrainSuite:
             oracle.params, oracle.mu, oracle.nu = (snapshot[tree] for tree in ("params", "mu", "nu"))
         assert counts == [1, 2, 3, 3, 3, 4, 4, 4, 5, 6]  # the third consecutive spike is applied
 
+    @pytest.mark.long
     def test_the_schedule_is_its_formula_at_every_step(self):
         """Compares the optimizer's change of a parameter, past the end, with weight decay as the only change."""
         config = OptimizerConfig(
@@ -184,7 +186,7 @@ class TrainSuite:
         np.testing.assert_allclose(rates, expected, rtol=1e-6)
         assert expected[4] == 0.3 and expected[0] == 0 and expected[-1] == expected[-3] == 0.05
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     def test_three_unequal_microbatches_are_the_full_batch(self):
         """One of the microbatches has no weight."""
@@ -203,6 +205,7 @@ class TrainSuite:
         assert float(metrics["loss"]) == pytest.approx(loss, rel=1e-7)
         assert_agrees(self.twin.snapshot(config, state), oracle)
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     def test_one_bad_entry_skips_the_whole_step(self):
         """Covers an overflow in one kernel's gradient; all else is finite."""
@@ -235,6 +238,7 @@ class TrainSuite:
                 np.testing.assert_allclose(params[name], leaf, rtol=1e-6)
         assert oracle_train.learning_rate(8, settings) == 0
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "layout, policy", [(LayerLayout.SCANNED, RematPolicy.FULL), (LayerLayout.UNROLLED, RematPolicy.NONE)]
     )
@@ -256,6 +260,7 @@ class TrainSuite:
         again = 2 if policy is RematPolicy.FULL else 1
         assert all(keys_drawn.count(key) in (1, again) for key in set(keys_drawn))
 
+    @pytest.mark.long
     def test_a_fresh_state(self):
         config = dataclasses.replace(SMALL, layers=2)
         state = self.twin.snapshot(config, self.twin.fresh(config, TrainConfig(), jax.random.key(9)))

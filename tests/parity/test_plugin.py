@@ -73,7 +73,7 @@ def records(folder):
 # --- inactive unless requested ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mark", "chosen"), [((), 2), (("-m", "not parity"), 2), (("-m", "slow and not (parity)"), 1)], ids=str
 )
@@ -111,7 +111,7 @@ def test_a_malformed_expression_is_wrong_usage():
         _is_requested("parity and")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_mark_is_registered_for_strict_projects(project, pytester):
     pytester.makepyfile(test_strict="import pytest\n\n@pytest.mark.parity\ndef test_mine():\n    pass\n")
     project("--strict-markers", "test_strict.py").assert_outcomes(passed=1)

@@ -34,7 +34,7 @@ def unpacked(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_wheel_holds_one_package_and_all_of_it(unpacked):
     names = {path.name for path in unpacked.iterdir() if not path.name.endswith(".dist-info")}
     assert names == {"parity"}
@@ -48,7 +48,7 @@ def test_the_wheel_holds_one_package_and_all_of_it(unpacked):
         assert not wanted - installed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_twins_are_importable_only_once_our_pairs_are_selected(unpacked):
     program = """
 import importlib.util, sys

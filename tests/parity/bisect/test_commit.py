@@ -89,7 +89,7 @@ def number_of(repository, commit):
     return int(git(repository, "show", f"{commit}:number.txt"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compile(repository):
     before = traces(repository)
     found = search_commits(search(repository)[0])
@@ -101,7 +101,7 @@ def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compi
     assert traces(repository) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_if_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
     (tmp_path / "broken").mkdir()
     repository = history(tmp_path / "broken", broken=(CULPRIT - 1,))
@@ -131,7 +131,7 @@ def test_a_killed_search_resumes(repository):
     assert traces(repository) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_check_that_changes_its_mind_is_ambiguous_and_names_no_culprit(tmp_path):
     (tmp_path / "flaky").mkdir()
     found = search_commits(search(history(tmp_path / "flaky", flaky=True))[0])

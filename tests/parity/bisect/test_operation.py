@@ -111,7 +111,7 @@ def test_the_function_that_differs_is_named_behind_harmless_differences():
     assert {row[2] for row in module.rows} == {"-"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_omission_is_named_by_the_line_of_the_other_side():
     (op,) = bisect_case(case(NoResidual, "forward"), ("op",)).findings
     first = op.facts["first"]
@@ -126,7 +126,7 @@ def test_a_stopped_gradient_is_named_by_the_line_that_stops_it():
     assert first["blamed"][1][2] == "NoGradient.residual", op.sentence
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_check_that_is_not_deterministic_is_ambiguous():
     """Each run builds again, as a script that is started twice does."""
     fixed = case(LastRow, "forward")
@@ -152,7 +152,7 @@ class Crossed(Net):
         return centred / jnp.sqrt(spread + 1e-6) * along(self.norm.bias) + along(self.norm.scale)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_weights_that_are_exchanged_are_named():
     (weight,) = bisect_case(case(Crossed, "forward"), ("weight",)).findings
     assert weight.found

@@ -172,7 +172,7 @@ def gradients(scores):
     return lambda x, w: jax.grad(lambda w: jnp.sum(scores(x, w) ** 2))(w)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_stopped_gradient_differs_from_one_that_changes_nothing():
     def plain(x, w):
         return jax.nn.softmax(x @ w) @ jnp.sin(w)

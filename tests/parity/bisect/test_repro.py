@@ -63,6 +63,7 @@ def test_a_folder_with_something_in_it_is_left_alone(command, project):
     assert (project / "kept" / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_a_case_that_passes_has_nothing_to_show(command, project):
     (project / "repro_scaling.py").write_text(SCALED.replace(" * 1.01", ""))
     ended = command("bisect", "mlp/forward@single", "--search", "none", "--repro", "shown", cwd=project)

@@ -124,6 +124,7 @@ def test_equal_ends_and_empty_ranges_are_refused(search):
             search_versions(dataclasses.replace(whole, requirement=requirement))
 
 
+@pytest.mark.long
 def test_versions_are_ordered_and_prereleases_need_a_request(search):
     search()
     assert available(Requirement("wobble>=1.8,<1.12")) == ["1.8", "1.9", "1.10", "1.11"]

@@ -23,7 +23,7 @@ AXES = st.lists(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(AXES, st.sampled_from(Mode))
 def test_printed_output_is_read_back(axes, mode):

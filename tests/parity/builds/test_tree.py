@@ -82,7 +82,7 @@ def test_a_linen_train_state_with_boxed_parameters_and_moments():
     assert (leaves["params/dense/kernel"].kind, leaves["step"].kind) == ("params", "step")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_linen_collections_are_a_separate_kind_of_state():
     variables = Boxed().init(jax.random.key(0), jnp.ones((2, 3)))
     for tree in (variables, flax.core.freeze(variables)):

@@ -204,6 +204,7 @@ def test_options_that_no_config_varies_are_listed():
     assert unvaried([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == {"a": "1"}
 
 
+@pytest.mark.long
 def test_the_command_lists_them(tmp_path, monkeypatch):
     text = GOOD + "PAIR = pair(config={'z_loss': 0.0, 'width': 8})\n"
     start = project(tmp_path, monkeypatch, '[tool.parity]\npairs = ["good_five:PAIR"]\n', good_five=text)

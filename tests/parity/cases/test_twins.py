@@ -173,7 +173,7 @@ class NnxNormed(nnx.Module):
         return self.out(self.norm(x))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_batch_statistics_are_state():
     found = results(LinenNormed, NnxNormed)
     assert_passed(found)
@@ -230,7 +230,7 @@ class NnxLayer(nnx.Module):
         return x + jnp.tanh(self.dense(x))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_scanned_stack():
     found = results(LinenStack, NnxStack)
     assert_passed(found)
@@ -265,7 +265,7 @@ class NnxSharded(nnx.Module):
         return self.out(jnp.tanh(self.up(x)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_logical_axes_shard_both_sides_equally():
     found = results(LinenSharded, NnxSharded, axis_rules=RULES, meshes=MESHES)
     assert_passed(found)
@@ -273,7 +273,7 @@ def test_logical_axes_shard_both_sides_equally():
     assert found["forward@data2.tensor2-auto"].channels["sharding"].detail.startswith("3 of ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_swapped_logical_axes_fail_tree_and_sharding():
     found = results(
         LinenSharded,

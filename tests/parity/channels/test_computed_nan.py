@@ -249,6 +249,7 @@ class NewGate(nnx.Module):
         return self.head(hidden)
 
 
+@pytest.mark.long
 def test_layers_that_start_at_zero_and_dead_units_are_no_finding():
     pair = parity.twins("own", linen=OldGate, nnx=NewGate, inputs=batch, loss=loss)
     for result in map(CaseRunner(Request()).run, pair.cases({})):

@@ -40,7 +40,7 @@ def test_another_microbatch_fails_the_case_with_its_place(monkeypatch):
     assert "only it reads input segments[" in finding.sentence() and ".py:" in finding.candidate
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_unsupported_operation_is_reported_by_a_case_that_requires_it():
     case = next(case for case in PAIR.cases({}) if case.id.startswith("batch-split-plain-against-split-nnx"))
     result = looked(case.with_accept(prove_exact=True))

@@ -91,7 +91,7 @@ def test_unbudgeted_and_proved_cases_are_not_timed():
     assert (proved.verdict, proved.detail) == (Verdict.PROVED, "the same program")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_round_compiles_again_regardless_of_jax_caches(monkeypatch):
     backend, compiled = type(find("cpu")), []
     start = backend.start

@@ -391,7 +391,7 @@ DRAWN = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_leaves_repeat_the_same_parts_and_have_one_distribution(name):
     reference, candidate, where = DRAWN[name]
@@ -479,7 +479,7 @@ HARMLESS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", HARMLESS)
 def test_equal_distributions_are_no_finding(name):
     reference, candidate = map(kernels, HARMLESS[name])
@@ -488,7 +488,7 @@ def test_equal_distributions_are_no_finding(name):
     assert compared(candidate, reference).findings == ()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_power_is_in_the_detail():
     reference, candidate, _ = DRAWN["a scale of 3 %"]
     words = compared(kernels(reference), kernels(candidate)).detail

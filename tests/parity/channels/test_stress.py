@@ -168,6 +168,7 @@ SAME_RATES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DIFFERENT_RATES)
 def test_a_step_that_a_run_does_not_reach_is_found(name):
     result = of_rates(*DIFFERENT_RATES[name])
@@ -186,6 +187,7 @@ def test_a_schedule_written_differently_passes(name):
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "optimizer", [optax.adam, optax.adagrad, optax.lion, optax.adamw, optax.lamb, optax.rmsprop]
 )
@@ -196,6 +198,7 @@ def test_stock_optimizers_a_step_late_are_found_and_another_spelling_passes(opti
     assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
 
 
+@pytest.mark.long
 def test_counters_of_accumulated_steps_start_at_other_values_than_the_schedule():
     def accumulated(rate):
         return optax.MultiSteps(optax.adam(rate), 2).gradient_transformation()
@@ -206,6 +209,7 @@ def test_counters_of_accumulated_steps_start_at_other_values_than_the_schedule()
     assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
 
 
+@pytest.mark.long
 def test_an_integer_of_the_batch_is_a_counter():
     def until(limit):
         return lambda params, inputs: jnp.where(inputs["clock"] < limit, dense(params, inputs), 0.0)
@@ -216,6 +220,7 @@ def test_an_integer_of_the_batch_is_a_counter():
     assert outcome(sides[0], other, "forward").channels["values"].verdict in (Verdict.BITWISE, Verdict.FLOOR)
 
 
+@pytest.mark.long
 def test_counters_of_layers_are_counters():
     """A stack keeps one counter for each layer."""
 
@@ -231,6 +236,7 @@ def test_counters_of_layers_are_counters():
     assert wrong.channels["state"].verdict is Verdict.FAILED, wrong.channels["state"].detail
 
 
+@pytest.mark.long
 def test_rates_that_the_state_carries_stay_as_they_are():
     """Else a decay of thousands makes everything infinite, which hides differences."""
 
@@ -393,6 +399,7 @@ def test_the_same_epsilon_written_differently_passes(scale):
         assert result.channels["values"].verdict is not Verdict.FAILED, result.sentence()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sizes", [(1e-8, 1e-6), (1e-8, 1e-7)])
 def test_another_epsilon_of_an_optimizer_is_found(sizes):
     left, right = (build(f"with {eps}", optimizer=optax.adam(1e-3, eps=eps)) for eps in sizes)
@@ -400,6 +407,7 @@ def test_another_epsilon_of_an_optimizer_is_found(sizes):
     assert result.channels["state"].verdict is Verdict.FAILED, result.channels["state"].detail
 
 
+@pytest.mark.long
 def test_numbers_that_are_not_finite_are_found():
     cleaned = build("right", hidden(jnp.nan_to_num))
     result = outcome(build("left", hidden(kept)), cleaned, "forward")
@@ -420,6 +428,7 @@ def test_numbers_that_are_not_finite_reach_a_model_of_tokens():
     assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
 
 
+@pytest.mark.long
 def test_a_step_that_keeps_gradients_which_are_not_finite_is_found():
     def skipping(rate):
         plain = optax.adam(rate)

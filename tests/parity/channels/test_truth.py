@@ -182,7 +182,7 @@ def test_a_case_run_for_its_proof_only_does_not_pass_without_one():
     assert outcome(forward, doubled, channels=("program",)).verdict == "unproved"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_equal_numbers_of_different_programs_are_counted_separately():
     assert not numbers_only(outcome(forward))
     assert numbers_only(outcome(forward, clamped))

@@ -79,7 +79,7 @@ def test_bugs_that_the_standard_batch_does_not_reach_are_found_on_stress_inputs(
     assert "wild data" in found or "x noise" in found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_schedule_past_its_end_is_found():
     """For its first 40 steps the candidate's schedule equals the reference's."""
     longer = optax.join_schedules([SCHEDULE, optax.constant_schedule(0.05)], [40])

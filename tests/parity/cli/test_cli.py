@@ -342,7 +342,7 @@ def test_a_signal_while_tracing_leaves_a_partial_report(shell, tmp_path, ending)
     assert not list(tmp_path.glob(".report*")), "a scrap of the report is left"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_while_compiling_leaves_a_partial_report(shell, tmp_path):
     top = f"""
 compile = jax.stages.Lowered.compile

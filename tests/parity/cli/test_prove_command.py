@@ -40,7 +40,7 @@ def test_ignoring_shardings_prints_differences_and_claims_no_bits(shell, tmp_pat
     assert {"place", "reference", "candidate"} == set(found["annotations"][0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, tmp_path):
     ended = shell("prove", "llama2-70b*", "--full-size", "--topology", "v5p:8x8x8", cwd=tmp_path)
     assert (ended.code, ended.err) == (0, "")
@@ -153,7 +153,7 @@ def test_a_case_without_evidence_does_not_pass(command, tmp_path, pairs, code, w
     assert again.code == code
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_prove_the_same_as_one_process(command, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(schedule, "run_in_workers", lambda *a: started.append(a) or run_in_workers(*a))

@@ -111,6 +111,7 @@ def test_a_planted_bug_holds_back_exactly_the_flips_it_touches(ran, command):
     assert named.code == 0 and flips(named.out) == {"only_left": "ready"} and "ok ready" in named.out
 
 
+@pytest.mark.long
 def test_the_record_of_a_part_is_judged_as_far_as_it_goes_and_the_rest_is_named(ran, command):
     folder, _ = ran
     report = json.loads((folder / "r.json").read_text())

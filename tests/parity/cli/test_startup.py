@@ -69,7 +69,7 @@ def test_a_worker_or_a_test_imports_what_it_needs(module):
     assert present(modules, (*HEAVY, *LAZY)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_builtin_pairs_import_no_engine():
     script = "import json, sys\nfrom parity.cases.settings import BUILT_IN, load_pairs\n"
     script += "[load_pairs(name) for name in BUILT_IN]\nprint(json.dumps([0, sorted(sys.modules)]))"

@@ -96,6 +96,7 @@ def products(first):
     return functools.partial(forward, apply)
 
 
+@pytest.mark.long
 def test_a_demand_for_reordered_is_one_for_equal_bits_with_contraction_and_without(compiled_as_users_do):
     plainly = outcome(
         functools.partial(forward, plain),
@@ -150,6 +151,7 @@ def test_a_program_that_misses_the_requirement_names_it(require, apply, failed):
     assert (f"where {require} is required" in program.detail) == failed
 
 
+@pytest.mark.long
 def test_programs_on_two_meshes_are_not_compared_and_never_the_same():
     sides = (functools.partial(forward, plain),) * 2
     result = outcome(*sides, candidate_mesh=MeshSpec.parse("fsdp2-auto"))

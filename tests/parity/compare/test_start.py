@@ -32,6 +32,7 @@ class Nnx(nnx.Module):
         return sum((getattr(self, f"w{number}")[...] for number in range(self.count)), start=x)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "compiled"), [(4, True), (60, False)])
 def test_a_state_of_many_leaves_of_a_type_is_the_one_that_the_compiled_program_makes(
     monkeypatch, count, compiled

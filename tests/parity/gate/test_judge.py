@@ -235,6 +235,7 @@ def some(values):
     return st.sets(st.sampled_from(values))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     planned=some(everything), lost=some(everything), gone=some([(one, c) for one in everything for c in CHANNELS]),

@@ -68,7 +68,7 @@ def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, pool, monk
     assert rows.pop("one")["status"] == "killed" and rows == first, "a run of other mutants forgets them"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lines_are_those_of_functions_that_a_case_comes_by(project, pool, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = (project, "digest", ("mlp/forward@single",), (), (project,))
@@ -181,7 +181,7 @@ def said(tmp_path, pool):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_call_forks_a_new_process(said, tmp_path):
     code, printed = said(
         "import os, sys; print(sys.argv[1:], os.getcwd(), os.getpid(), 'jax' in sys.modules)"
@@ -194,12 +194,12 @@ def test_each_call_forks_a_new_process(said, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_devices_are_chosen_before_jax_is_imported(said):
     assert said("import jax; print(len(jax.devices()))") == (0, "8\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_crashes_are_distinguished_from_differences(said):
     code, printed = said("raise KeyError('why')")
     assert code > 1 and "KeyError: 'why'" in printed
@@ -208,7 +208,7 @@ def test_crashes_are_distinguished_from_differences(said):
     assert said("print('on')") == (0, "on\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_edited_module_must_not_be_imported_before(said):
     code, printed = said("print('on')", edited=("parity",))
     assert code > 1 and "['parity'] are imported" in printed

@@ -78,6 +78,7 @@ def test_mutants_are_the_same_for_the_same_seed():
     assert first == second
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRACED)
 def test_operands_of_float_operations_in_another_order_are_reordered(name):
     lowered = SAMPLES[name].lowered
@@ -112,6 +113,7 @@ def test_every_kind_of_benign_edit_is_made():
         assert edit in variant.edits
 
 
+@pytest.mark.long
 def test_cost_is_near_linear():
     """It counts visited operations, because background load affects time; docs/measurements.md has seconds."""
     costs = [run.cost_of_layers(n) for n in (40, 80, 160)]

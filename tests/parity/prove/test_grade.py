@@ -558,7 +558,7 @@ def norms(epsilon, channels=ALL, arithmetic=False, **options):
     return list(map(CaseRunner(Request(channels=channels)).run, cases))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_epsilon_that_inputs_hide_fails_with_both_constants_and_both_lines():
     for result in norms(1e-6):
         program = result.channels["program"]
@@ -574,14 +574,14 @@ def test_an_epsilon_that_inputs_hide_fails_with_both_constants_and_both_lines():
     assert {str(result.verdict) for result in norms(1e-3)} == {"passed"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_waiver_accepts_it():
     waiver = Waiver(channel="program", reason="both epsilons are far below the inputs")
     forward, _ = norms(1e-6, waivers=[waiver])
     assert forward.channels["program"].verdict == "waived"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_proof_in_exact_arithmetic_settles_it(monkeypatch):
     monkeypatch.setattr(Evidence, "exact_proof", Equality(proved=True))
     program = norms(1e-6, channels=("program",), arithmetic=True)[0].channels["program"]

@@ -35,6 +35,7 @@ def test_twins_that_close_over_one_table_are_proved_and_run(found, program):
     assert {paranoid[name] for name in groups} == {"bitwise"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["forward", "step"])
 def test_twins_that_close_over_other_tables_are_not(found, program):
     other = found[f"{program} other"]

@@ -69,7 +69,7 @@ def _lower(steps):
 _SAME = [(0, 0), (1, 1), (2, 2)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40, **_SETTINGS)
 @given(steps=_PROGRAMS, seed=st.integers(0, 1000))
 def test_benign_variants_are_proved(steps, seed):
@@ -79,7 +79,7 @@ def test_benign_variants_are_proved(steps, seed):
     assert proof.proved, (variant.edits, proof.sentence())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=12, **_SETTINGS)
 @given(steps=_PROGRAMS, seed=st.integers(0, 1000))
 def test_proved_variants_give_the_same_bits(steps, seed):
@@ -111,7 +111,7 @@ def test_mutants_are_refused_or_explained(steps, seed):
             assert same_bits(*[run_module(each, [inputs])[0] for each in (module, mutant.module)]), mutant
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=60, **_SETTINGS)
 @given(left=_PROGRAMS, right=_PROGRAMS)
 def test_two_random_programs_are_proved_only_if_they_agree(left, right):

@@ -66,6 +66,7 @@ def test_random_programs_that_are_proved_give_the_same_bits(seed):
     assert not differing, (names, proof.rules)
 
 
+@pytest.mark.long
 def test_proved_random_programs_with_near_misses_give_the_same_bits():
     batch = batches.examine(7, 40)
     assert batch.programs == 40 and batch.proved > batch.run > 0 and batch.missed > 4

@@ -25,6 +25,7 @@ def test_all_rules_together_keep_the_bits_of_a_program_and_its_gradient(program)
     assert (found.applies, found.proved, found.differ) == (True, True, ()), found
 
 
+@pytest.mark.long
 def test_the_attack_notices_operands_in_another_order():
     """Else it could not fail: products fuse into sums differently."""
     assert "tame data at level 3" in attack.different_bits("forward")

@@ -98,7 +98,7 @@ def _dropped(rate, first_key):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dropout(check):
     inputs = (*_shapes((4, 6)), jax.ShapeDtypeStruct((2,), jnp.uint32))
     assert check(_dropped(0.9, True), jax.jit(_dropped(0.9, True)), inputs).proved

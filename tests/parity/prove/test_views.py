@@ -59,7 +59,7 @@ def test_a_view_equals_numpy(data, shape):
         assert np.array_equal(source[view.places()], array.reshape(-1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(data=st.data(), shape=st.sampled_from(SHAPES))
 def test_one_function_has_one_view(data, shape):

@@ -70,10 +70,12 @@ def printed(request, tmp_path):
     return kinds[request.param]
 
 
+@pytest.mark.long
 def test_standard_output_is_written_in_order(printed, tmp_path):
     assert printed(link(tmp_path, 1), "stdout") == "before\n::error::report\nafter\n"
 
 
+@pytest.mark.long
 def test_standard_error_is_written_in_order(printed, tmp_path):
     assert printed(link(tmp_path, 2), "stderr") == "also before\n::error::report\n"
 

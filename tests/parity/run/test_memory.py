@@ -181,6 +181,7 @@ CACHED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", CACHED)
 def test_files_written_by_tools_and_the_run_change_nothing(project, file):
     path = project / CACHED[file]
@@ -193,6 +194,7 @@ def test_files_written_by_tools_and_the_run_change_nothing(project, file):
     assert before.changed(before.again()) == [] and before.again().key == before.key
 
 
+@pytest.mark.long
 def test_another_folder_or_file_of_the_same_name_is_no_output(project):
     (project / "out").mkdir()
     (project / "model" / "docs").mkdir()
@@ -273,6 +275,7 @@ PACKAGES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", PACKAGES)
 def test_packages_and_importable_modules(project, site, change):
     before = Manifest.of(project)

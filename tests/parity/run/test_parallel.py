@@ -84,7 +84,7 @@ def test_a_case_that_kills_its_process_is_an_error_and_the_others_run(shell, pro
     assert message in ended.out and "6 passed, 3 error" in ended.out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_keeps_finished_results_and_kills_the_workers(shell, project):
     folder = project("A", "SLEEP")
     process = shell.start("run", "--workers", "2", "--json", "r.json", cwd=folder)
@@ -107,7 +107,7 @@ def test_ctrl_c_keeps_finished_results_and_kills_the_workers(shell, project):
         os.kill(int((folder / "now").read_text()), 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imports):
     folder = project("SLEEP")
     monkeypatch.chdir(folder)

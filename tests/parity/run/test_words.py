@@ -192,7 +192,7 @@ def test_six_parameters_in_another_dtype_are_six_findings():
     assert all(finding.distance == "its moments, too (2)" for finding in tree.findings)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_parameters_come_before_moments_in_the_state():
     (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))
     found = [one for one in result.channels["state"].findings if "rung failed" in one.distance]
@@ -210,7 +210,7 @@ def test_parameters_come_before_moments_in_the_state():
     assert left and not left & causes  # of parameters that Adam moved equally
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
     results = run(Renamed) + run(Renamed, program="forward")
     for result in results:
@@ -240,7 +240,7 @@ def test_a_side_that_cannot_be_built_is_named():
     assert "in broken: raise ZeroDivisionError" in result.sentence()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_state_that_cannot_fit_is_said_before_it_is_made(monkeypatch):
     monkeypatch.setattr("parity.compare.start.machine_memory", lambda: 4 * 2**10)
     (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))

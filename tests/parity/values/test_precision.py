@@ -117,6 +117,7 @@ def test_a_sum_of_residuals_in_another_order_is_noise(program):
     assert result.verdict != "failed", result.sentence()
 
 
+@pytest.mark.long
 def test_a_router_in_bfloat16_fails_by_the_types_of_its_dot():
     result = outcome("forward", router=HALF)
     assert result.channels["dots"].verdict is Verdict.FAILED
@@ -141,6 +142,7 @@ def test_the_first_operation_is_named_and_not_the_last_cast(change, function, op
     assert (found.startswith(operation) or unsure) and f"in {function}" in found, found
 
 
+@pytest.mark.long
 def test_arithmetic_in_bfloat16_that_no_channel_of_types_sees_still_fails():
     result = outcome("forward", sine=HALF)
     assert result.channels["values"].verdict is Verdict.FAILED
@@ -150,6 +152,7 @@ def test_arithmetic_in_bfloat16_that_no_channel_of_types_sees_still_fails():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bug", [{"eps": 1e-3}, {"scale": 0.91}])
 def test_a_bug_smaller_than_a_bfloat16_unit_fails(bug):
     result = outcome("forward", **bug)

@@ -116,7 +116,7 @@ def test_a_flip_that_is_no_tie_fails_though_there_are_ties_as_well(tied):
     assert "tokens choose otherwise" in findings_text(result)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_without_changed_choices_reports_that_all_tokens_choose_equally():
     case = next(case for case in PAIR.cases({}) if case.id.startswith("moe-mixtral-dropless-scan/forward"))
     jax.config.update("jax_disable_most_optimizations", True)

@@ -147,6 +147,7 @@ def test_a_train_state_becomes_a_model_with_its_optimizer_and_comes_back(fused, 
         assert same_bits(np.asarray(one), np.asarray(other))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["params", "bare", "py_tree", "zarr", "manager", "item"])
 def test_any_writer_is_accepted(fused, tmp_path, form):
     state, source = train_state(LinenMlp()), tmp_path / "source"
@@ -321,7 +322,7 @@ def test_existing_files_are_kept(fused, linen_state, tmp_path):
         convert(fused, linen_state, tmp_path / "new", to="torch")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_dtype_that_cannot_be_kept_is_refused(tmp_path):
     found = exported(LinenMlp, lambda rngs: NnxMlp(rngs, "bfloat16"), tmp_path / "map.json", RULES)
     with pytest.raises(

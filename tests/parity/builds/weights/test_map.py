@@ -112,6 +112,7 @@ def per_layer(model, layer, holder, moment_holder, moments, dtype="float32"):
     return leaves(*side, optimizer(f"{moment_holder}0/count", ()), leaf("key", (), Role.RNG, dtype="uint32"))
 
 
+@pytest.mark.long
 @few
 @given(
     models(),
@@ -149,6 +150,7 @@ def stacked(model, axis_of, moments, holder="model/"):
     return leaves(*side, optimizer("opt_state/0/count", ()), leaf("key", (), Role.RNG, dtype="uint32"))
 
 
+@pytest.mark.long
 @few
 @given(models(shapes=((11, 13), (13, 11), (11,), (13, 17, 11), ())), st.data())
 def test_stacked_layers_are_paired_with_single_ones_at_any_axis(model, data):
@@ -172,6 +174,7 @@ def test_stacked_layers_are_paired_with_single_ones_at_any_axis(model, data):
             assert [path.split("layers_")[1] for path in many] == [f"{i}/{part}" for i in range(number)]
 
 
+@pytest.mark.long
 @few
 @given(models(), st.booleans(), st.data())
 def test_removing_any_leaf_lists_the_leftovers_of_both_sides(model, from_reference, data):

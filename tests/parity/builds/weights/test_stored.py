@@ -29,7 +29,7 @@ FULL = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(parity.__file__).parents[1])}
     ended = subprocess.run(

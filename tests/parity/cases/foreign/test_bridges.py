@@ -70,7 +70,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_model_half_migrated_is_proved(compare, name):
     reference, candidate, bridged = PAIRS[name]
@@ -79,7 +79,7 @@ def test_a_model_half_migrated_is_proved(compare, name):
     assert found.verdicts("program") == {"train_step": "proved"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_bug_around_a_bridge_is_found(compare):
     found = compare(lambda: LinenOfNnx(bug=True), NnxModel, channels=("program", "state"))
     assert found.verdicts("state") == {"train_step": "failed"}

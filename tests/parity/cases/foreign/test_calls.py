@@ -29,7 +29,7 @@ class NnxTwo(nnx.Module):
         return self.out(jnp.tanh(self.up(scale * x))) + self.shift
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_methods_keywords_and_functions_of_the_mesh(cases_of, compare):
     seen = []
 
@@ -79,7 +79,7 @@ NOISY = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_flavours_are_given_the_same_streams(compare):
     assert compare(LinenNoisy, NnxNoisy, **NOISY).verdicts("program") == {"forward": "proved"}
     wrong = compare(LinenNoisy, lambda rngs: NnxNoisy(rngs, "dropout"), **NOISY)
@@ -136,7 +136,7 @@ class NnxCached(nnx.Module):
         return self.out(x + (before + x.sum(1))[:, None])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_forward_compares_the_collections_that_it_changes(compare):
     options = {"programs": ("forward",), "channels": ("program", "tree", "values", "state")}
     compare(LinenCached, NnxCached, **options).assert_passed()
@@ -156,7 +156,7 @@ def test_programs_that_there_are_not(cases_of):
 # --- in one call ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_call_in_a_test():
     x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
     nnx_module = NnxTwo(nnx.Rngs(0))

@@ -50,6 +50,7 @@ def test_parameters_that_the_method_does_not_use_are_named_and_the_rest_is_compa
     assert "leaves that only nnx own has and `encode` does not use, such as model/decoder/bias" in detail
 
 
+@pytest.mark.long
 def test_a_bug_in_the_method_is_found_although_the_other_side_has_more_parameters(compare):
     found = compare(Linen, OtherActivation, programs=("forward", "train_step"), method="encode")
     assert found.verdicts("tree") == {"forward": "equal", "train_step": "equal"}
@@ -114,6 +115,7 @@ class DropsInEvaluation(nnx.Module):
         return self.dense(self.dropout(x))
 
 
+@pytest.mark.long
 def test_a_side_that_draws_nothing_from_the_streams_is_named(compare):
     found = compare(Drops, DropsInEvaluation, programs=("forward",), rngs=("dropout",))
     detail = found["forward"].channels["program"].detail

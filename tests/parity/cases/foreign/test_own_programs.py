@@ -93,7 +93,7 @@ def own(create, step, flavour=parity.Flavour.NNX):
     return parity.CustomSide(create=create, programs={"train_step": step}, flavour=flavour)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_train_state_is_paired_with_an_nnx_optimizer():
     """Names are matched automatically, moments are stored under `params`, and step counters differ in integer type."""
     found = result(own(Trained, nnx_step))
@@ -161,7 +161,7 @@ def averaged(create, step, params):
     return begin, update
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_versions_of_one_flavour_are_compared_and_proved():
     begin, update = averaged(create, step, lambda state: state.params)
     linen_side = own(begin, update, parity.Flavour.LINEN)
@@ -174,7 +174,7 @@ def test_two_versions_of_one_flavour_are_compared_and_proved():
     assert "average/" in wrong.channels["state"].findings[0].where
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_given_state_takes_the_place_of_a_random_one():
     state = create(jax.random.key(3))
     pair = parity.twin_programs(
@@ -200,7 +200,7 @@ def test_programs_must_have_the_same_names():
         parity.twin_programs("own", linen=LINEN, nnx=other, inputs=batch)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_checkpoint_on_disk_takes_the_place_of_a_random_state(tmp_path):
     module = linen.Dense(F)
     variables = module.init(jax.random.key(9), jnp.ones((1, D)))

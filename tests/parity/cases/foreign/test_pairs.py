@@ -80,6 +80,7 @@ def source(name):
     return (FOLDER / f"{name}.py").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=getattr(pytest.mark, "long" if name == "rnn" else "slow")) for name in PAIRS],

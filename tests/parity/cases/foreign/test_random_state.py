@@ -81,7 +81,7 @@ def test_streams_of_one_side_are_carried_and_the_rest_is_proved(compare):
     assert not found.notes("rng")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_scanned_streams_are_carried_through_the_loop(compare):
     found = compare(LinenStack, NnxStack)
     found.assert_passed()
@@ -130,7 +130,7 @@ def test_small_arrays_take_whole_tiles(shape, numbers):
     assert found.size == 4 * numbers + POINTER
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_state_of_scans_inside_of_scans_is_no_finding(compare):
     """A body that returns all its state, as nested blocks do: the streams of the inner one have lost an axis."""
 
@@ -182,7 +182,7 @@ def test_results_that_depend_on_a_stream_of_one_side_fail(compare):
     assert not found.notes("rng")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_program_that_is_not_proved_carries_them_too(compare):
     """A different order of summation: the lower rungs run both sides, and structure is compared."""
 

@@ -163,7 +163,7 @@ def smoke():
     return [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({}) if case.smoke]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_compiler
 def test_a_proved_case_is_still_compiled_and_nothing_runs(monkeypatch):
     (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
@@ -182,7 +182,7 @@ def test_a_proved_case_is_still_compiled_and_nothing_runs(monkeypatch):
     assert (str(case.mesh), case.placement.requested_mesh) == ("fsdp2.tensor2-auto", "fsdp4.tensor2-auto")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_compiler
 def test_an_unproved_case_stays_open_and_blocks():
     layouts = select(llama2.PAIR.cases({}), ["llama2-scan-against-unroll-nnx/train_step"])
@@ -359,7 +359,7 @@ def test_both_sides_compile_at_once(monkeypatch):
     assert seen == ["begun", "begun", "waited", "waited"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_compiler
 def test_a_second_run_of_a_case_compiles_nothing(monkeypatch, tmp_path):
     (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))

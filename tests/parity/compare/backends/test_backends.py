@@ -90,7 +90,7 @@ SMOKE = [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({})
 FORWARD, EXPLICIT = SMOKE[0], SMOKE[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_case_runs_on_the_devices_that_are_there(few, count):
     few(count)
@@ -151,7 +151,7 @@ def have(platform):
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_an_unknown_name_is_wrong_usage(shell, tmp_path, platform):
     if have(platform):

@@ -90,7 +90,7 @@ def test_checkpoint_outside_the_scan(programs, cpu, reference):
     assert "temp" in words(channels["memory"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_lost_remat_keeps_residuals(programs, cpu, reference):
     step = functools.partial(programs.train_step, model=programs.rolled)
     channels = compare(reference, Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0))

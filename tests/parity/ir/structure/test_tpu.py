@@ -44,6 +44,7 @@ def step(programs, target):
     return lowered, lowered.compile()
 
 
+@pytest.mark.long
 def test_trip_counts_are_derived(step):
     tree = optimised_loops(step[1])
     assert [(loop.trips, loop.provenance.backward) for loop in tree.loops] == [(5, False), (5, True)]

@@ -22,7 +22,7 @@ def comparison(name, flavour=Flavour.NNX):
     return Evidence.of(sample(name, flavour), Session())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("flavour", Flavour)
 def test_a_pipeline_equals_its_layers(flavour):
     found = comparison("forward", flavour).exact_proof
@@ -30,7 +30,7 @@ def test_a_pipeline_equals_its_layers(flavour):
     assert found.assumptions == ()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["grad", "prefetch", "train_step", "delay"])
 def test_gradients_and_steps_too(name):
     found = comparison(name, Flavour.LINEN).exact_proof
@@ -62,7 +62,7 @@ BUGS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_in_the_schedule_is_found(bug, monkeypatch):
     where, name, wrong = BUGS[bug]
@@ -71,7 +71,7 @@ def test_a_bug_in_the_schedule_is_found(bug, monkeypatch):
     assert not found.proved and "values logits" in found.difference, found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
     right = Pipe._scatter
     monkeypatch.setattr(Pipe, "_scatter", lambda self, leaves: [2 * x for x in right(self, leaves)])
@@ -79,7 +79,7 @@ def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
     assert not found.proved and found.difference.startswith("gradients "), found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_terms_of_both_sides_evaluate_like_both_sides():
     case = comparison("grad")
     cache, sides = ProofCache(), []
@@ -113,6 +113,7 @@ def test_mutants_are_refused_or_compute_the_same():
         assert distance is None or distance < 1e-4, mutant.detail
 
 
+@pytest.mark.long
 def test_a_proof_cache_walks_a_side_once_and_agrees():
     case, cache = comparison("forward"), ProofCache()
     sides = named(case.reference), named(case.candidate)

@@ -30,7 +30,7 @@ def only_clips(found):
     return "compare across a threshold at " in jump and "optax/transforms/_clipping.py" in jump
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_batch_in_parts_is_the_whole_batch():
     found = case(plans.PAIR, "plans-accumulate2-*").exact_proof
     assert found.proved and only_clips(found), found
@@ -61,7 +61,7 @@ def test_moments_that_are_spread_make_the_same_step():
         assert found.proved and only_clips(found), found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("pair", "pattern"),
     [
@@ -108,7 +108,7 @@ def against_formula(side, config=UNROLLED, **changed):
     return equal(written, named(side), Relation(arguments=links, results=links))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["reference", "candidate"])
 def test_a_meeting_of_replicas_is_its_formula(sync, which):
     found = against_formula(getattr(sync, which))

@@ -70,6 +70,7 @@ def test_layers_are_the_iterations_of_a_scan(left, right, backward):
     assert found.assumptions == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
 def test_functions_of_elements_may_have_another_shape(backward):
     assert layers_against_scan(written(), scanned(flattened), backward=backward).proved
@@ -98,7 +99,7 @@ def test_an_added_zero_is_left_out_only_on_request():
     assert layers_against_scan(written(), right, arithmetic=NUMBERS).proved
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_near_miss_occurs_alone():
     """Else it could be refused for a reason other than the one in its name."""
     for name, (left, right) in NEAR.items():

@@ -53,7 +53,7 @@ CARELESS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("line", "careless"), CARELESS, ids=lambda value: str(value)[:40])
 def test_a_careless_line_is_noticed(line, careless):
     source = pathlib.Path(rounded.__file__).read_text()

@@ -83,7 +83,7 @@ def relation(arguments=("x", "y"), split_axes=()):
     return Relation(arguments=links, results=[result], split_axes={name: split_axes for name in arguments})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("split_axes", [(), (0,)], ids=str)
 def test_claims_with_a_shared_cache_agree_with_separate_ones(split_axes):
     cache = ProofCache()
