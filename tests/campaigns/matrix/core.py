@@ -1,9 +1,9 @@
 """Chooses the core: ``python tests/campaigns matrix.core [parity.json]`` rewrites `core.json`.
 
-A case of twins is worth the pairs of options in it. A case of one flavour against itself is worth the differences
-between its sides. The options of a train step count for its gradients, and those of gradients for the forward pass.
-The core covers the worth of every case written by hand. Among cases with equal worth, the cheapest is chosen, by the
-seconds of a report or else by its program. The remaining cases add no pair.
+A case of twins is worth its options and the pairs of them. A case of one flavour against itself is worth the
+differences between its sides. The options of a train step count for its gradients, and those of gradients for the forward pass.
+The core covers the worth of the cases written by hand, all but a small `REST` of the pairs, which the parts of the
+matrix bring. Among cases with equal worth, the cheapest is chosen, by the seconds of a report or else by its program.
 """
 
 import dataclasses
@@ -45,13 +45,19 @@ SIZES = frozenset(
     }
 )
 """Numeric fields whose value selects no code path, and fields that follow another field."""
+SECONDS = 60.0
+"""Time to choose in; the best cover found until then is taken."""
 DEFAULT = 5.0
 """Default cost in seconds of a case that resembles none in the report."""
 RUN = 8.0
 """Cost factor of a case that runs although it is proved."""
+REST = 0.02
+"""Share of the pairs that the core may leave to the other cases: the last ones cost as much as all before."""
 WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
 """Programs that a program contains: pairs of options in a step also occur in its gradients."""
 COVERING, FLIPPING = "covering-", "flags-"
+RUN_ONLY = ("pipeline-sequential-mixtral-", "batch-split-plain-against-split-", "moe-dropless-")
+"""Sides of one flavour that are compiled and run, as no proof decides them: the parts of the matrix have them."""
 
 Worth = frozenset[Any]
 
@@ -59,37 +65,62 @@ Worth = frozenset[Any]
 def choose(cases: Sequence[Case], seconds: Mapping[str, float]) -> list[str]:
     """Returns the ids of the core, in the order of the matrix.
 
-    The cheapest cases that cover all required pairs: a set cover, solved as an integer program.
+    The cheapest cases that cover what is required: a set cover, solved as an integer program.
 
     Args:
         cases: the matrix.
         seconds: cost of each case, by id.
     """
-    brought = worths(cases)
-    wanted = {one for id, worth in brought.items() if not id.startswith(COVERING) for one in worth}
-    cost = _costs(cases, seconds)
+    brought, cost = worths(cases), _costs(cases, seconds)
+    wanted = required(brought)
     free = {case.id for case in cases if case.smoke}
     wanted -= {one for id in free for one in brought[id]}
-    holders: dict[Any, set[int]] = {}
-    for number, case in enumerate(cases):
-        for one in brought[case.id] & wanted:
-            holders.setdefault(one, set()).add(number)
+    holders = {one: tuple(n for n, case in enumerate(cases) if one in brought[case.id]) for one in wanted}
     taken = free | {cases[number].id for number in _cheapest(holders, [cost[case.id] for case in cases])}
     return [case.id for case in cases if case.id in taken]
 
 
-def _cheapest(holders: Mapping[Any, set[int]], cost: Sequence[float]) -> list[int]:
-    """Returns the numbers that together hit every set of ``holders`` and cost, within one part in 200, least."""
-    rows = sorted({tuple(sorted(numbers)) for numbers in holders.values()})
+def required(brought: Mapping[str, Worth]) -> set[Any]:
+    """Returns what the handwritten cases are worth together, given the worth of each case."""
+    return {one for id, worth in brought.items() if not id.startswith((COVERING, *RUN_ONLY)) for one in worth}
+
+
+def is_pair(one: Any) -> bool:
+    """True if a part of a case's worth is a pair of options."""
+    return isinstance(one, tuple) and isinstance(one[0], tuple)
+
+
+def _cheapest(holders: Mapping[Any, Sequence[int]], cost: Sequence[float]) -> list[int]:
+    """Returns the numbers of the cases that cost least and bring everything, but for a share of the pairs.
+
+    Args:
+        holders: the numbers of the cases that bring a thing, by the thing.
+        cost: of each case.
+    """
+    pairs, needed = Counter[tuple[int, ...]](), set[tuple[int, ...]]()
+    for one, numbers in holders.items():
+        if is_pair(one):
+            pairs[numbers] += 1
+        else:
+            needed.add(numbers)
+    rows = [*needed, *pairs]
     if not rows:
         return []
-    at = [(row, number) for row, numbers in enumerate(rows) for number in numbers]
-    hits = csr_matrix((np.ones(len(at)), tuple(zip(*at, strict=True))), shape=(len(rows), len(cost)))
-    options = {"mip_rel_gap": 0.005}
+    count, most = len(cost), REST * pairs.total()
+    entries = [(row, number, 1.0) for row, numbers in enumerate(rows) for number in numbers]
+    entries += [(row, count + row - len(needed), 1.0) for row in range(len(needed), len(rows))]
+    entries += [(len(rows), count + row, float(many)) for row, many in enumerate(pairs.values())]
+    at, of, values = zip(*entries, strict=True)
+    hits = csr_matrix((values, (at, of)), shape=(len(rows) + 1, count + len(pairs)))
+    lower, upper = [*[1.0] * len(rows), 0.0], [*[np.inf] * len(rows), most]
     found = milp(
-        cost, constraints=LinearConstraint(hits, lb=1), integrality=1, bounds=Bounds(0, 1), options=options
+        [*cost, *[0.0] * len(pairs)],
+        constraints=LinearConstraint(hits, lower, upper),
+        integrality=1,
+        bounds=Bounds(0, 1),
+        options={"mip_rel_gap": 0.005, "time_limit": SECONDS},
     )
-    return [number for number, part in enumerate(found.x) if part > 0.5]
+    return [number for number, part in enumerate(found.x[:count]) if part > 0.5]
 
 
 def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, float]:
@@ -115,7 +146,7 @@ def _kinds(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 def worths(cases: Sequence[Case]) -> dict[str, Worth]:
-    """Returns the worth of each case: pairs of its options, or the differences between its sides.
+    """Returns the worth of each case: its options and pairs of them, or the differences between its sides.
 
     Args:
         cases: the matrix; fields that are equal in all of them are not options.
@@ -136,18 +167,16 @@ def _worth(id: str, left: Mapping[str, str], right: Mapping[str, str], constant:
     if left == right:
         programs = (left["program"], *WITHIN.get(left["program"], ()))
         rows = [[(name, one if name == "program" else value) for name, value in named] for one in programs]
-        return frozenset(pair for row in rows for pair in itertools.combinations(row, 2))
+        return frozenset(one for row in rows for one in (*row, *itertools.combinations(row, 2)))
     differ = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
     return frozenset((name, left.get(name), right.get(name)) for name in differ)
 
 
 def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
-    """Yields the options of a side by name; none if it is no variant of a decoder, is altered, or twins that save."""
+    """Yields the options of a side by name; none if it is no variant of a decoder, or is altered."""
     make = (case.reference, case.candidate)[side]
     variant = getattr(getattr(make, "func", None), "__self__", None)
     if not (isinstance(make, functools.partial) and isinstance(variant, Variant)):
-        return
-    if variant.saved and getattr(case.reference, "args", ()) != getattr(case.candidate, "args", ()):
         return
     mesh = case.meshes[side]
     yield "program", case.program
@@ -155,6 +184,7 @@ def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
         if size > 1:
             yield f"axis {name}", "there"
     yield "mode", str(mesh.mode)
+    yield "saved", str(variant.saved)
     parts: dict[str, Any] = {"": variant.config, "train": variant.train}
     parts |= {"diloco": variant.diloco}
     for name, part in parts.items():
