@@ -1,7 +1,7 @@
 """Chooses the core: ``python tests/campaigns matrix.core [parity.json]`` rewrites `core.json`.
 
 A case of twins is worth its options and the pairs of them. A case of one flavour against itself is worth the
-differences between its sides. The options of a train step count for its gradients, and those of gradients for the forward pass.
+differences between its sides. A train step has the options of its gradients, gradients those of the forward pass.
 The core covers the worth of the cases written by hand, all but a small `REST` of the pairs, which the parts of the
 matrix bring. Among cases with equal worth, the cheapest is chosen, by the seconds of a report or else by its program.
 """
