@@ -16,6 +16,7 @@ NEW = {
     "structure": "parity inspect",
     "shardings": "parity inspect CASE",
     "flags": "parity run --channel flags",
+    "train": "python tests/campaigns train",
     "merge": "parity report FILES --json OUT",
     "repro": "parity bisect CASE --search none --repro FOLDER",
 }

@@ -9,6 +9,7 @@ NAMES = {
     "prover": "mutants and benign variants of lowered programs against the prover; --attack runs each rule",
     "exact": "mutants of pipelines against the proof in exact arithmetic",
     "edits": "writes harmless edits of sources as mutants that must pass, for `parity mutants`",
+    "train": "trains the decoder twins side by side, with checkpoints and a plot of losses",
     "matrix.core": "chooses the core of the matrix again",
     "matrix.covering": "chooses the covering cases of the matrix again",
 }

@@ -1,4 +1,4 @@
-"""``parity train``: a run of the decoder twins on synthetic data, step by step, from scratch or a checkpoint."""
+"""A run of the decoder twins on synthetic data, step by step, from scratch or a checkpoint."""
 
 import copy
 import dataclasses
