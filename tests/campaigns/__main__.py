@@ -9,6 +9,8 @@ NAMES = {
     "prover": "mutants and benign variants of lowered programs against the prover; --attack runs each rule",
     "exact": "mutants of pipelines against the proof in exact arithmetic",
     "edits": "writes harmless edits of sources as mutants that must pass, for `parity mutants`",
+    "harness.scaling": "cost of a comparison over layers, leaves and devices, with exponents",
+    "harness.overhead": "cost of `parity run` over a script that compares without it",
     "train": "trains the decoder twins side by side, with checkpoints and a plot of losses",
     "matrix.core": "chooses the core of the matrix again",
     "matrix.covering": "chooses the covering cases of the matrix again",

@@ -26,13 +26,11 @@ from parity.ir.hlo.memory import read_memory
 
 __all__ = [
     "BOUNDS",
-    "Harness",
     "Measured",
     "MeasuredCase",
     "Subject",
     "measure_each",
     "measured",
-    "read_harness",
     "subjects",
 ]
 
@@ -73,18 +71,6 @@ class Subject:
     swap: bool = False
 
 
-class Harness(Table, frozen=True, kw_only=True):
-    """The cases that the harness itself is measured on.
-
-    Args:
-        cases: selectors.
-        script: a Python file that compares the same cases without it; empty for none.
-    """
-
-    cases: Cases
-    script: str = ""
-
-
 class _Entry(Table, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(description='"NNX over Linen", the name of the ratio')]
     cases: Cases
@@ -95,7 +81,6 @@ class _Bench(Table, frozen=True, kw_only=True):
     """The keys of ``[tool.parity.bench]``; docs/benchmark.md has an example."""
 
     compare: tuple[_Entry, ...] = ()
-    harness: Harness | None = None
 
 
 def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]) -> list[Subject]:
@@ -112,15 +97,6 @@ def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequenc
         for entry in entries
         for case in select(cases, entry.cases)
     ]
-
-
-def read_harness(table: Mapping[str, Any]) -> Harness | None:
-    """Returns the cases that the harness is measured on; None if the table has none.
-
-    Raises:
-        ValueError: the table has the wrong form.
-    """
-    return read(_Bench, table, "[tool.parity.bench]").harness
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
