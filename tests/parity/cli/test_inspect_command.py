@@ -85,8 +85,6 @@ def test_a_difference_exits_1_and_is_shown_next_to_the_expected_value(command, p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("llama2-scan", "--html", "x.html"), "expected one case on a mesh"),
-        (("llama2-scan/train_step@single", "--html", "x.html"), "expected one case on a mesh"),
         (("no-such-case",), "selector 'no-such-case': matches none"),
         (
             ("llama2-scan/forward", "--backend", "tpu9"),
