@@ -1,6 +1,5 @@
 """``parity run``: every channel of every case."""
 
-import dataclasses
 import pdb
 import sys
 import traceback as tracebacks
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parity.cli import options
-from parity.cli.options import HARNESS, PARITY, checked_files, console, echo, make_request, rare
+from parity.cli.options import checked_files, console, make_request, rare
 from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
     from parity.run.request import CacheMode
-    from parity.run.verdict_cache import LastFailed
 
 __all__ = ["run"]
 
@@ -66,13 +64,6 @@ def run(
     refresh: Annotated[
         bool, rare("--refresh", help="With --cached: recompute all verdicts and cache them.")
     ] = False,
-    verify_cache: Annotated[
-        bool,
-        rare(
-            "--verify-cache",
-            help="With --cached: recompute a tenth of the cached verdicts; exit 3 if one differs.",
-        ),
-    ] = False,
     no_cache: options.NoCache = False,
     compile_gib: options.CompileGib = None,
     compile_seconds: options.CompileSeconds = None,
@@ -87,17 +78,12 @@ def run(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop after the first case that does not pass.")
     ] = False,
-    last_failed: Annotated[
-        bool,
-        typer.Option("--last-failed", help="Run only cases that did not pass in their last run here."),
-    ] = False,
 ) -> None:
     """Run cases and report differences. Print progress, a table and findings; write reports on request."""
     from parity.cli.bisect import bisect_failures
     from parity.cli.terminal import Terminal, finish, read_earlier
     from parity.report.table import print_details, print_table, print_tracebacks
     from parity.run.schedule import execute
-    from parity.run.verdict_cache import LastFailed
 
     files = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     if debug:
@@ -123,15 +109,11 @@ def run(
         ray=ray,
         shard=shard,
         fail_fast=fail_fast,
-        cache=_cache_mode(cached=cached, refresh=refresh, verify=verify_cache),
+        cache=_cache_mode(cached=cached, refresh=refresh),
         written=tuple(files.values()),
     )
-    latest = LastFailed.of(request)
-    if last_failed:
-        request = dataclasses.replace(request, only=_failed(latest, shard))
     terminal = Terminal(files, read_earlier(since), _open_debugger if debug else lambda error: None)
     record = execute(request, terminal)
-    latest.keep(record.results)
     print_table(console(), record)
     if channel:
         print_details(console(), record.results)
@@ -140,32 +122,7 @@ def run(
     if bisect and (followed := bisect_failures(record.results, request)):
         record.followed = followed
         terminal.write(record)  # again: the report was written before the bisect, which may be slow
-    for words in record.disagreements:
-        echo(f"cache: {words}", "bold red")
-    if record.disagreements:
-        raise typer.Exit(HARNESS)
     finish(record, files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
-
-
-def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:
-    """Returns the cases that did not pass in their last run here; ends the command if all passed.
-
-    Raises:
-        ValueError: nothing has run yet, or ``--shard`` is given.
-    """
-    if shard:
-        raise ValueError(
-            "--last-failed: cannot be combined with --shard, whose other parts run elsewhere; leave one out"
-        )
-    failed = latest.failed()
-    if failed is None:
-        raise ValueError(
-            "--last-failed: no case has run in this project with these options yet; leave it out"
-        )
-    if not failed:
-        echo("--last-failed: all cases passed in their last run; nothing to run")
-        raise typer.Exit(PARITY)
-    return failed
 
 
 def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:
@@ -192,16 +149,12 @@ def _blocks(channels: tuple[str, ...]) -> frozenset[Verdict]:
     return BLOCKING if set(of_aspect(Aspect.VALUES)) <= set(channels) else BLOCKING | {Verdict.UNPROVED}
 
 
-def _cache_mode(*, cached: bool, refresh: bool, verify: bool) -> "CacheMode":
+def _cache_mode(*, cached: bool, refresh: bool) -> "CacheMode":
     from parity.run.request import CacheMode
 
-    if (refresh or verify) and not cached:
-        raise ValueError("--refresh, --verify-cache: only with --cached; add it, or leave them out")
-    if refresh and verify:
-        raise ValueError("--refresh and --verify-cache: --refresh leaves no verdict to verify; leave one out")
-    if not cached:
-        return CacheMode.IGNORE
-    return CacheMode.REFRESH if refresh else CacheMode.VERIFY if verify else CacheMode.REUSE
+    if refresh and not cached:
+        raise ValueError("--refresh: only with --cached; add it, or leave both out")
+    return CacheMode.REFRESH if refresh else CacheMode.REUSE if cached else CacheMode.IGNORE
 
 
 def _open_debugger(error: BaseException) -> None:

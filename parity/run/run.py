@@ -128,7 +128,6 @@ class Run:
         planned: number of cases to run.
         results: results of the cases that ran.
         seconds: wall time.
-        disagreements: how computed verdicts differ from the cached ones, in sentences.
         shard: the part of the cases that this run took; None for all.
         followed: origins of failures, by id of the case: the records of `parity bisect`.
         stopped: why the run's own options ended it before its last case; empty if they did not.
@@ -140,7 +139,6 @@ class Run:
     planned: int
     results: list[CaseResult] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
-    disagreements: list[str] = dataclasses.field(default_factory=list)
     shard: Shard | None = None
     followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     stopped: str = ""

@@ -90,7 +90,7 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
             record.results.append(result)
             listener.finished(result)
             if not result.cached:
-                record.disagreements += cache.keep(result)
+                cache.keep(result)
             if request.fail_fast and result.blocking and record.partial:
                 record.stopped = "--fail-fast ended the run"
                 break

@@ -11,6 +11,7 @@ NAMES = {
     "edits": "writes harmless edits of sources as mutants that must pass, for `parity mutants`",
     "harness.scaling": "cost of a comparison over layers, leaves and devices, with exponents",
     "harness.overhead": "cost of `parity run` over a script that compares without it",
+    "records": "all differences of two records of `parity run` but times",
     "train": "trains the decoder twins side by side, with checkpoints and a plot of losses",
     "matrix.core": "chooses the core of the matrix again",
     "matrix.covering": "chooses the covering cases of the matrix again",

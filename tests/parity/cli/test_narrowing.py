@@ -1,4 +1,4 @@
-"""``--fail-fast``, ``--last-failed`` and ``--pdb``: options for fixing a failure."""
+"""``--fail-fast`` and ``--pdb``: options for fixing a failure."""
 
 import io
 import json
@@ -44,26 +44,6 @@ def test_fail_fast_ends_with_the_first_failure_and_a_note(runs, tmp_path):
 def test_fail_fast_of_a_run_that_passes_changes_nothing(runs):
     ended = runs(SOUND, "--fail-fast")
     assert ended.code == 0 and "2 passed" in ended.out and "PARTIAL" not in ended.out
-
-
-@pytest.mark.slow
-def test_last_failed_runs_failed_cases_until_they_pass(runs):
-    ended = runs(SOUND, "--last-failed")
-    assert ended.code == 2 and "--last-failed: no case has run in this project" in ended.err
-    assert runs(WRONG, "toy/grad").code == 1
-    ended = runs(WRONG, "--last-failed")
-    assert ended.code == 1 and "[1/1] toy/grad@single failed" in ended.out
-    assert runs(SOUND, "toy/forward").code == 0  # which has no record of the other
-    ended = runs(SOUND, "--last-failed", "toy/forward")
-    assert ended.code == 2 and "none of the cases that failed last is selected: toy/grad@single" in ended.err
-    ended = runs(SOUND, "--last-failed", "--shard", "1/2")
-    assert ended.code == 2 and "--last-failed: cannot be combined with --shard" in ended.err
-    ended = runs(SOUND, "--last-failed", "--cached")
-    assert ended.code == 0 and "[1/1] toy/grad@single passed" in ended.out
-    ended = runs(SOUND, "--last-failed")
-    assert (
-        ended.code == 0 and ended.out == "--last-failed: all cases passed in their last run; nothing to run\n"
-    )
 
 
 @pytest.mark.slow
