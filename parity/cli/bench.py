@@ -35,7 +35,7 @@ def bench(
     setting: options.Settings = None,
     enforce: Annotated[bool, typer.Option(help="Exit 1 if a ratio is above its bound.")] = False,
 ) -> None:
-    """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps, dispatch and memory."""
+    """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps and memory."""
     _optimise()
 
     from parity.cases.settings import collect, find_settings, parse_settings

@@ -16,7 +16,6 @@ __all__ = ["amount", "bench_record", "print_bench", "print_measured"]
 
 SCHEMA = 1
 NEXT: Mapping[str, str] = {
-    "dispatch": "carry the leaves of nnx.split from call to call: docs/benchmark.md, How to call a step",
     "temp bytes": "`parity inspect {id}` shows both sides' memory and loops",
     "steady step": "`parity inspect {id}` shows what compiled otherwise; on a busy machine, more --rounds",
 }

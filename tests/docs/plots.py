@@ -50,7 +50,7 @@ def draw_cost() -> None:
 def draw_bench() -> None:
     """The ratios of every comparison, median and quartiles, and the bounds of NNX over Linen."""
     found = json.loads(BENCH.read_text())["comparisons"]
-    names = [name for name in found[0]["quantities"] if not name.startswith("dispatch, ")][::-1]
+    names = [name for name in found[0]["quantities"] if not name.startswith("dispatch")][::-1]
     figure, panels = plt.subplots(
         1, len(found), figsize=(2.4 * len(found), 4.2), sharey=True, layout="constrained"
     )

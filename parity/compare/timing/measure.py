@@ -18,7 +18,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.side import Side
-from parity.compare.timing.dispatch import DISPATCH, calls
 from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
 from parity.compare.timing.rounds import ROUNDS, Paired, interleave, paired
@@ -41,7 +40,6 @@ BOUNDS: Mapping[str, float] = {
     "lower": 1.10,
     "compile": 1.10,
     "steady step": 1.02,
-    DISPATCH: 1.10,
     "temp bytes": 1.00,
 }
 """Upper bounds for NNX over Linen; other comparisons have none."""
@@ -183,13 +181,6 @@ def _quietest(one: Steps) -> float:
     return min(one() for _ in range(3)) / one.count
 
 
-def _dispatch(timed: MeasuredCase) -> dict[str, Paired]:
-    left, right = timed.sides
-    if not (left.build.ways and right.build.ways):
-        raise NotMeasuredError("the builds are pure programs, and do not say how a loop calls them")
-    return interleave(calls((left.build, right.build), left.program), MORE * timed.rounds)
-
-
 def _temporary(timed: MeasuredCase) -> dict[str, Paired]:
     found = [read_memory(side.compiled) for side in timed.sides]
     values = [memory.values["temp"] for memory in found]
@@ -219,7 +210,6 @@ MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] 
         _both(first_step, timed.sides, timed.states), timed.rounds
     ),
     ("steady step",): _steady,
-    (DISPATCH,): _dispatch,
     ("temp bytes",): _temporary,
     (*FRESH.values(), PEAK, OWN): _processes,
 }

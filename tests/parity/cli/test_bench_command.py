@@ -34,7 +34,7 @@ def test_a_users_pair_is_measured_on_both_sides(shell, tmp_path):
     record = json.loads((tmp_path / "bench.json").read_text())
     (found,) = record["comparisons"]
     assert (found["id"], found["name"], found["not_measured"]) == ("mlp/forward@single", "new over old", {})
-    words = "init, trace, lower, compile, first step, steady step, dispatch, temp bytes, cold trace, peak host memory"
+    words = "init, trace, lower, compile, first step, steady step, temp bytes, cold trace, peak host memory"
     assert set(words.split(", ")) <= set(found["quantities"])
     for name, row in found["quantities"].items():
         assert row["under"] > 0 and row["over"] > 0, name

@@ -73,9 +73,9 @@ def test_above_means_in_three_rounds_of_four():
 def test_a_table_fits_80_columns_and_names_excesses_and_next_steps():
     slow = measured(
         trace=pairs((0.01, 0.02), (0.01, 0.02)),
-        dispatch=pairs((5e-5, 4e-5), (5e-5, 4e-5)),
+        lower=pairs((5e-5, 4e-5), (5e-5, 4e-5)),
         temp_bytes=pairs((2**31, 2**31)),
-        **{"dispatch,_nnx.cached_partial": pairs((123.4e-6, 12_345.6e-6), (123.4e-6, 12_345.6e-6))},
+        **{"cold_trace": pairs((123.4e-6, 12_345.6e-6), (123.4e-6, 12_345.6e-6))},
     )
     text = printed(print_measured, slow)
     table = [line for line in text.splitlines() if "above" not in line]
@@ -102,7 +102,7 @@ def test_the_record_holds_every_round():
     [
         ("trace", 0.01234, "12.3 ms"),
         ("trace", 1234.5, "1,234 s"),
-        ("dispatch", 6.4e-05, "64 us"),
+        ("lower", 6.4e-05, "64 us"),
         ("temp bytes", 3 * 2**20, "3 MiB"),
         ("peak host memory", 512.0, "0.5 KiB"),
     ],
