@@ -41,7 +41,7 @@ def inspect(
     compile_gib: options.CompileGib = None,
     compile_seconds: options.CompileSeconds = None,
 ) -> None:
-    """Show the structure of compiled programs. For one case: loops, collectives, memory, cost, dots, placements.
+    """Show the structure of compiled programs. For one case: loops, collectives, memory, cost, placements.
 
     For several cases: one line for each side.
     """
