@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["list_cases"]
 
+HEADS = ("channel", "column", "compares", "needs", "a proof settles it")
+SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
+
 
 def list_cases(
     select: options.Select = None,
@@ -33,9 +36,7 @@ def list_cases(
     from parity.compare.placement import place
 
     if channels:
-        from parity.report.lists import channels_markdown
-
-        print(channels_markdown(), end="")
+        print(_channels(), end="")
         return
 
     pairs, cases = collect(pair or (), parse_settings(setting), select=select or ())
@@ -75,3 +76,15 @@ def _unvaried(pairs: "Sequence[Pair]", cases: "Sequence[Case]") -> list[str]:
             listed = ", ".join(f"{name}={value}" for name, value in found.items())
             lines.append(f"{', '.join(named)}: no case varies {listed}")
     return lines
+
+
+def _channels() -> str:
+    """Returns a Markdown table with one row per channel, in the order of reports."""
+    from parity.channels import CHANNELS
+
+    rows = [
+        (f"`{one.name}`", one.column, one.about, str(one.needs), SETTLES[str(one.settled)])
+        for one in CHANNELS.values()
+    ]
+    lines = [" | ".join(row) for row in (HEADS, ("---",) * len(HEADS), *rows)]
+    return "".join(f"| {line} |\n" for line in lines)
