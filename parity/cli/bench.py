@@ -49,14 +49,12 @@ def bench(
     if not target.executes:
         raise ValueError(f"--backend {backend}: this backend runs no programs; use cpu, tpu or gpu")
     table = find_settings(Path.cwd()).bench
-    pairs, settings = tuple(pair or ()), parse_settings(setting)
-    every = collect(pairs, settings, select=select or ())[1]
+    every = collect(tuple(pair or ()), parse_settings(setting), select=select or ())[1]
     chosen = subjects(table, every, tuple(select or ()))
     screen, found, whole = console(), [], True
     progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
     try:
-        again = (pairs, tuple(settings.items()), str(Path.cwd()), None)
-        for one in measure_each(chosen, target, rounds, again, progress):
+        for one in measure_each(chosen, target, rounds, progress):
             found.append(one)
             print_measured(screen, one)
     except KeyboardInterrupt:

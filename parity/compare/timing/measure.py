@@ -18,7 +18,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.side import Side
-from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
 from parity.compare.timing.rounds import ROUNDS, Paired, interleave, paired
 from parity.ir.hlo.memory import read_memory
@@ -47,10 +46,6 @@ MORE = 3
 """Factor by which cheap quantities are measured more often."""
 CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time}
 """Clocks for steps, by backend: processor time on simulated devices; wall time for the others."""
-MOST_PROCESSES = 5
-"""Maximum number of processes: one starts in seconds, and its memory hardly varies."""
-
-
 Cases = Annotated[tuple[str, ...], msgspec.Meta(description='selectors such as ["llama2-*"]')]
 
 
@@ -142,13 +137,11 @@ class MeasuredCase:
         evidence: evidence of the case.
         swap: True to exchange numerator and denominator.
         rounds: number of rounds of each measurement.
-        found: how another process finds the case.
     """
 
     evidence: Evidence
     swap: bool = False
     rounds: int = ROUNDS
-    found: Found | None = None
 
     def in_order(self, pair: tuple) -> tuple:
         """Returns a pair for reference and candidate as denominator and numerator."""
@@ -189,16 +182,6 @@ def _temporary(timed: MeasuredCase) -> dict[str, Paired]:
     return {"temp bytes": Paired(np.array([values], float))}
 
 
-def _processes(timed: MeasuredCase) -> dict[str, Paired]:
-    if timed.found is None:
-        raise NotMeasuredError("no other process can find the case")
-    case = timed.evidence.case
-    sides = [
-        in_a_process(timed.found, case.id, case.placement.backend, which) for which in timed.in_order((0, 1))
-    ]
-    return interleave((sides[0], sides[1]), min(timed.rounds, MOST_PROCESSES), warm=False)
-
-
 class NotMeasuredError(ValueError):
     """A quantity cannot be measured; the message gives the reason."""
 
@@ -211,7 +194,6 @@ MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] 
     ),
     ("steady step",): _steady,
     ("temp bytes",): _temporary,
-    (*FRESH.values(), PEAK, OWN): _processes,
 }
 
 
@@ -259,7 +241,7 @@ def _named(left: Side, right: Side) -> str:
 
 
 def measure_each(
-    subjects: Sequence[Subject], backend: Backend, rounds: int, found: Found, notify: Callable[[str], None]
+    subjects: Sequence[Subject], backend: Backend, rounds: int, notify: Callable[[str], None]
 ) -> Iterator[Measured]:
     """Yields the measurements of each case, one after the other.
 
@@ -273,5 +255,5 @@ def measure_each(
             raise ValueError(f"{case.id}: {case.placement.skip_reason or case.placement.too_few_devices}")
         notify(f"[{number}/{len(subjects)}] {case.id}")
         evidence = Evidence.of(case, Session(backend=backend))
-        timed = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds, found=found)
+        timed = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds)
         yield measured(subject, timed, lambda words: notify(f"  {words}"))
