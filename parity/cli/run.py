@@ -1,8 +1,5 @@
 """``parity run``: every channel of every case."""
 
-import pdb
-import sys
-import traceback as tracebacks
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,9 +69,6 @@ def run(
         bool, typer.Option("--verbose", "-v", help="Print every finding, waived ones too.")
     ] = False,
     traceback: Annotated[bool, rare(help="Print the traceback of every error.")] = False,
-    debug: Annotated[
-        bool, rare("--pdb", help="Open Python's debugger where a side raises an error; runs one process.")
-    ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop after the first case that does not pass.")
     ] = False,
@@ -86,12 +80,6 @@ def run(
     from parity.run.schedule import execute
 
     files = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
-    if debug:
-        if ray is not None or processes > 1 or (workers or 1) > 1:
-            raise ValueError(
-                "--pdb: needs all cases in this process; leave out --ray, --processes and --workers"
-            )
-        workers = 1
     request = make_request(
         select,
         _pairs(select, pair, builtin),
@@ -112,7 +100,7 @@ def run(
         cache=_cache_mode(cached=cached, refresh=refresh),
         written=tuple(files.values()),
     )
-    terminal = Terminal(files, read_earlier(since), _open_debugger if debug else lambda error: None)
+    terminal = Terminal(files, read_earlier(since))
     record = execute(request, terminal)
     print_table(console(), record)
     if channel:
@@ -155,20 +143,3 @@ def _cache_mode(*, cached: bool, refresh: bool) -> "CacheMode":
     if refresh and not cached:
         raise ValueError("--refresh: only with --cached; add it, or leave both out")
     return CacheMode.REFRESH if refresh else CacheMode.REUSE if cached else CacheMode.IGNORE
-
-
-def _open_debugger(error: BaseException) -> None:
-    """Opens the debugger at the place of an error; ``quit`` ends the run, ``continue`` continues it."""
-    from parity.run.run import is_own
-
-    frames = [frame for frame, _ in tracebacks.walk_tb(error.__traceback__)]
-    own = [at for at, frame in enumerate(frames) if is_own(frame.f_code.co_filename)]
-    up = len(frames) - 1 - own[-1] if own else 0
-    print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    hint = f"; `up {up}` goes to your own code" if up else ""
-    print(f"parity: `continue` continues the run, `quit` ends it{hint}", file=sys.stderr)
-    debugger = pdb.Pdb()
-    debugger.reset()
-    debugger.interaction(None, error.__traceback__)
-    if debugger.quitting:
-        raise KeyboardInterrupt
