@@ -55,7 +55,7 @@ def run(
     ] = 1,
     ray: Annotated[
         str | None,
-        rare(metavar="[HOST:PORT]", help="Run cases as Ray tasks, on a cluster or on a new local Ray."),
+        rare(metavar="HOST:PORT", help="Run cases as Ray tasks, on a cluster; `local` starts a Ray here."),
     ] = None,
     cached: options.Cached = False,
     refresh: Annotated[

@@ -117,7 +117,7 @@ def test_the_own_share_is_the_total_less_the_part_of_jax():
 def test_a_run_is_measured_against_a_script(tmp_path, capsys):
     script = tmp_path / "script.py"
     script.write_text("import jax\n")
-    found = overhead.measure_overhead(("llama2-scan/forward@single",), script, 2)
+    found = overhead.measure_overhead(("llama2-scan/forward",), script, 2)
     overhead.print_overhead(found)
     assert all(0 < share < 1 for shares in found.own.values() for share in shares)
     assert all(pair.middle > 1 for pair in found.ratios.values())
