@@ -1,6 +1,6 @@
 """A comparison without a harness: both decoders' logits and gradients, compared with `assert_allclose`.
 
-`parity bench` times `parity run` of the same cases against it.
+`python tests/campaigns harness.overhead` times `parity run` of the same cases against it.
 """
 
 import dataclasses

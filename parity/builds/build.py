@@ -13,7 +13,6 @@ import numpy as np
 from flax import nnx
 
 from parity.builds.attributes import Effects, changes, note_effects, settings_of
-from parity.builds.calling import Way, linen_ways, nnx_ways
 from parity.builds.constants import take_apart, traceable, traced_once
 from parity.builds.skeleton import Skeleton, skeleton
 from parity.builds.tree import Codec, Leaf, describe, flatten
@@ -113,22 +112,17 @@ Flat = Mapping[str, Any]
 class Saving:
     """Functions that save and load the state of a build, flat and under the paths of the build.
 
-    Functions that load raise a `ValueError` for everything except an intact checkpoint of that state.
-
     Args:
         save: state and a new folder; writes a checkpoint.
         load: folder and ``{path: jax.ShapeDtypeStruct}``, shardings included -> state.
         export: state and a new folder; writes the parameters alone; None if the model is not served.
         load_export: folder -> the parameters; None if ``export`` is.
-        spoil: fault, such as ``missing leaf`` -> function of a checkpoint and a new folder. The function writes a
-            copy of the checkpoint with the fault to the folder and returns text that the error must contain.
     """
 
     save: Callable[[Flat, Path], Any]
     load: Callable[[Path, Flat], dict[str, Any]]
     export: Callable[[Flat, Path], Any] | None = None
     load_export: Callable[[Path], dict[str, Any]] | None = None
-    spoil: Mapping[str, Callable[[Path, Path], str]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if (self.export is None) != (self.load_export is None):
@@ -156,8 +150,6 @@ class Build:
         saving: saves and loads the state; None if the build does not support it.
         skeleton: the state's tree with paths at its leaves, which its checkpoints must match; None if only the
             paths are known.
-        ways: ways to call a step in a loop, by name; the recommended one first. Empty if only the pure programs
-            are known.
         method: the method that the programs call if that is not the whole model; leaves that it does not use are then
             compared only if the other side has them. Empty if the programs use the whole model.
         former: closures that JAX had traced before, for other builds; this build calls none of them.
@@ -178,7 +170,6 @@ class Build:
     sources: tuple[str, ...] = ()
     saving: Saving | None = None
     skeleton: Skeleton = None
-    ways: Mapping[str, Way] = dataclasses.field(default_factory=dict)
     method: str = ""
     former: Collection[Callable[..., Any]] = dataclasses.field(default_factory=_traced_before, repr=False)
 
@@ -215,9 +206,7 @@ def linen_build(
         return run
 
     made = _made(example, fresh, specs, programs, pure)
-    return Build(
-        name=name, flavour=Flavour.LINEN, ways=linen_ways(codec), **made, **_with_abstract_inputs(rest)
-    )
+    return Build(name=name, flavour=Flavour.LINEN, **made, **_with_abstract_inputs(rest))
 
 
 def nnx_build(
@@ -269,8 +258,7 @@ def nnx_build(
         return run
 
     made = _made(example, fresh, specs, programs, pure)
-    ways = nnx_ways(graphdef, codec, constants)
-    return Build(name=name, flavour=Flavour.NNX, ways=ways, **made, **_with_abstract_inputs(rest))
+    return Build(name=name, flavour=Flavour.NNX, **made, **_with_abstract_inputs(rest))
 
 
 def _made(
@@ -320,7 +308,6 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
         programs={program.name: dataclasses.replace(program, function=function)},
         specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
         skeleton=None,
-        ways={},
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
-from parity.cases.coverage import Coverage
 from parity.cases.waivers import Waiver
 from parity.verdicts import Verdict
 
@@ -230,7 +229,6 @@ class Pair:
         about: a description in one line.
         cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
         full_size: settings and a number of devices -> cases at published size, to be lowered only.
-        coverage: returns the combinations of options that its cases cover; empty if it does not count them.
         configs: the configs of its cases, for the list of options that no case varies: mappings, dataclass instances or
             pydantic models.
     """
@@ -239,7 +237,6 @@ class Pair:
     about: str
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
-    coverage: Callable[[], Sequence[Coverage]] = tuple
     configs: Sequence[Any] = ()
 
 

@@ -28,7 +28,6 @@ __all__ = [
     "Settings",
     "SettingsError",
     "collect",
-    "find_cases",
     "find_settings",
     "load_pairs",
     "make_importable",
@@ -353,21 +352,6 @@ def _cases(
         except ValueError as error:
             raise SettingsError(f"case {case.id}: {error}") from error
     return found
-
-
-def find_cases(
-    extra: tuple[str, ...],
-    overrides: tuple[tuple[str, str], ...],
-    start: str,
-    devices: int | None,
-    select: tuple[str, ...] = (),
-) -> list[Case]:
-    """Returns the cases of the pairs; a worker process finds its cases with it.
-
-    Args:
-        extra, overrides, start, devices, select: see `collect`, but hashable.
-    """
-    return collect(extra, dict(overrides), Path(start), devices=devices, select=select)[1]
 
 
 def parse_settings(

@@ -1,11 +1,9 @@
-"""The channel ``checkpoint``: either flavour loads saved state bit for bit, and refuses damaged files."""
+"""The channel ``checkpoint``: either flavour loads saved state bit for bit."""
 
-import itertools
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,28 +23,20 @@ Flat = Mapping[str, np.ndarray]
 
 
 def checkpoint(evidence: Evidence) -> ChannelResult:
-    """Compares saved state: own round trip, the other flavour's file, resume, parameters alone, damage."""
+    """Compares saved state: own round trip, the other flavour's file, resume, parameters alone."""
     findings: list[Finding] = []
-    refused = 0
     with tempfile.TemporaryDirectory() as folder:
         kept = [_Kept(evidence, index, Path(folder)) for index in (0, 1)]
         for one, other in (kept, kept[::-1]):
             findings += (
                 one.comes_back() + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
             )
-        if not findings:
-            for one in kept:
-                found, count = one.refuses()
-                findings += found
-                refused += count
     how = (
         "saved and loaded by both sides"
         if evidence.settled
         else f"saved after {kept[0].steps} steps, loaded and resumed by both sides"
     )
-    detail = f"{len(kept[0].state)} leaves {how}"
-    detail = detail if findings else f"{detail}; {refused} damaged copies refused"
-    return compared(detail, findings, Verdict.BITWISE, measures={"refused": refused})
+    return compared(f"{len(kept[0].state)} leaves {how}", findings, Verdict.BITWISE)
 
 
 def _not_asked(evidence: Evidence) -> str:
@@ -139,48 +129,11 @@ class _Kept:
         where = f"parameters of the {other.name}, loaded by the {self.name}"
         return _differing(trained, found, where, "a leaf of the export that is not the trained one")
 
-    def refuses(self) -> tuple[list[Finding], int]:
-        """Loads damaged copies; returns findings for those that were not refused, and the number of copies."""
-        found, count = [], 0
-        for fault, words, attempt in itertools.chain(self._spoilt(), self._damaged()):
-            count += 1
-            said = _refusal(attempt)
-            if said is not None and words in said:
-                continue
-            got = "loaded without a word" if said is None else f"the error {said.splitlines()[0]!r}"
-            found.append(
-                Finding(
-                    where=f"checkpoint of the {self.name}, {fault}",
-                    reference=f"an error with the words {words!r}",
-                    candidate=got,
-                    cause="a check that a checkpoint is whole, left out",
-                    next_step="compare all leaves and the digests of all files before anything is loaded",
-                )
-            )
-        return found, count
-
     def _mapped(self, other: "_Kept") -> Flat:
         if other.index == self.index:
             return self.state
         weights = self.evidence.weights
         return weights.to_candidate(other.state) if self.index else weights.to_reference(other.state)
-
-    def _spoilt(self):
-        for number, (fault, spoil) in enumerate(self.saving.spoil.items()):
-            copy = self.folder.with_name(f"{self.folder.name}-{number}")
-            words = spoil(self.folder, copy)
-            yield fault, words, lambda copy=copy: self.load(copy)
-
-    def _damaged(self):
-        """Yields attempts to load with each file cut short or with one bit flipped, and restores the file."""
-        for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
-            whole, name = path.read_bytes(), path.relative_to(self.folder).as_posix()
-            middle = len(whole) // 2
-            turned = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-            for fault, damaged in (("cut short", whole[:middle]), ("with one bit turned", turned)):
-                path.write_bytes(damaged)
-                yield f"{name} {fault}", path.name, lambda: self.load(self.folder)
-            path.write_bytes(whole)
 
 
 def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
@@ -191,15 +144,6 @@ def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
     if np.issubdtype(leaf.dtype, np.integer):
         return draw.integers(1, 100, leaf.shape).astype(leaf.dtype)
     return draw.standard_normal(leaf.shape).astype(leaf.dtype)
-
-
-def _refusal(attempt: Callable[[], Any]) -> str | None:
-    """Returns the message of the `ValueError` of an attempt to load; None if it loads. Other exceptions propagate."""
-    try:
-        attempt()
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _differing(expected: Flat, found: Flat, where: str, cause: str) -> list[Finding]:
@@ -227,7 +171,7 @@ def _differing(expected: Flat, found: Flat, where: str, cause: str) -> list[Find
 
 CHANNEL = Channel(
     name="checkpoint",
-    about="own round trip, the other side's file, resume, parameters alone, damaged copies refused",
+    about="own round trip, the other side's file, resume, parameters alone",
     column="state",
     aspect=Aspect.CALLS,
     needs=Need.RUN,

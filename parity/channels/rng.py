@@ -10,7 +10,6 @@ from parity.builds.build import SEED, Build, Group
 from parity.builds.tree import Role
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.one_sided_rng import idle_streams
 from parity.channels.results import SIDES, compared, span
 from parity.channels.starts import compare_starts, recipes
 from parity.compare.evidence import Evidence
@@ -46,7 +45,7 @@ def rng(evidence: Evidence) -> ChannelResult:
     passed = starts.verdict
     if passed is Verdict.PROVED and not proved and drawn[0].draws:
         passed = Verdict.BITWISE
-    return compared(detail, findings, passed, notes=tuple(idle_streams(evidence)))
+    return compared(detail, findings, passed)
 
 
 def _both(sides: list[Audited]) -> str:

@@ -9,7 +9,6 @@ from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first, owner_of
-from parity.channels.one_sided_rng import alone_words
 from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import SIDES, one_sided
 from parity.compare.certificate import PROOF, certify
@@ -64,7 +63,7 @@ def tree(evidence: Evidence) -> ChannelResult:
         detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
     if guessed := evidence.weights.guessed:
         detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(evidence)}; {detail}"
-    for words in (alone_words(evidence), related.words()):
+    for words in (_alone(evidence), related.words()):
         detail += f", {words}" if words else ""
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
     return ChannelResult(
@@ -74,6 +73,25 @@ def tree(evidence: Evidence) -> ChannelResult:
         notes=tuple(notes),
         tables={"map": map_table(evidence.weights), **({"renamed": renamed} if renamed else {})},
     )
+
+
+def _alone(evidence: Evidence) -> str:
+    """Returns the number of leaves without a partner, such as ``2 RNG leaves on one side``.
+
+    Names the first of those that the pair's method does not use.
+    """
+    keys, words = 0, []
+    for build, paths in zip(evidence.builds, evidence.weights.alone, strict=True):
+        unused = [path for path in paths if build.leaves[path].role is not Role.RNG]
+        keys += len(paths) - len(unused)
+        if unused:
+            first = min(unused, key=lambda path: (build.leaves[path].role is not Role.PARAMS, path))
+            words.append(
+                f"not compared: {len(unused)} leaves that only {build.name} has and `{build.method}` does not use, "
+                f"such as {first}"
+            )
+    counted = [f"{keys} RNG lea{'ves' if keys > 1 else 'f'} on one side"] if keys else []
+    return ", ".join([*counted, *words])
 
 
 def _pairing(entry: Entry) -> str:

@@ -28,7 +28,6 @@ from parity.cli import (
     prove,
     report,
     run,
-    train,
 )
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, Command
 from parity.cli.renamed import renamed
@@ -62,7 +61,6 @@ for name, command in {
     "convert": convert.convert_checkpoint,
     "inspect": inspect.inspect,
     "bench": bench.bench,
-    "train": train.train,
     "bisect": bisect.bisect,
     "gate": gate.gate,
     "mutants": mutants.mutants,
@@ -72,9 +70,8 @@ for name, command in {
     app.command(name, cls=Command)(command)
 
 
-def main() -> None:
-    """Runs the command line; every kind of end has a separate exit code."""
-    sys.argv[1:] = _with_addresses(sys.argv[1:])
+def main(app: typer.Typer = app) -> None:
+    """Runs a command line; every kind of end has a separate exit code."""
     prepare(_backend(sys.argv))
     _end_as_if_interrupted(signal.SIGTERM)
     try:
@@ -104,19 +101,6 @@ def _flushed(code: int) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERRUPTED if isinstance(error, BrokenPipeError) else _explain(error)
     return code
-
-
-def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
-    """Returns a command line in which ``--ray`` has a value: the next word if it is an address, else `OWN`."""
-    if "--ray" not in words:
-        return tuple(words)
-    from parity.compare.backends.ray_cluster import OWN, is_address
-
-    line = [*words]
-    for at in reversed([at for at, word in enumerate(words) if word == "--ray"]):
-        address = line[at + 1] if at + 1 < len(line) and is_address(line[at + 1]) else ""
-        line[at : at + 2 if address else at + 1] = [f"--ray={address or OWN}"]
-    return tuple(line)
 
 
 def _backend(words: Sequence[str]) -> str:

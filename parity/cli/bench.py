@@ -1,7 +1,6 @@
-"""``parity bench``: the ratio of NNX to Linen, the harness's cost, and its growth over sizes."""
+"""``parity bench``: the ratio of NNX to Linen."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,12 +17,11 @@ ROUNDS = 5
 """Number of measurements of each side unless the command line names another."""
 
 
-def _optimise() -> str:
-    """Sets the flag that compiles programs as for training; returns the previous flags."""
+def _optimise() -> None:
+    """Sets the flag that compiles programs as for training."""
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_backend_optimization_level" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {OPTIMISED}".strip()
-    return flags
 
 
 def bench(
@@ -35,34 +33,14 @@ def bench(
     backend: Annotated[str, typer.Option(help="Where to run: cpu, tpu or gpu.")] = "cpu",
     pair: options.Pairs = None,
     setting: options.Settings = None,
-    harness: Annotated[
-        bool | None,
-        typer.Option(help="Measure the harness itself too. Default: only if no case is selected."),
-    ] = None,
-    enforce: Annotated[
-        bool, typer.Option(help="Exit 1 if a ratio, or an exponent of --scaling, is above its bound.")
-    ] = False,
-    scaling: Annotated[
-        bool, typer.Option("--scaling", help="Measure the cost against layers, leaves and devices instead.")
-    ] = False,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option(help="With --scaling: AXIS=SIZE,... such as layers=10,100 (repeatable), or full."),
-    ] = None,
+    enforce: Annotated[bool, typer.Option(help="Exit 1 if a ratio is above its bound.")] = False,
 ) -> None:
-    """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps, dispatch and memory."""
-    if scaling or sizes:
-        others = {"SELECT": select, "--pair": pair, "--set": setting, "--harness": harness}
-        others |= {"--rounds": rounds != ROUNDS, "--backend": backend != "cpu"}
-        given = [name for name, value in others.items() if value]
-        raise typer.Exit(_scaling(sizes or (), json, given if scaling else None, enforce=enforce))
-    flags = _optimise()
+    """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps and memory."""
+    _optimise()
 
-    from parity.cases.case import select as selected
     from parity.cases.settings import collect, find_settings, parse_settings
     from parity.compare.backends.registry import find
-    from parity.compare.timing.measure import measure_each, read_harness, subjects
-    from parity.compare.timing.overhead import measure_overhead
+    from parity.compare.timing.measure import measure_each, subjects
     from parity.report.bench import bench_record, print_bench, print_measured
     from parity.report.records import write_json
 
@@ -71,60 +49,19 @@ def bench(
     if not target.executes:
         raise ValueError(f"--backend {backend}: this backend runs no programs; use cpu, tpu or gpu")
     table = find_settings(Path.cwd()).bench
-    pairs, settings = tuple(pair or ()), parse_settings(setting)
-    every = collect(pairs, settings, select=select or ())[1]
+    every = collect(tuple(pair or ()), parse_settings(setting), select=select or ())[1]
     chosen = subjects(table, every, tuple(select or ()))
-    own = read_harness(table) if (harness if harness is not None else not select) else None
-    if harness and own is None:
-        raise ValueError(
-            "--harness: pyproject.toml has no [tool.parity.bench.harness]; add it, see docs/benchmark.md"
-        )
-    screen, found, overhead, whole = console(), [], None, True
-    progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
-    try:
-        again = (pairs, tuple(settings.items()), str(Path.cwd()), None)
-        for one in measure_each(chosen, target, rounds, again, progress):
-            found.append(one)
-            print_measured(screen, one)
-        if own:
-            overhead = measure_overhead(
-                own, len(selected(every, own.cases)), rounds, {**os.environ, "XLA_FLAGS": flags}, progress
-            )
-    except KeyboardInterrupt:
-        whole = False
-    print_bench(screen, found, overhead)
-    if json:
-        write_json(bench_record(found, overhead), json)
-    if not whole:
-        raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(DIFFERENCE if enforce and any(one.above for one in found) else PARITY)
-
-
-def _scaling(asked: Sequence[str], json: Path | None, others: list[str] | None, *, enforce: bool) -> int:
-    """Measures and prints the cost over sizes; returns the exit code."""
-    if others is None:
-        raise ValueError("--sizes: needs --scaling")
-    if others:
-        raise ValueError(
-            f"--scaling: got {others[0]} too, expected one of them; it has its own pairs and rounds"
-        )
-    from parity.compare.timing.scaling import measure_scaling, parse_sizes
-    from parity.report.bench import print_curve, scaling_record
-    from parity.report.records import check_writable, write_json
-    from parity.run.run import run_case
-
-    if json:
-        check_writable(json, "--json")
     screen, found, whole = console(), [], True
     progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
     try:
-        for axis, sizes in parse_sizes(asked).items():
-            found.append(measure_scaling(axis, sizes, run_case, progress))
-            print_curve(screen, found[-1])
+        for one in measure_each(chosen, target, rounds, progress):
+            found.append(one)
+            print_measured(screen, one)
     except KeyboardInterrupt:
         whole = False
+    print_bench(screen, found)
     if json:
-        write_json(scaling_record(found), json)
+        write_json(bench_record(found), json)
     if not whole:
-        return INTERRUPTED
-    return DIFFERENCE if enforce and any(curve.too_fast for curve in found) else PARITY
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(DIFFERENCE if enforce and any(one.above for one in found) else PARITY)

@@ -1,7 +1,6 @@
 """``parity inspect``: the structure of both sides, in full for one case, in a line per side for several."""
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,27 +35,22 @@ def inspect(
     backend: Annotated[str, typer.Option(help="Where to compile; aot:v5p:2x2x1 needs no TPU.")] = "cpu",
     full_size: options.FullSize = False,
     json: options.Json = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the summary as a Markdown table.")] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="For one case: write a page that draws its largest arrays on the mesh."),
-    ] = None,
     pair: options.Pairs = None,
     setting: options.Settings = None,
     no_cache: options.NoCache = False,
     compile_gib: options.CompileGib = None,
     compile_seconds: options.CompileSeconds = None,
 ) -> None:
-    """Show the structure of compiled programs. For one case: loops, collectives, memory, cost, dots, placements.
+    """Show the structure of compiled programs. For one case: loops, collectives, memory, cost, placements.
 
     For several cases: one line for each side.
     """
     from parity.compare.evidence import Evidence
-    from parity.report.records import write_json, write_text
-    from parity.report.structure import print_summaries, summaries_markdown, summaries_record
+    from parity.report.records import write_json
+    from parity.report.structure import print_summaries, summaries_record
     from parity.run.selection import open_cases
 
-    checked_files(json=json, markdown=markdown, html=html)
+    checked_files(json=json)
     request = make_request(
         select,
         pair,
@@ -69,11 +63,6 @@ def inspect(
         paranoid=True,
     )
     cases, session = open_cases(request)
-    if html and not (len(cases) == 1 and _placed(cases[0])):
-        raise ValueError(
-            f"--html: expected one case on a mesh, with shardings on both sides; {len(cases)} selected; "
-            "see `parity list`"
-        )
     summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)
     record = summaries_record(summaries)
@@ -82,13 +71,11 @@ def inspect(
     if alone and not differs:
         found, differs = _sections(alone, session)
         record["cases"][0] |= found
-    if markdown:
-        write_text(summaries_markdown(summaries), markdown)
     if json:
         write_json(record, json)
         echo(f"report: {json}")
     if alone and _placed(alone.case):
-        differs |= _placements(alone, html)
+        differs |= _placements(alone)
     if len(summaries) < len(cases):
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(DIFFERENCE if differs else PARITY)
@@ -133,18 +120,12 @@ def _sections(work: "Evidence", session: "Session") -> tuple[dict[str, Any], boo
     return sections_record(result, sections), bool(result.blocking)
 
 
-def _placements(work: "Evidence", html: Path | None) -> bool:
-    """Prints the placement of every leaf, and writes the page; returns True if the placements differ."""
+def _placements(work: "Evidence") -> bool:
+    """Prints the placement of every leaf; returns True if the placements differ."""
     from parity.channels import CHANNELS
-    from parity.report.records import write_text
-    from parity.report.structure import placements, print_placements, shardings_page
+    from parity.report.structure import placements, print_placements
 
-    case, screen = work.case, console()
-    result, rows = CHANNELS["sharding"].look(work), placements(work)
+    result, screen = CHANNELS["sharding"].look(work), console()
     screen.print()
-    print_placements(screen, case, result, rows)
-    if html:
-        outcome = (str(result.verdict), result.detail, [finding.sentence() for finding in result.findings])
-        write_text(shardings_page(case.id, outcome, rows, dict(case.mesh.axes)), html)
-        echo(f"page: {html}")
+    print_placements(screen, work.case, result, placements(work))
     return result.verdict in BLOCKING

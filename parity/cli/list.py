@@ -9,12 +9,15 @@ import typer
 from rich.text import Text
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, PARITY, console, echo
+from parity.cli.options import console, echo
 
 if TYPE_CHECKING:
     from parity.cases.case import Case, Pair
 
 __all__ = ["list_cases"]
+
+HEADS = ("channel", "column", "compares", "needs", "a proof settles it")
+SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
 
 
 def list_cases(
@@ -24,12 +27,7 @@ def list_cases(
     channels: Annotated[
         bool, typer.Option(help="List the channels: what each compares, needs and shows.")
     ] = False,
-    coverage: Annotated[
-        bool,
-        typer.Option(
-            help="List covered combinations of options, rare ones with their case, and options that no pair varies."
-        ),
-    ] = False,
+    coverage: Annotated[bool, typer.Option(help="List the options of configs that no pair varies.")] = False,
 ) -> None:
     """List pairs, variants, programs and meshes."""
     from parity.cases.case import select as selected
@@ -38,21 +36,16 @@ def list_cases(
     from parity.compare.placement import place
 
     if channels:
-        from parity.report.lists import channels_markdown
-
-        print(channels_markdown(), end="")
+        print(_channels(), end="")
         return
 
     pairs, cases = collect(pair or (), parse_settings(setting), select=select or ())
     cases = place(selected(cases, select or ()), find("cpu"))
     screen = console()
     if coverage:
-        from parity.report.lists import print_coverage
-
-        missing = [print_coverage(screen, one) for found in pairs for one in found.coverage()]
         for line in _unvaried(pairs, cases):
             echo(line)
-        raise typer.Exit(DIFFERENCE if any(missing) else PARITY)
+        return
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
     groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
@@ -83,3 +76,15 @@ def _unvaried(pairs: "Sequence[Pair]", cases: "Sequence[Case]") -> list[str]:
             listed = ", ".join(f"{name}={value}" for name, value in found.items())
             lines.append(f"{', '.join(named)}: no case varies {listed}")
     return lines
+
+
+def _channels() -> str:
+    """Returns a Markdown table with one row per channel, in the order of reports."""
+    from parity.channels import CHANNELS
+
+    rows = [
+        (f"`{one.name}`", one.column, one.about, str(one.needs), SETTLES[str(one.settled)])
+        for one in CHANNELS.values()
+    ]
+    lines = [" | ".join(row) for row in (HEADS, ("---",) * len(HEADS), *rows)]
+    return "".join(f"| {line} |\n" for line in lines)

@@ -1,13 +1,18 @@
 """``parity map``: the weight map and its evidence."""
 
+import os.path
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from parity.cli import options
 from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
+
+if TYPE_CHECKING:
+    from parity.compare.certificate import Certified
 
 __all__ = ["show_map"]
 
@@ -29,7 +34,6 @@ def show_map(
     from parity.compare.certificate import certify
     from parity.compare.certificate import export as exported
     from parity.compare.evidence import Evidence
-    from parity.report.lists import map_line
     from parity.report.records import write_json
     from parity.run.selection import open_cases
 
@@ -53,7 +57,7 @@ def show_map(
         words = f", {following} of them as their parameters (--all lists them)" if following else ""
         screen.print(Text(f"{role}, {len(rows)} entries{words}", "bold cyan"))
         for one in listed:
-            screen.print(map_line(one), soft_wrap=True)
+            screen.print(_map_line(one), soft_wrap=True)
     wrong = sum(one.contradicted for one in certified)
     leaves = [len(build.leaves) for build in work.builds]
     echo(
@@ -68,3 +72,26 @@ def show_map(
         if doubtful:
             echo(f"{len(doubtful)} entries are only guessed: parity convert refuses them")
     raise typer.Exit(DIFFERENCE if wrong else PARITY)
+
+
+def _map_line(certified: "Certified") -> Text:
+    """Returns one entry of a map as text: leaves, transform, kind of match and confirmation."""
+    entry = certified.entry
+    reference, candidate = _brief(entry.reference), _brief(entry.candidate)
+    line = Text(f"  {reference}")
+    line.append(f"  {entry.transform}" if reference == candidate else f"  -> {candidate}  {entry.transform}")
+    line.append(f"; by {entry.matched_by}; ", "dim")
+    return line.append(certified.confirmed_by, "bold red" if certified.contradicted else "green")
+
+
+def _brief(paths: Sequence[str]) -> str:
+    """Returns one name, or ``layers/{0..3}/mlp`` for several that differ at one place."""
+    from parity.builds.weights.map import strip_container
+
+    names = [strip_container(path) for path in paths]
+    if len(names) == 1:
+        return names[0]
+    head = os.path.commonprefix(names)
+    tail = os.path.commonprefix([name[len(head) :][::-1] for name in names])[::-1]
+    middle = [name[len(head) : len(name) - len(tail)] for name in names]
+    return f"{head}{{{middle[0]}..{middle[-1]}}}{tail}"

@@ -21,15 +21,8 @@ def report(
     annotations: options.Annotations = None,
     json: options.Json = None,
     since: options.Since = None,
-    compare: Annotated[
-        Path | None,
-        typer.Option(
-            "--compare",
-            help="Print all differences from an earlier report except times; exit 1 if there are any.",
-        ),
-    ] = None,
 ) -> None:
-    """Print, convert, join or compare reports. Several files are joined as the parts of one run."""
+    """Print, convert or join reports. Several files are joined as the parts of one run."""
     from parity.cli.terminal import finish, read_earlier, say_changes, say_reports
     from parity.report.formats import write_forms
     from parity.report.formats.form import headline, passes
@@ -38,10 +31,6 @@ def report(
     from parity.report.table import print_table
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
-    if compare:
-        if forms or since or len(files) > 1:
-            raise ValueError("--compare: give one report and no other option; leave the others out")
-        raise typer.Exit(_compare(compare, files[0]))
     if len(set(files)) < len(files):
         raise ValueError("report: a file is named twice; name each part once")
     reports = {str(path): read_report(path) for path in files}
@@ -61,19 +50,3 @@ def report(
     if "partial" in found and "why" not in found["partial"]:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(PARITY if passes(found) else DIFFERENCE)
-
-
-def _compare(before: Path, after: Path) -> int:
-    """Prints the differences of two reports, and returns the exit code."""
-    from parity.report.changes import differences
-    from parity.report.reading import read_report
-
-    reports = read_report(before), read_report(after)
-    if not any(report["cases"] for report in reports):
-        raise ValueError(f"--compare: {before} and {after} have no cases; nothing was compared")
-    found = differences(*reports)
-    for sentence in found:
-        echo(sentence)
-    counts = " and ".join(str(len(report["cases"])) for report in reports)
-    echo(f"{counts} cases: {len(found) or 'no'} difference{'' if len(found) == 1 else 's'}")
-    return DIFFERENCE if found else PARITY

@@ -1,21 +1,16 @@
 """``parity run``: every channel of every case."""
 
-import dataclasses
-import pdb
-import sys
-import traceback as tracebacks
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parity.cli import options
-from parity.cli.options import HARNESS, PARITY, checked_files, console, echo, make_request, rare
+from parity.cli.options import checked_files, console, make_request, rare
 from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
     from parity.run.request import CacheMode
-    from parity.run.verdict_cache import LastFailed
 
 __all__ = ["run"]
 
@@ -60,18 +55,11 @@ def run(
     ] = 1,
     ray: Annotated[
         str | None,
-        rare(metavar="[HOST:PORT]", help="Run cases as Ray tasks, on a cluster or on a new local Ray."),
+        rare(metavar="HOST:PORT", help="Run cases as Ray tasks, on a cluster; `local` starts a Ray here."),
     ] = None,
     cached: options.Cached = False,
     refresh: Annotated[
         bool, rare("--refresh", help="With --cached: recompute all verdicts and cache them.")
-    ] = False,
-    verify_cache: Annotated[
-        bool,
-        rare(
-            "--verify-cache",
-            help="With --cached: recompute a tenth of the cached verdicts; exit 3 if one differs.",
-        ),
     ] = False,
     no_cache: options.NoCache = False,
     compile_gib: options.CompileGib = None,
@@ -81,15 +69,8 @@ def run(
         bool, typer.Option("--verbose", "-v", help="Print every finding, waived ones too.")
     ] = False,
     traceback: Annotated[bool, rare(help="Print the traceback of every error.")] = False,
-    debug: Annotated[
-        bool, rare("--pdb", help="Open Python's debugger where a side raises an error; runs one process.")
-    ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop after the first case that does not pass.")
-    ] = False,
-    last_failed: Annotated[
-        bool,
-        typer.Option("--last-failed", help="Run only cases that did not pass in their last run here."),
     ] = False,
 ) -> None:
     """Run cases and report differences. Print progress, a table and findings; write reports on request."""
@@ -97,15 +78,8 @@ def run(
     from parity.cli.terminal import Terminal, finish, read_earlier
     from parity.report.table import print_details, print_table, print_tracebacks
     from parity.run.schedule import execute
-    from parity.run.verdict_cache import LastFailed
 
     files = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
-    if debug:
-        if ray is not None or processes > 1 or (workers or 1) > 1:
-            raise ValueError(
-                "--pdb: needs all cases in this process; leave out --ray, --processes and --workers"
-            )
-        workers = 1
     request = make_request(
         select,
         _pairs(select, pair, builtin),
@@ -123,15 +97,11 @@ def run(
         ray=ray,
         shard=shard,
         fail_fast=fail_fast,
-        cache=_cache_mode(cached=cached, refresh=refresh, verify=verify_cache),
+        cache=_cache_mode(cached=cached, refresh=refresh),
         written=tuple(files.values()),
     )
-    latest = LastFailed.of(request)
-    if last_failed:
-        request = dataclasses.replace(request, only=_failed(latest, shard))
-    terminal = Terminal(files, read_earlier(since), _open_debugger if debug else lambda error: None)
+    terminal = Terminal(files, read_earlier(since))
     record = execute(request, terminal)
-    latest.keep(record.results)
     print_table(console(), record)
     if channel:
         print_details(console(), record.results)
@@ -140,32 +110,7 @@ def run(
     if bisect and (followed := bisect_failures(record.results, request)):
         record.followed = followed
         terminal.write(record)  # again: the report was written before the bisect, which may be slow
-    for words in record.disagreements:
-        echo(f"cache: {words}", "bold red")
-    if record.disagreements:
-        raise typer.Exit(HARNESS)
     finish(record, files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
-
-
-def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:
-    """Returns the cases that did not pass in their last run here; ends the command if all passed.
-
-    Raises:
-        ValueError: nothing has run yet, or ``--shard`` is given.
-    """
-    if shard:
-        raise ValueError(
-            "--last-failed: cannot be combined with --shard, whose other parts run elsewhere; leave one out"
-        )
-    failed = latest.failed()
-    if failed is None:
-        raise ValueError(
-            "--last-failed: no case has run in this project with these options yet; leave it out"
-        )
-    if not failed:
-        echo("--last-failed: all cases passed in their last run; nothing to run")
-        raise typer.Exit(PARITY)
-    return failed
 
 
 def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:
@@ -192,30 +137,9 @@ def _blocks(channels: tuple[str, ...]) -> frozenset[Verdict]:
     return BLOCKING if set(of_aspect(Aspect.VALUES)) <= set(channels) else BLOCKING | {Verdict.UNPROVED}
 
 
-def _cache_mode(*, cached: bool, refresh: bool, verify: bool) -> "CacheMode":
+def _cache_mode(*, cached: bool, refresh: bool) -> "CacheMode":
     from parity.run.request import CacheMode
 
-    if (refresh or verify) and not cached:
-        raise ValueError("--refresh, --verify-cache: only with --cached; add it, or leave them out")
-    if refresh and verify:
-        raise ValueError("--refresh and --verify-cache: --refresh leaves no verdict to verify; leave one out")
-    if not cached:
-        return CacheMode.IGNORE
-    return CacheMode.REFRESH if refresh else CacheMode.VERIFY if verify else CacheMode.REUSE
-
-
-def _open_debugger(error: BaseException) -> None:
-    """Opens the debugger at the place of an error; ``quit`` ends the run, ``continue`` continues it."""
-    from parity.run.run import is_own
-
-    frames = [frame for frame, _ in tracebacks.walk_tb(error.__traceback__)]
-    own = [at for at, frame in enumerate(frames) if is_own(frame.f_code.co_filename)]
-    up = len(frames) - 1 - own[-1] if own else 0
-    print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    hint = f"; `up {up}` goes to your own code" if up else ""
-    print(f"parity: `continue` continues the run, `quit` ends it{hint}", file=sys.stderr)
-    debugger = pdb.Pdb()
-    debugger.reset()
-    debugger.interaction(None, error.__traceback__)
-    if debugger.quitting:
-        raise KeyboardInterrupt
+    if refresh and not cached:
+        raise ValueError("--refresh: only with --cached; add it, or leave both out")
+    return CacheMode.REFRESH if refresh else CacheMode.REUSE if cached else CacheMode.IGNORE

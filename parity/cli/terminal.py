@@ -1,6 +1,5 @@
 """Terminal output of commands that judge cases: progress, findings, reports, and the exit code."""
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,16 +31,14 @@ class Terminal(Listener):
     Args:
         files: the report's files, by name of the form.
         earlier: reports that forms compare with, the oldest first.
-        debug: called with each error of a case, while the progress is paused.
     """
 
     def __init__(
         self,
         files: Mapping[str, Path] | None = None,
         earlier: Sequence[Record] = (),
-        debug: Callable[[BaseException], object] = lambda error: None,
     ):
-        self._files, self._earlier, self._debug = files or {}, earlier, debug
+        self._files, self._earlier = files or {}, earlier
         self._progress: Progress | None = None
         self.unwritten: list[str] = []
 
@@ -54,11 +51,6 @@ class Terminal(Listener):
         """Shows a case that starts."""
         if self._progress:
             self._progress.started(case)
-
-    def raised(self, error: BaseException) -> None:
-        """Opens the debugger."""
-        with self._progress.paused() if self._progress else contextlib.nullcontext():
-            self._debug(error)
 
     def finished(self, result: CaseResult) -> None:
         """Counts a case."""

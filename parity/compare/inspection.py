@@ -1,22 +1,20 @@
-"""The structure of both sides: rows of loops, collectives, dots and memory, paired, and in one line each."""
+"""The structure of both sides: rows of loops, collectives and memory, paired, and in one line each."""
 
 import collections
 import contextlib
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.ir.hlo.cycles import read_cycles
-from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.model import LoopTree
-from parity.ir.hlo.optimised import optimised_loops, visits
-from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
+from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.lowered import lowered_loops
 
 __all__ = [
@@ -25,8 +23,6 @@ __all__ = [
     "SideSummary",
     "Summary",
     "collective_rows",
-    "dot_rows",
-    "dtype_rows",
     "inspect_sides",
     "loop_rows",
     "memory_rows",
@@ -40,8 +36,6 @@ Pair = tuple[Row | None, Row | None]
 BEFORE, AFTER = "before optimisation", "after optimisation"
 COST = ("flops", "bytes_accessed")
 COLLECTIVE = ("kind", "dtype", "bytes", "group", "times", "where", "direction")
-OPERATION = ("operation", "types", "direction")
-PRODUCTS = ("dot", "convolution")
 
 
 def loop_rows(tree: LoopTree) -> list[Row]:
@@ -102,31 +96,6 @@ def collective_rows(collectives: Sequence[Collective]) -> list[Row]:
     return sorted(rows, key=lambda row: -int(row["total_bytes"] or 0))
 
 
-def dtype_rows(operations: Sequence[TypedOp]) -> list[Row]:
-    """Returns one row per kind, types and direction of a lowered program's dots, sums and roots.
-
-    Returns:
-        Columns operation, types, direction, count.
-    """
-    return _counted(OPERATION, sorted((one.kind, one.types, one.provenance.tags[0]) for one in operations))
-
-
-def dot_rows(module: HloModule) -> list[Row]:
-    """Returns one row per kind, types and direction of an optimised program's dots.
-
-    Returns:
-        Columns operation, types, direction, count.
-    """
-    found = []
-    for visit in visits(module):
-        one = visit.instruction
-        if one.opcode in PRODUCTS:
-            taken = " x ".join(visit.computation.by_name[name].shape.element for name in one.operands)
-            direction = module.provenance(one, visit.caller).tags[0]
-            found.append((one.opcode, f"{taken} -> {one.shape.element}", direction))
-    return _counted(OPERATION, sorted(found))
-
-
 def memory_rows(memory: Memory) -> list[Row]:
     """Returns one row per quantity.
 
@@ -141,14 +110,6 @@ def memory_rows(memory: Memory) -> list[Row]:
             "reason": memory.reasons.get(quantity, ""),
         }
         for quantity, unit in QUANTITIES.items()
-    ]
-
-
-def _counted(columns: Sequence[str], keys: Iterable[tuple]) -> list[Row]:
-    """Returns a row with the count of each key, in order of first occurrence."""
-    return [
-        {**dict(zip(columns, key, strict=True)), "count": count}
-        for key, count in collections.Counter(keys).items()
     ]
 
 
@@ -178,7 +139,7 @@ def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
         SideError: a side does not compile or cannot be read.
     """
     sides = evidence.compiling()
-    return (*_loops(sides), _collectives(sides), *_memory_and_cost(sides), *_dots(sides))
+    return (*_loops(sides), _collectives(sides), *_memory_and_cost(sides))
 
 
 def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, ...]:
@@ -267,18 +228,6 @@ def _memory_and_cost(sides: tuple[Side, Side]) -> Iterator[Section]:
         pairs = _align(held, ("quantity",))
         labels = ("quantity", "unit")
         yield Section(title=f"{title}, {AFTER}", labels=labels, numbers=("value",), rows=pairs, note=words)
-
-
-def _dots(sides: tuple[Side, Side]) -> Iterator[Section]:
-    note = "a dot may have become a convolution or a library call"
-    lowered = [dtype_rows(read_dtypes(side.functions)) for side in sides]
-    optimised = [dot_rows(side.optimised) for side in sides]
-    for title, rows, words in (
-        (f"dots, sums and roots, {BEFORE}", lowered, ""),
-        (f"dots, {AFTER}", optimised, note),
-    ):
-        pairs = _by_key(rows, OPERATION)
-        yield Section(title=title, labels=OPERATION, numbers=("count",), rows=pairs, note=words)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,6 @@ class Session:
         required: sufficient rungs for cases of one structure.
         backend: the backend of the cases; by default each case's is found by its name.
         notify: called with each phase that begins, as text.
-        examine: called once with each error of a case, before the run goes on.
 
     Attributes:
         memo: results that several cases share, such as the weight map of two builds.
@@ -56,9 +55,8 @@ class Session:
         required: Requirement = ANY_RUNG,
         backend: Backend | None = None,
         notify: Callable[[str], None] = lambda phase: None,
-        examine: Callable[[BaseException], object] = lambda error: None,
     ):
-        self.paranoid, self.required, self.examine = paranoid, required, examine
+        self.paranoid, self.required = paranoid, required
         self._notify = notify
         self._backend = backend
         self.clock = Clock(notify)
@@ -73,7 +71,6 @@ class Session:
             required=self.required,
             backend=self._backend,
             notify=self._notify,
-            examine=self.examine,
         )
 
     def backend_of(self, case: Case) -> Backend:

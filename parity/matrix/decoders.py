@@ -16,7 +16,6 @@ from models_nnx.shared.ops import REPLICA
 from models_nnx.shared.sharding import explain, resolve
 from parity.builds.build import Build, Flavour
 from parity.builds.tree import Leaf
-from parity.matrix.faults import SPOIL
 
 __all__ = [
     "ACCUMULATING",
@@ -218,7 +217,7 @@ def _build(flavour: Flavour, variant: Variant) -> Build:
     )
     if not variant.saved:
         return built
-    return dataclasses.replace(built, saving=dataclasses.replace(side.saving(variant), spoil=SPOIL))
+    return dataclasses.replace(built, saving=side.saving(variant))
 
 
 def _options(variant: Variant) -> dict[str, dict[str, Any]]:

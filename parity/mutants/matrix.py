@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.cases.tables import read
-from parity.channels import ALL, Aspect, of_aspect
+from parity.channels import ALL
 from parity.mutants.mutant import PREFIX, Mutant, MutantError
 from parity.mutants.trial import Outcome, Status
 
@@ -51,29 +51,12 @@ def catches(outcomes: Sequence[Outcome]) -> dict[str, tuple[int, int]]:
     return {name: (sum(name in by for by in killed), sum(by == {name} for by in others)) for name in COLUMNS}
 
 
-def separation(outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
-    """Returns the largest deviation of a benign edit, and the smallest of a bug that a channel of values caught.
-
-    The deviation of a mutant is the largest of its leaves, in units of the noise of the same run; None if nothing
-    deviated.
-    """
-    benign = [one.floors for one in outcomes if one.status is Status.PASSED and one.floors is not None]
-    values = set(of_aspect(Aspect.VALUES))
-    killed = [
-        one.floors
-        for one in outcomes
-        if one.status is Status.KILLED and one.floors is not None and values & set(one.by)
-    ]
-    return max(benign, default=None), min(killed, default=None)
-
-
 def as_json(outcomes: Sequence[Outcome], environment: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the record: environment, score, catches by channel, and every outcome."""
     return {
         "schema": SCHEMA,
         "environment": dict(environment),
         "score": score(outcomes),
-        "separation": dict(zip(("benign", "killed"), separation(outcomes), strict=True)),
         "channels": {name: {"catches": n, "alone": alone} for name, (n, alone) in catches(outcomes).items()},
         "mutants": [dataclasses.asdict(outcome) for outcome in _sorted(outcomes)],
     }
@@ -125,14 +108,9 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
     share = f" ({got['score']:.1%})" if got["score"] is not None else ""
     named = f", {got['named']:.1%} of them named" if got["named"] is not None else ""
     benign = got["passed"] + got["alarm"]
-    most, least = separation(outcomes)
-    distances = (
-        f"; the nearest bug that values caught is {least:.3g} x noise off" if least is not None else ""
-    )
-    distances += f", the farthest benign edit {most:.3g}" if distances and most is not None else ""
     return (
         f"{got['killed']} of {got['killed'] + got['survived']} bugs killed{share}{named}; "
-        f"{got['alarm']} of {benign} benign edits raise an alarm; {got['broken']} could not be tried{distances}"
+        f"{got['alarm']} of {benign} benign edits raise an alarm; {got['broken']} could not be tried"
     )
 
 

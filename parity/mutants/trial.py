@@ -52,8 +52,6 @@ class Outcome:
         by: the channels that blocked, or ``oracle``.
         missed: channels that were expected to block and did not.
         unnamed: expected words that the output lacks.
-        floors: the largest deviation of a leaf, over its measured noise; None if all bits are equal, or a proof
-            made the run unnecessary.
         why: the sentence of the run; for a mutant that could not be tried, the reason.
         seconds: of wall time.
     """
@@ -64,7 +62,6 @@ class Outcome:
     by: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
-    floors: float | None = None
     why: str = ""
     seconds: float = 0.0
 
@@ -195,14 +192,12 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
         }
     by = tuple(name for name, channel in cases[0]["channels"].items() if channel["verdict"] in set(BLOCKING))
     verdict, why = cases[0]["verdict"], _sentence(cases[0], by)
-    floors = _floors(cases[0], failed=not mutant.benign)
     if mutant.benign:
         passed, proof = verdict == "passed", cases[0]["channels"].get("program", {}).get("verdict", "")
         status = Status.PASSED if passed else Status.ALARM
         return {
             "status": status,
             "by": by,
-            "floors": floors,
             "why": f"program {proof}" if passed else why or f"the case is {verdict}",
         }
     if not code:
@@ -214,18 +209,8 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
         "by": by,
         "missed": missed + other,
         "unnamed": _unnamed(mutant, printed),
-        "floors": floors,
         "why": why,
     }
-
-
-def _floors(case: dict, *, failed: bool) -> float | None:
-    """Returns the largest deviation in units of noise; if ``failed``, only of leaves that failed."""
-    rows = [
-        row for channel in case["channels"].values() for row in channel.get("tables", {}).get("leaves", ())
-    ]
-    ratios = (row["floors"] for row in rows if not failed or row["rung"] == "failed")
-    return max((floors for floors in ratios if floors is not None), default=None)
 
 
 def _unnamed(mutant: Mutant, printed: str) -> tuple[str, ...]:

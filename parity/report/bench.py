@@ -1,6 +1,5 @@
-"""Results of ``parity bench``, with and without ``--scaling``, as tables of 80 columns and as plain data."""
+"""Results of ``parity bench`` as tables of 80 columns and as plain data."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,15 +10,12 @@ from rich.text import Text
 
 from parity.compare.backends.environment import describe_environment
 from parity.compare.timing.measure import Measured
-from parity.compare.timing.overhead import Overhead
 from parity.compare.timing.rounds import Paired
-from parity.compare.timing.scaling import HIGHEST, Curve
 
-__all__ = ["bench_record", "print_bench", "print_curve", "print_measured", "scaling_record"]
+__all__ = ["amount", "bench_record", "print_bench", "print_measured"]
 
-SCHEMA, SCALING_SCHEMA = 1, 2
+SCHEMA = 1
 NEXT: Mapping[str, str] = {
-    "dispatch": "carry the leaves of nnx.split from call to call: docs/benchmark.md, How to call a step",
     "temp bytes": "`parity inspect {id}` shows both sides' memory and loops",
     "steady step": "`parity inspect {id}` shows what compiled otherwise; on a busy machine, more --rounds",
 }
@@ -79,23 +75,13 @@ def print_measured(console: Console, found: Measured) -> None:
         console.print(Text(words, "bold red"), soft_wrap=True)
 
 
-def print_bench(console: Console, found: Sequence[Measured], harness: Overhead | None) -> None:
-    """Prints the cost of the harness, and a last line with the quantities above their bounds.
+def print_bench(console: Console, found: Sequence[Measured]) -> None:
+    """Prints a last line with the quantities above their bounds.
 
     Args:
         console: the console.
         found: all cases, already printed.
-        harness: None if it was not measured.
     """
-    if harness:
-        console.print(Text(f"the harness, on {harness.cases} cases", "bold"))
-        for name, share in harness.own.items():
-            low, middle, high = share
-            console.print(f"own time of {name}: {middle:.0%} ({low:.0%} to {high:.0%})", highlight=False)
-        for name, pair in harness.ratios.items():
-            left, right = (amount("", value) for value in pair.medians)
-            spread = f"{pair.low:.2f} to {pair.high:.2f}"
-            console.print(f"{name}: {pair.middle:.2f} x ({spread}), {right} over {left}", highlight=False)
     bounded = [one for one in found if one.bounds]
     above = [f"{name} of {one.id}" for one in bounded for name in one.above]
     if above:
@@ -110,12 +96,11 @@ def _numbers(pair: Paired) -> dict[str, Any]:
     return {"under": left, "over": right, **spread, "rounds": pair.values.tolist()}
 
 
-def bench_record(found: Sequence[Measured], harness: Overhead | None) -> dict[str, Any]:
+def bench_record(found: Sequence[Measured]) -> dict[str, Any]:
     """Returns all measurements as plain data for a JSON file, with the values of every round.
 
     Args:
         found: all cases.
-        harness: None if it was not measured.
     """
     return {
         "schema": SCHEMA,
@@ -140,61 +125,5 @@ def bench_record(found: Sequence[Measured], harness: Overhead | None) -> dict[st
                 "above": list(one.above),
             }
             for one in found
-        ],
-        "harness": harness
-        and {
-            "cases": harness.cases,
-            "own": {name: list(share) for name, share in harness.own.items()},
-            "ratios": {name: _numbers(pair) for name, pair in harness.ratios.items()},
-        },
-    }
-
-
-def print_curve(console: Console, curve: Curve) -> None:
-    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast.
-
-    Args:
-        console: the console.
-        curve: the measurements of an axis.
-    """
-    console.print(Text(f"processor time against {curve.axis}", "bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for head in (*(f"{size:,}" for size in curve.sizes), "exponent"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for phase, exponent in curve.exponents.items():
-        style = "bold red" if phase in curve.too_fast else ""
-        shown = "-" if math.isnan(exponent) else f"{exponent:.2f}"
-        table.add_row(phase, *(amount(phase, value) for value in curve.seconds[phase]), Text(shown, style))
-    console.print(table)
-    for phase, exponent in curve.too_fast.items():
-        words = f"grows too fast: {phase}, exponent {exponent:.2f}, at most {HIGHEST[curve.axis]}"
-        console.print(Text(words, "bold red"), soft_wrap=True)
-
-
-def scaling_record(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Returns all measurements as plain data for a JSON file; an exponent that cannot be fitted is null.
-
-    Args:
-        curves: the axes.
-    """
-    return {
-        "schema": SCALING_SCHEMA,
-        "environment": {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()},
-        "scaling": [
-            {
-                "axis": curve.axis,
-                "sizes": list(curve.sizes),
-                "phases": {
-                    phase: {
-                        "seconds": list(curve.seconds[phase]),
-                        "exponent": None if math.isnan(exponent) else exponent,
-                    }
-                    for phase, exponent in curve.exponents.items()
-                },
-                "highest": HIGHEST[curve.axis],
-                "too_fast": list(curve.too_fast),
-            }
-            for curve in curves
         ],
     }

@@ -1,7 +1,7 @@
 """The output of `parity inspect`: structure and placements of one case, and a line per side of several."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -14,8 +14,6 @@ from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.inspection import Row, Section, Summary
 from parity.compare.layout import Placed, placed
-from parity.report.formats.html import render
-from parity.report.formats.pictures import cut_up
 from parity.report.table import MOST_FINDINGS, STYLES, findings_text
 from parity.run.run import CaseResult
 from parity.verdicts import ChannelResult
@@ -26,8 +24,6 @@ __all__ = [
     "print_sections",
     "print_summaries",
     "sections_record",
-    "shardings_page",
-    "summaries_markdown",
     "summaries_record",
 ]
 
@@ -144,9 +140,6 @@ def spec_text(one: Placed) -> str:
     return ", ".join(parts) if leaf.logical_axes else "replicated"
 
 
-CELL_WIDTH, CELL_HEIGHT = 110, 46
-
-
 def placements(work: Evidence) -> list[tuple[Placed, Placed]]:
     """Returns the placements on both sides of every leaf that has one partner; parameters first.
 
@@ -162,38 +155,6 @@ def placements(work: Evidence) -> list[tuple[Placed, Placed]]:
         if len(entry.reference) == len(entry.candidate) == 1
     ]
     return sorted(rows, key=lambda row: list(Role).index(row[0].leaf.role))
-
-
-def shardings_page(
-    title: str,
-    outcome: tuple[str, str, Sequence[str]],
-    rows: Sequence[tuple[Placed, Placed]],
-    mesh: Mapping[str, int],
-    most: int = 8,
-) -> str:
-    """Returns the page.
-
-    Args:
-        title: the case.
-        outcome: verdict, detail and findings of the sharding channel.
-        rows: every leaf on both sides.
-        mesh: size of each mesh axis.
-        most: maximum number of arrays that are drawn.
-    """
-    largest = sorted((left for left, _ in rows), key=lambda one: -one.bytes_per_device)[:most]
-    verdict, detail, findings = outcome
-    return render(
-        "shardings.html",
-        title=title,
-        verdict=verdict,
-        detail=detail,
-        findings=findings,
-        mesh=".".join(f"{axis}{size}" for axis, size in mesh.items()),
-        pictures=[(one.leaf, cut_up(one.axes, one.leaf.logical_axes, mesh)) for one in largest],
-        rows=rows,
-        w=CELL_WIDTH,
-        h=CELL_HEIGHT,
-    )
 
 
 GIB = 2**30
@@ -218,11 +179,11 @@ def _ratios(summary: Summary) -> list[str]:
     return ["", "", *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios), ""]
 
 
-def _summary_rows(summary: Summary, error: str = "") -> list[list[str]]:
-    """Returns one row per side and one of ratios; a side without numbers has its reason, or ``error``, instead."""
+def _summary_rows(summary: Summary) -> list[list[str]]:
+    """Returns one row per side and one of ratios; a side without numbers has ``none`` instead."""
     empty = [""] * (len(COLUMNS) - 1)
     rows = [
-        [side.flavour, *([error or side.error, *empty] if side.error else _summary_cells(side.numbers))]
+        [side.flavour, *(["none", *empty] if side.error else _summary_cells(side.numbers))]
         for side in summary.sides
     ]
     return rows if any(side.error for side in summary.sides) else [*rows, ["ratio", *_ratios(summary)]]
@@ -235,7 +196,7 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
     for head in ("", *COLUMNS):
         table.add_column(head, justify="right" if head else "left", overflow="fold")
     for summary in summaries:
-        for place, row in enumerate(_summary_rows(summary, error="none")):
+        for place, row in enumerate(_summary_rows(summary)):
             table.add_row(summary.id if place == 0 else f"  {summary.mesh}" if place == 1 else "", *row)
     console.print(table)
     for summary in summaries:
@@ -243,15 +204,6 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
             if side.error:
                 line = f"{summary.id} {side.flavour}, {side.error}"
                 console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-def summaries_markdown(summaries: Sequence[Summary]) -> str:
-    """Returns the summaries as a Markdown table."""
-    lines = [f"| case | side | {' | '.join(COLUMNS)} |", "|---|---|" + "---:|" * len(COLUMNS)]
-    for summary in summaries:
-        for place, row in enumerate(_summary_rows(summary)):
-            lines.append(f"| {f'`{summary.id}`' if place == 0 else ''} | {' | '.join(row)} |")
-    return "\n".join(lines) + "\n"
 
 
 def summaries_record(summaries: Sequence[Summary]) -> dict[str, Any]:

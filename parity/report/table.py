@@ -1,8 +1,7 @@
 """Terminal output: live progress, a table that fits 80 columns, and findings as sentences."""
 
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -113,15 +112,6 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         if self._bar:
             self._bar.stop()
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Pauses drawing while other code uses the terminal."""
-        self.__exit__()
-        try:
-            yield
-        finally:
-            self.__enter__()
 
     def started(self, case: Case) -> None:
         """Shows the case that starts."""

@@ -20,11 +20,10 @@ Item = TypeVar("Item")
 
 
 class CacheMode(enum.StrEnum):
-    """Use of cached verdicts: ignore them, reuse them, verify a sample, or recompute all."""
+    """Use of cached verdicts: ignore them, reuse them, or recompute all."""
 
     IGNORE = "ignore"
     REUSE = "reuse"
-    VERIFY = "verify"
     REFRESH = "refresh"
 
 
@@ -76,7 +75,6 @@ class Request:
         pairs: further pairs.
         settings: config fields to set in every case.
         full_size: True for the published sizes instead of the small ones.
-        only: ids of the cases that did not pass last; the others are left out. None for all.
         shard: the part of the cases to run; None for all.
         backend: name of the backend that compiles and runs them.
         channels: channels to compare.
@@ -98,7 +96,6 @@ class Request:
     pairs: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     full_size: bool = False
-    only: frozenset[str] | None = None
     shard: Shard | None = None
     backend: str = "cpu"
     channels: tuple[str, ...] = ALL

@@ -128,7 +128,6 @@ class Run:
         planned: number of cases to run.
         results: results of the cases that ran.
         seconds: wall time.
-        disagreements: how computed verdicts differ from the cached ones, in sentences.
         shard: the part of the cases that this run took; None for all.
         followed: origins of failures, by id of the case: the records of `parity bisect`.
         stopped: why the run's own options ended it before its last case; empty if they did not.
@@ -140,7 +139,6 @@ class Run:
     planned: int
     results: list[CaseResult] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
-    disagreements: list[str] = dataclasses.field(default_factory=list)
     shard: Shard | None = None
     followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     stopped: str = ""
@@ -196,18 +194,14 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
             names = (work.builds[0].name, work.builds[1].name)
             for name in channels:
                 with bench.clock.book("judge"):
-                    result, error = _channel(name, work)
+                    result = _channel(name, work)
                 same = [other.name for other in results.values() if _same_error(other, result)]
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
-                if error and not same:
-                    bench.examine(error)
             if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
-                results["tree"], _ = _channel("tree", work)  # reports the leaves without a partner
+                results["tree"] = _channel("tree", work)  # reports the leaves without a partner
     except SideError as error:
-        bench.examine(error.cause)
         results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
-        bench.examine(error)
         results["tree"] = _error("tree", "comparing", error)
     clear_caches_if_many_mappings()
     seconds = bench.clock.take()
@@ -297,15 +291,15 @@ def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
     return one.findings[0].candidate == other.findings[0].candidate
 
 
-def _channel(name: str, work: Evidence) -> tuple[ChannelResult, BaseException | None]:
+def _channel(name: str, work: Evidence) -> ChannelResult:
     try:
-        return CHANNELS[name].look(work), None
+        return CHANNELS[name].look(work)
     except MapError:
-        return CHANNELS[name].skipped(NO_MAP), None
+        return CHANNELS[name].skipped(NO_MAP)
     except SideError as error:
-        return _error(name, f"{error.build}, {error.phase}", error.cause), error.cause
+        return _error(name, f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
-        return _error(name, "comparing", error), error
+        return _error(name, "comparing", error)
 
 
 def _unable(name: str, where: str, why: str) -> ChannelResult:
@@ -363,7 +357,6 @@ class CaseRunner:
         request: channels, required rungs and so on.
         backend: on which the cases are placed; by default the one that the request names.
         on_phase: called with each phase that begins, as text.
-        on_error: called with each error of a case, before the run goes on.
     """
 
     def __init__(
@@ -372,7 +365,6 @@ class CaseRunner:
         backend: Backend | None = None,
         *,
         on_phase: Callable[[str], None] = lambda phase: None,
-        on_error: Callable[[BaseException], object] = lambda error: None,
     ):
         self._request = request
         self.session = Session(
@@ -380,7 +372,6 @@ class CaseRunner:
             required=request.required,
             backend=backend or request.find_backend(),
             notify=on_phase,
-            examine=on_error,
         )
 
     def run(self, case: Case) -> CaseResult:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from parity.cases.case import Case
 from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
@@ -30,9 +30,6 @@ class Listener:
 
     def started(self, case: Case) -> None:
         """Called before a case begins."""
-
-    def raised(self, error: BaseException) -> None:
-        """Called when a case in this process raised an error; the run goes on when this returns."""
 
     def finished(self, result: CaseResult) -> None:
         """Called when a case has a result."""
@@ -62,9 +59,9 @@ class Schedule:
         self.cache.look_up(self.cases, request.cache)
         self.request = dataclasses.replace(request, watched=manifest.folders if manifest else ())
 
-    def runner(self, on_error: Callable[[BaseException], object] = lambda error: None) -> CaseRunner:
+    def runner(self) -> CaseRunner:
         """Returns the runner of cases in this process."""
-        return CaseRunner(self.request, self.backend, on_error=on_error)
+        return CaseRunner(self.request, self.backend)
 
 
 def execute(request: Request, listener: Listener | None = None) -> Run:
@@ -90,7 +87,7 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
             record.results.append(result)
             listener.finished(result)
             if not result.cached:
-                record.disagreements += cache.keep(result)
+                cache.keep(result)
             if request.fail_fast and result.blocking and record.partial:
                 record.stopped = "--fail-fast ended the run"
                 break
@@ -124,7 +121,7 @@ def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> 
         return run_in_processes(cases, dataclasses.replace(request, paranoid=True), listener.started)
     if workers > 1:
         return run_in_workers(cases, request, listener.started)
-    return _run_here(cases, schedule.runner(listener.raised), listener)
+    return _run_here(cases, schedule.runner(), listener)
 
 
 def _run_here(cases: Sequence[Case], runner: CaseRunner, listener: Listener) -> Iterator[CaseResult]:

@@ -1,7 +1,7 @@
 """Selection of the cases of a request, placed on its backend."""
 
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case, SelectionError, select
+from parity.cases.case import Case, select
 from parity.cases.settings import collect
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.environment import PLATFORMS
@@ -31,8 +31,6 @@ def select_cases(request: Request, backend: Backend) -> list[Case]:
             "the published sizes fit no laptop"
         )
     cases = select(collect_cases(request, backend), request.select)
-    if request.only is not None:
-        cases = _only(cases, request.only)
     if is_elsewhere(request):
         return [case.with_placement(backend=request.backend) for case in cases]
     cases = place(cases, backend)
@@ -66,13 +64,3 @@ def collect_cases(request: Request, backend: Backend) -> list[Case]:
 def is_elsewhere(request: Request) -> bool:
     """Returns True if the devices are those of other machines, so that meshes are fitted there."""
     return request.ray is not None and request.backend in PLATFORMS
-
-
-def _only(cases: list[Case], ids: frozenset[str]) -> list[Case]:
-    found = [case for case in cases if case.id in ids]
-    if not found:
-        raise SelectionError(
-            f"--last-failed: none of the cases that failed last is selected: {', '.join(sorted(ids))}; change the "
-            "selectors, or leave it out"
-        )
-    return found

@@ -1,9 +1,8 @@
-"""Verdict cache: reuses the result of a passed case if none of its inputs has changed. And ``--last-failed``."""
+"""Verdict cache: reuses the result of a passed case if none of its inputs has changed."""
 
 import dataclasses
-import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ from parity.run.request import CacheMode, Request
 from parity.run.run import PASSED, CaseResult
 from parity.verdicts import channel_of
 
-__all__ = ["LastFailed", "VerdictCache", "disagreement", "folder", "take_manifest"]
+__all__ = ["VerdictCache", "folder", "take_manifest"]
 
-SHARE = 0.1
-"""The share of the cached verdicts that ``--verify-cache`` computes again; at least one case."""
 PATIENCE = 60.0
 """Seconds after which results are stored, if nothing has changed."""
 
@@ -63,7 +60,6 @@ class VerdictCache:
             devices = [f"{one} {one.device_kind} {one.client.platform_version}" for one in jax.devices()]
             self._key = digest([manifest.key, options, *devices])
         self._known: dict[str, CaseResult] = {}
-        self._verified: set[str] = set()
         self._complete = False
         self._waiting: list[CaseResult] = []
         self._changed: list[str] = []
@@ -90,29 +86,21 @@ class VerdictCache:
         )
 
     def look_up(self, cases: Sequence[Case], mode: CacheMode) -> None:
-        """Finds the stored results of the cases; `CacheMode.VERIFY` lets some of them run again."""
+        """Finds the stored results of the cases, unless all verdicts are to be computed again."""
         if self.manifest and mode is not CacheMode.REFRESH:
             self._known = {case.id: result for case in cases if (result := self.recall(case))}
-        if mode is CacheMode.VERIFY:
-            self._verified = self.sample(list(self._known.values()))
         self._complete = len(self._known) == len(cases)
 
     def reused(self, case: Case) -> CaseResult | None:
         """Returns the result that was looked up; None if the case must run."""
-        return None if case.id in self._verified else self._known.get(case.id)
+        return self._known.get(case.id)
 
-    def keep(self, result: CaseResult) -> list[str]:
-        """Takes the result of a case that ran, to be stored if it passed, see `settle`.
-
-        Returns:
-            How it differs from the stored result: a sentence, or none.
-        """
+    def keep(self, result: CaseResult) -> None:
+        """Takes the result of a case that ran, to be stored if it passed, see `settle`."""
         if result.verdict == PASSED and not result.cached and result.read is not None:
             self._waiting.append(result)
         if time.monotonic() - self._checked > PATIENCE:
             self.settle()
-        before = self._known.get(result.case.id)
-        return list(filter(None, [disagreement(before, result)])) if before else []
 
     def refuse(self, reasons: Sequence[str]) -> None:
         """Stops storing results if there are reasons: this process may differ from the state that the key describes."""
@@ -156,53 +144,3 @@ class VerdictCache:
             if self._complete
             else sorted(label for label in {*known, *now} if known.get(label) != now.get(label))
         )
-
-    def sample(self, recalled: Sequence[CaseResult]) -> set[str]:
-        """Returns the ids of some cached results, to be computed again."""
-        count = max(1, round(SHARE * len(recalled))) if recalled else 0
-        return {result.case.id for result in random.SystemRandom().sample(list(recalled), count)}
-
-
-def disagreement(cached: CaseResult, fresh: CaseResult) -> str:
-    """Returns a sentence on how a fresh result differs from the cached one; empty if it does not."""
-    before = {name: one.verdict for name, one in cached.channels.items()}
-    after = {name: one.verdict for name, one in fresh.channels.items()}
-    changed = sorted(name for name in before | after if before.get(name) != after.get(name))
-    if fresh.verdict == cached.verdict and not changed:
-        return ""
-    channels = f" ({', '.join(changed)})" if changed else ""
-    return f"{fresh.case.id}: cached as {cached.verdict}, computed again as {fresh.verdict}{channels}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LastFailed:
-    """The cases of a project that did not pass, kept from run to run.
-
-    Args:
-        key: key of the project and of the options that change the cases behind the same ids.
-        cache: where the ids are stored.
-    """
-
-    key: str
-    cache: DiskCache
-
-    @classmethod
-    def of(cls, request: Request) -> "LastFailed":
-        """Returns the record of the request's project."""
-        root = find_settings(request.start).root or request.start
-        options = request.backend, request.settings, request.full_size, request.channels
-        cache = DiskCache(folder=default_folder() / "latest")
-        return cls(key=digest([str(root.resolve()), repr(options)]), cache=cache)
-
-    def failed(self) -> frozenset[str] | None:
-        """Returns the ids of the cases that did not pass; None if nothing has run yet."""
-        found = self.cache.load(self.key)
-        return None if not isinstance(found, list) else frozenset(map(str, found))
-
-    def keep(self, results: Iterable[CaseResult]) -> None:
-        """Stores results; cases that did not run this time keep their earlier ones."""
-        results = list(results)
-        ran = {result.case.id for result in results}
-        before = (self.failed() or frozenset()) - ran
-        if results:
-            self.cache.store(self.key, sorted(before | {one.case.id for one in results if one.blocking}))

@@ -19,12 +19,12 @@ from parity.cases.settings import _Project
 from parity.cases.waivers import Waiver
 from parity.channels import CHANNELS
 from parity.cli import app
-from parity.compare.timing.measure import Harness, _Bench
+from parity.cli.list import SETTLES
+from parity.compare.timing.measure import _Bench
 from parity.compare.timing.measure import _Entry as Comparison
 from parity.gate.flips import Feature, Flip, Gate, NoQuestion, Relaxed
 from parity.prove.rules import RULES, RewriteRule
 from parity.report.formats import FORMS
-from parity.report.lists import SETTLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -105,7 +105,6 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "relaxed": Relaxed,
     "bench": _Bench,
     "bench.compare": Comparison,
-    "bench.harness": Harness,
 }
 """The tables below ``[tool.parity]`` and the types that read them."""
 

@@ -1,4 +1,4 @@
-"""The plots of docs/measurements.md: runs `parity bench`, writes its records beside them, and draws: `make plots`.
+"""The plots of docs/measurements.md: measures, writes the records beside them, and draws: `make plots`.
 
 `--draw` draws what was measured before.
 """
@@ -25,9 +25,9 @@ PHASES = {
 }  # fmt: skip
 
 
-def measured(*options: str, path: Path) -> None:
-    """Runs ``parity bench`` and writes its record."""
-    subprocess.run([sys.executable, "-m", "parity", "bench", *options, "--json", str(path)], check=True)
+def measured(*command: str, path: Path) -> None:
+    """Runs a command and writes its record."""
+    subprocess.run([sys.executable, *command, "--json", str(path)], check=True)
 
 
 def draw_cost() -> None:
@@ -50,7 +50,7 @@ def draw_cost() -> None:
 def draw_bench() -> None:
     """The ratios of every comparison, median and quartiles, and the bounds of NNX over Linen."""
     found = json.loads(BENCH.read_text())["comparisons"]
-    names = [name for name in found[0]["quantities"] if not name.startswith("dispatch, ")][::-1]
+    names = [name for name in found[0]["quantities"] if not name.startswith("dispatch")][::-1]
     figure, panels = plt.subplots(
         1, len(found), figsize=(2.4 * len(found), 4.2), sharey=True, layout="constrained"
     )
@@ -82,9 +82,9 @@ def main() -> None:
     parser.add_argument("--only", choices=("bench", "cost"), help="measure only this")
     asked = parser.parse_args()
     if not asked.draw and asked.only != "bench":
-        measured("--scaling", "--sizes", "full", path=COST)
+        measured(str(pages.ROOT / "tests/campaigns"), "harness.scaling", "full", path=COST)
     if not asked.draw and asked.only != "cost":
-        measured(path=BENCH)
+        measured("-m", "parity", "bench", path=BENCH)
     mpl.rcParams.update({"svg.hashsalt": "parity", "svg.fonttype": "path", "font.size": 8})
     draw_cost()
     draw_bench()

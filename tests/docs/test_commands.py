@@ -51,7 +51,7 @@ def words(line: str) -> list[str]:
 
 
 def takes_a_word(option) -> bool:
-    return not option.is_flag and option.name != "ray"  # --ray may have no value
+    return not option.is_flag
 
 
 def positional(command, tokens):

@@ -24,7 +24,6 @@ __all__ = [
     "RemoteCall",
     "check_address",
     "declared",
-    "is_address",
     "machines",
     "session",
     "wait_for_any",
@@ -49,11 +48,6 @@ ACCELERATORS = {
 """Backend -> Ray's name of the accelerator, and the options that declare it."""
 
 
-def is_address(word: str) -> bool:
-    """Returns True if a word of the command line names a cluster, not a selector of cases."""
-    return word in (OWN, "auto") or "://" in word or bool(ADDRESS.fullmatch(word))
-
-
 def check_address(address: str) -> None:
     """Checks that a cluster can be reached; fails at once, while Ray would try for a minute.
 
@@ -66,7 +60,7 @@ def check_address(address: str) -> None:
     found = ADDRESS.fullmatch(address)
     if not found:
         raise ValueError(
-            f"--ray {address}: expected HOST:PORT of the head, auto, or nothing for a Ray of this machine's own; "
+            f"--ray {address}: expected HOST:PORT of the head, auto, or local for a Ray of this machine's own; "
             "start parity on a machine of the cluster"
         )
     try:

@@ -1,6 +1,5 @@
-"""Timing: times, memory and bytes of two sides in one run, measured alternately, as ratios with their spread.
+"""Timing: times and bytes of two sides in one run, measured alternately, as ratios with their spread.
 
-Imports: the rest of `compare`. Gives: `rounds.paired` and its `Paired`; `phases`, `dispatch` and `fresh`, which
-measure; `measure.measured`, which measures a case with all of them, and `measure.BOUNDS` for NNX over Linen; and
-`overhead`, the harness against a script without it.
+Imports: the rest of `compare`. Gives: `rounds.paired` and its `Paired`; `phases`, which measures; `measure.measured`,
+which measures a case in every way, and `measure.BOUNDS` for NNX over Linen.
 """

@@ -18,21 +18,17 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.side import Side
-from parity.compare.timing.dispatch import DISPATCH, calls
-from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
 from parity.compare.timing.rounds import ROUNDS, Paired, interleave, paired
 from parity.ir.hlo.memory import read_memory
 
 __all__ = [
     "BOUNDS",
-    "Harness",
     "Measured",
     "MeasuredCase",
     "Subject",
     "measure_each",
     "measured",
-    "read_harness",
     "subjects",
 ]
 
@@ -43,7 +39,6 @@ BOUNDS: Mapping[str, float] = {
     "lower": 1.10,
     "compile": 1.10,
     "steady step": 1.02,
-    DISPATCH: 1.10,
     "temp bytes": 1.00,
 }
 """Upper bounds for NNX over Linen; other comparisons have none."""
@@ -51,10 +46,6 @@ MORE = 3
 """Factor by which cheap quantities are measured more often."""
 CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time}
 """Clocks for steps, by backend: processor time on simulated devices; wall time for the others."""
-MOST_PROCESSES = 5
-"""Maximum number of processes: one starts in seconds, and its memory hardly varies."""
-
-
 Cases = Annotated[tuple[str, ...], msgspec.Meta(description='selectors such as ["llama2-*"]')]
 
 
@@ -73,18 +64,6 @@ class Subject:
     swap: bool = False
 
 
-class Harness(Table, frozen=True, kw_only=True):
-    """The cases that the harness itself is measured on.
-
-    Args:
-        cases: selectors.
-        script: a Python file that compares the same cases without it; empty for none.
-    """
-
-    cases: Cases
-    script: str = ""
-
-
 class _Entry(Table, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(description='"NNX over Linen", the name of the ratio')]
     cases: Cases
@@ -95,7 +74,6 @@ class _Bench(Table, frozen=True, kw_only=True):
     """The keys of ``[tool.parity.bench]``; docs/benchmark.md has an example."""
 
     compare: tuple[_Entry, ...] = ()
-    harness: Harness | None = None
 
 
 def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]) -> list[Subject]:
@@ -112,15 +90,6 @@ def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequenc
         for entry in entries
         for case in select(cases, entry.cases)
     ]
-
-
-def read_harness(table: Mapping[str, Any]) -> Harness | None:
-    """Returns the cases that the harness is measured on; None if the table has none.
-
-    Raises:
-        ValueError: the table has the wrong form.
-    """
-    return read(_Bench, table, "[tool.parity.bench]").harness
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,13 +137,11 @@ class MeasuredCase:
         evidence: evidence of the case.
         swap: True to exchange numerator and denominator.
         rounds: number of rounds of each measurement.
-        found: how another process finds the case.
     """
 
     evidence: Evidence
     swap: bool = False
     rounds: int = ROUNDS
-    found: Found | None = None
 
     def in_order(self, pair: tuple) -> tuple:
         """Returns a pair for reference and candidate as denominator and numerator."""
@@ -207,29 +174,12 @@ def _quietest(one: Steps) -> float:
     return min(one() for _ in range(3)) / one.count
 
 
-def _dispatch(timed: MeasuredCase) -> dict[str, Paired]:
-    left, right = timed.sides
-    if not (left.build.ways and right.build.ways):
-        raise NotMeasuredError("the builds are pure programs, and do not say how a loop calls them")
-    return interleave(calls((left.build, right.build), left.program), MORE * timed.rounds)
-
-
 def _temporary(timed: MeasuredCase) -> dict[str, Paired]:
     found = [read_memory(side.compiled) for side in timed.sides]
     values = [memory.values["temp"] for memory in found]
     if None in values:
         raise NotMeasuredError(found[values.index(None)].reasons["temp"])
     return {"temp bytes": Paired(np.array([values], float))}
-
-
-def _processes(timed: MeasuredCase) -> dict[str, Paired]:
-    if timed.found is None:
-        raise NotMeasuredError("no other process can find the case")
-    case = timed.evidence.case
-    sides = [
-        in_a_process(timed.found, case.id, case.placement.backend, which) for which in timed.in_order((0, 1))
-    ]
-    return interleave((sides[0], sides[1]), min(timed.rounds, MOST_PROCESSES), warm=False)
 
 
 class NotMeasuredError(ValueError):
@@ -243,9 +193,7 @@ MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] 
         _both(first_step, timed.sides, timed.states), timed.rounds
     ),
     ("steady step",): _steady,
-    (DISPATCH,): _dispatch,
     ("temp bytes",): _temporary,
-    (*FRESH.values(), PEAK, OWN): _processes,
 }
 
 
@@ -293,7 +241,7 @@ def _named(left: Side, right: Side) -> str:
 
 
 def measure_each(
-    subjects: Sequence[Subject], backend: Backend, rounds: int, found: Found, notify: Callable[[str], None]
+    subjects: Sequence[Subject], backend: Backend, rounds: int, notify: Callable[[str], None]
 ) -> Iterator[Measured]:
     """Yields the measurements of each case, one after the other.
 
@@ -307,5 +255,5 @@ def measure_each(
             raise ValueError(f"{case.id}: {case.placement.skip_reason or case.placement.too_few_devices}")
         notify(f"[{number}/{len(subjects)}] {case.id}")
         evidence = Evidence.of(case, Session(backend=backend))
-        timed = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds, found=found)
+        timed = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds)
         yield measured(subject, timed, lambda words: notify(f"  {words}"))

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from parity.cases.case import Case, Pair
-from parity.cases.coverage import Coverage, cover
 from parity.matrix.cases import ONE_STRUCTURE, twins
 from parity.matrix.covering.configs import SPACES, read_rows, recipe
 
@@ -27,10 +26,10 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     """Returns a case per chosen row."""
     chosen = read_rows()
     matrix = []
-    for space in SPACES:
-        run = _run(list(chosen[space.name].items()))
-        for name, row in chosen[space.name].items():
-            variant, program, mesh = recipe(space.factors, row)
+    for space, factors in SPACES.items():
+        run = _run(list(chosen[space].items()))
+        for name, row in chosen[space].items():
+            variant, program, mesh = recipe(factors, row)
             variant = dataclasses.replace(variant.override(settings), name=f"covering-{name}")
             matrix.append(twins(variant, program, mesh, RUN if name in run else PROVED))
     return matrix
@@ -42,15 +41,8 @@ def _run(rows: list[tuple[str, Mapping[str, str]]]) -> set[str]:
     return {names[-1] for names in light}
 
 
-def coverage() -> list[Coverage]:
-    """Returns the coverage of the chosen rows, by space."""
-    chosen = read_rows()
-    return [cover(space, chosen[space.name]) for space in SPACES]
-
-
 PAIR = Pair(
     name="covering",
     about="every option of the decoders with every other, by proof",
     cases=cases,
-    coverage=coverage,
 )

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from models_nnx.shared.config import (
     AttentionConfig,
-    ConfigError,
     DilocoConfig,
     MlpConfig,
     ModelConfig,
@@ -17,11 +16,10 @@ from models_nnx.shared.config import (
     PipelineConfig,
     TrainConfig,
 )
-from parity.cases.coverage import Factor, Space
-from parity.matrix.covering.factors import DECODING, RECIPE, TRAINING
+from parity.matrix.covering.factors import DECODING, TRAINING, Factor
 from parity.matrix.decoders import Variant
 
-__all__ = ["PATH", "SPACES", "WRITTEN", "Configuration", "read_rows", "recipe"]
+__all__ = ["PATH", "SPACES", "Configuration", "read_rows", "recipe"]
 
 PATH = Path(__file__).with_name("cases.json")
 SHAPE = (32, 40)
@@ -39,18 +37,6 @@ SIZES: Mapping[str, Any] = {
 """Pairwise distinct sizes that all meshes divide."""
 OWN: Mapping[str, Any] = {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"}
 """Fields that are not of a config, with their defaults."""
-
-UNRULED = "none: JAX has no rule that runs a grouped product for several {} on an explicit mesh"
-EXPLICIT = (("mode", "explicit"), ("dispatch", "dropless"))
-ONE_TOKEN = "another mesh: one token does not divide over context"
-WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
-    (("program", "generate"), ("mesh", "context_tensor")): ONE_TOKEN,
-    (("program", "sample"), ("mesh", "context_tensor")): ONE_TOKEN,
-    (("pipeline", "stages"), *EXPLICIT): UNRULED.format("stages"),
-    (*EXPLICIT, ("replicas", "replicas")): UNRULED.format("replicas"),
-    (*EXPLICIT, ("replicas", "streaming")): UNRULED.format("replicas"),
-}
-"""Combinations that the configs cannot refuse, because they do not know the mesh, with the reason; tracing fails."""
 
 
 class Configuration(NamedTuple):
@@ -107,17 +93,5 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
     )
 
 
-def _space(name: str, factors: tuple[Factor, ...], *thorough: str) -> Space:
-    def make(row: Mapping[str, str]) -> Configuration:
-        for combination, reason in WRITTEN.items():
-            if dict(combination).items() <= row.items():
-                raise ConfigError(*combination[0], reason)
-        return recipe(factors, row)
-
-    return Space(name=name, factors=factors, thorough=thorough, make=make)
-
-
-SPACES = (
-    _space("training", TRAINING, *(factor.name for factor in RECIPE)),
-    _space("decoding", DECODING),
-)
+SPACES: Mapping[str, tuple[Factor, ...]] = {"training": TRAINING, "decoding": DECODING}
+"""All options of the decoders as data: the factors of each kind of program."""

@@ -4,6 +4,7 @@ The name of a value is its word in a case's id. A value sets fields of the confi
 part. To add an option, add a factor here, then run `python tests/campaigns matrix.covering`.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,11 +36,34 @@ from models_nnx.shared.config import (
     YarnScaling,
 )
 from models_nnx.shared.mesh import DEFAULT_RULES, Rules
-from parity.cases.coverage import Factor
 
-__all__ = ["DECODING", "RECIPE", "TRAINING"]
+__all__ = ["DECODING", "RECIPE", "TRAINING", "Factor"]
 
 Needs = Mapping[str, tuple[str, ...]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Factor:
+    """An option and its values.
+
+    Args:
+        name: name of the option, one word.
+        values: ``{value: settings}``; the first is the default.
+        needs: ``{other factor: values}``, all of which must hold for this factor to have an effect.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    needs: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if len(self.values) < 2:
+            raise ValueError(f"factor {self.name}: got {list(self.values)}, expected two values or more")
+
+    @property
+    def ordinary(self) -> str:
+        """The default value."""
+        return next(iter(self.values))
 
 
 def _factors(needs: Needs | None = None, /, **values: Mapping[str, Mapping[str, Any]]) -> tuple[Factor, ...]:

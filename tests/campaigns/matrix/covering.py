@@ -10,8 +10,8 @@ import json
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from parity.cases.coverage import Combination, Factor, Space, completions, refusal_of
-from parity.matrix.covering.configs import PATH, SPACES, read_rows
+from campaigns.matrix.coverage import SPACES, Combination, Factor, Space, completions, refusal_of
+from parity.matrix.covering.configs import PATH, read_rows
 
 __all__ = ["choose", "main", "words"]
 

@@ -218,12 +218,6 @@ def test_results_are_short_in_a_notebook():
     assert repr(results) == "[<CaseResult assert_twins/forward@single: passed>]"
 
 
-def test_transforms_keep_their_former_home():
-    from parity.transforms import Permute
-
-    assert Permute((1, 0)).order == (1, 0)
-
-
 def test_a_subclass_that_inherits_its_body_is_attested(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "slip_base.py").write_text(GOOD)

@@ -1,7 +1,6 @@
-"""The channel ``checkpoint`` on a toy that saves itself, correctly and with every possible fault."""
+"""The channel ``checkpoint`` on a toy that saves itself, correctly and with faults."""
 
 import dataclasses
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -49,28 +48,6 @@ def load_without_momentum(folder, like):
     return {**found, "opt_state/m": jnp.zeros_like(found["opt_state/m"])}
 
 
-def load_what_there_is(folder, like):
-    """History M1: missing leaves stay at their initial values."""
-    names = set(store.inspect(folder).leaves)
-    found = load(folder, {name: leaf for name, leaf in like.items() if name in names})
-    return {name: found.get(name, jnp.zeros(leaf.shape, leaf.dtype)) for name, leaf in like.items()}
-
-
-def load_unchecked(folder, like):
-    """Loads without checking files, as Orbax does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_check_files", lambda folder, manifest: None)
-        return load(folder, like)
-
-
-def load_crashing(folder, like):
-    """Replaces the refusal of damaged files by an `OSError`, as from a crashing reader."""
-    try:
-        return load(folder, like)
-    except ValueError as error:
-        raise OSError(str(error)) from error
-
-
 def export(state, folder):
     store.write(folder, {"params/w": state["params/w"]}, kind=store.Kind.PARAMETERS, about={})
 
@@ -85,18 +62,7 @@ def load_export(folder):
     )
 
 
-def drop(folder: Path, copy: Path) -> str:
-    whole = load(folder, {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in EXAMPLE.items()})
-    save({name: leaf for name, leaf in whole.items() if name != "opt_state/m"}, copy)
-    return "opt_state/m: missing"
-
-
-EXAMPLE = {
-    "params/w": jax.ShapeDtypeStruct((4, 6), "float32"),
-    "opt_state/m": jax.ShapeDtypeStruct((4, 6), "float32"),
-    "step": jax.ShapeDtypeStruct((), "uint32"),
-}
-WHOLE = Saving(save=save, load=load, export=export, load_export=load_export, spoil={"a leaf missing": drop})
+WHOLE = Saving(save=save, load=load, export=export, load_export=load_export)
 
 
 def build(name, **faults):
@@ -128,7 +94,6 @@ def test_a_complete_restore_passes(paranoid):
     channel = result(paranoid).channels["checkpoint"]
     assert (channel.verdict, channel.findings) == ("bitwise", ())
     assert ("3 leaves saved after 2 steps" in channel.detail) is paranoid
-    assert channel.measures["refused"] > 20
 
 
 @pytest.mark.slow
@@ -150,10 +115,6 @@ def test_a_proved_case_is_not_compiled(paranoid):
     ("faults", "words"),
     [
         ({"load": load_without_momentum}, ["opt_state/m", "candidate resumed after 2 of 4 steps: params/w"]),
-        (
-            {"load": load_what_there_is},
-            ["checkpoint of the candidate, a leaf missing", "loaded without a word"],
-        ),
         ({"export": export_the_momentum}, ["parameters of the candidate, loaded by the reference: params/w"]),
     ],
 )
@@ -163,13 +124,6 @@ def test_a_fault_is_named(paranoid, faults, words):
     text = findings_text(found)
     words = [word for word in words if paranoid or "resumed" not in word]
     assert found.verdict == "failed" and [word for word in words if word not in text] == [], text
-
-
-@pytest.mark.slow
-def test_damage_that_no_check_covers_is_named():
-    """A crash of the reader is no refusal either."""
-    assert result(load=load_unchecked).verdict in ("failed", "error")
-    assert result(load=load_crashing).verdict == "error"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from parity.compare.timing.measure import BOUNDS, Measured
 from parity.compare.timing.rounds import Paired
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
-SAME = ("temp bytes", "peak host memory")
+SAME = ("temp bytes",)
 
 
 PROJECT = """
@@ -22,27 +22,19 @@ pairs = ["foreign_mlp:PAIR"]
 [[tool.parity.bench.compare]]
 name = "new over old"
 cases = ["mlp/forward"]
-
-[tool.parity.bench.harness]
-cases = ["mlp/forward", "mlp/grad"]
-script = "script.py"
 """
 
 
 @pytest.mark.long
-def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(shell, tmp_path):
+def test_a_users_pair_is_measured_on_both_sides(shell, tmp_path):
     shutil.copy(EXAMPLE, tmp_path)
     (tmp_path / "pyproject.toml").write_text(PROJECT)
-    (tmp_path / "script.py").write_text("import jax\n")
     ended = shell("bench", "--rounds", "2", "--json", "bench.json", cwd=tmp_path, COLUMNS="80")
     assert (ended.code, ended.err) == (0, "")
     record = json.loads((tmp_path / "bench.json").read_text())
-    assert record["harness"]["cases"] == 2
-    assert all(0 < share < 1 for shares in record["harness"]["own"].values() for share in shares)
-    assert all(row["ratio"] > 1 for row in record["harness"]["ratios"].values())
     (found,) = record["comparisons"]
     assert (found["id"], found["name"], found["not_measured"]) == ("mlp/forward@single", "new over old", {})
-    words = "init, trace, lower, compile, first step, steady step, dispatch, temp bytes, cold trace, peak host memory"
+    words = "init, trace, lower, compile, first step, steady step, temp bytes"
     assert set(words.split(", ")) <= set(found["quantities"])
     for name, row in found["quantities"].items():
         assert row["under"] > 0 and row["over"] > 0, name
@@ -58,15 +50,6 @@ def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(sh
     [
         (("--backend", "aot:v5p:2x2x1"), "--backend aot:v5p:2x2x1: this backend runs no programs"),
         (("lama2",), "selector 'lama2': matches none"),
-        (
-            ("--harness", "llama2-scan/forward"),
-            "--harness: pyproject.toml has no [tool.parity.bench.harness]",
-        ),
-        (("--scaling", "llama2-scan/forward"), "--scaling: got SELECT too"),
-        (("--scaling", "--rounds", "2"), "--scaling: got --rounds too"),
-        (("--scaling", "--backend", "tpu"), "--scaling: got --backend too"),
-        (("--sizes", "layers=1"), "--sizes: needs --scaling"),
-        (("--scaling", "--sizes", "depth=1"), "--sizes depth=1: expected full, or layers"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, arguments, message):

@@ -1,6 +1,5 @@
-"""``--fail-fast``, ``--last-failed`` and ``--pdb``: options for fixing a failure."""
+"""``--fail-fast``, tracebacks in the report, and a full disk."""
 
-import io
 import json
 import subprocess
 import sys
@@ -44,59 +43,6 @@ def test_fail_fast_ends_with_the_first_failure_and_a_note(runs, tmp_path):
 def test_fail_fast_of_a_run_that_passes_changes_nothing(runs):
     ended = runs(SOUND, "--fail-fast")
     assert ended.code == 0 and "2 passed" in ended.out and "PARTIAL" not in ended.out
-
-
-@pytest.mark.slow
-def test_last_failed_runs_failed_cases_until_they_pass(runs):
-    ended = runs(SOUND, "--last-failed")
-    assert ended.code == 2 and "--last-failed: no case has run in this project" in ended.err
-    assert runs(WRONG, "toy/grad").code == 1
-    ended = runs(WRONG, "--last-failed")
-    assert ended.code == 1 and "[1/1] toy/grad@single failed" in ended.out
-    assert runs(SOUND, "toy/forward").code == 0  # which has no record of the other
-    ended = runs(SOUND, "--last-failed", "toy/forward")
-    assert ended.code == 2 and "none of the cases that failed last is selected: toy/grad@single" in ended.err
-    ended = runs(SOUND, "--last-failed", "--shard", "1/2")
-    assert ended.code == 2 and "--last-failed: cannot be combined with --shard" in ended.err
-    ended = runs(SOUND, "--last-failed", "--cached")
-    assert ended.code == 0 and "[1/1] toy/grad@single passed" in ended.out
-    ended = runs(SOUND, "--last-failed")
-    assert (
-        ended.code == 0 and ended.out == "--last-failed: all cases passed in their last run; nothing to run\n"
-    )
-
-
-@pytest.mark.slow
-def test_the_debugger_opens_at_the_line_that_raised_once_an_error(runs, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("up 1\np 'batch of', x.shape[0]\ncontinue\ncontinue\n"))
-    ended = runs(RAISES, "--pdb")
-    assert ended.code == 1
-    assert ended.err.count("`continue` continues the run") == 2  # cases, not channels
-    assert "TypeError: dot_general requires" in ended.err and "`up 1` goes to your own code" in ended.err
-    assert "('batch of', 8)" in ended.out and "2 error in" in ended.out
-
-
-@pytest.mark.slow
-def test_quitting_the_debugger_leaves_a_partial_report(shell, tmp_path):
-    (tmp_path / "toy_twins.py").write_text(DENSE + PAIRS.format(nnx=RAISES))
-    arguments = ("run", "--pair", "toy_twins:PAIR", "toy", "--pdb", "--json", "report.json")
-    ended = subprocess.run(
-        [sys.executable, "-m", "parity", *arguments],
-        input="quit\n",
-        cwd=tmp_path,
-        env=shell.environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 130 and "PARTIAL" in ended.stdout
-    assert json.loads((tmp_path / "report.json").read_text())["partial"]["planned"] == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("option", ["--workers=2", "--processes=2"])
-def test_the_debugger_needs_the_terminal(runs, option):
-    ended = runs(RAISES, "--pdb", option)
-    assert ended.code == 2 and "--pdb: needs all cases in this process" in ended.err
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """`parity inspect`: one line for each side of a case, on the CPU, for a TPU slice, and at published size."""
 
+import io
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from rich.console import Console
 from parity.cli.inspect import summarise_cases
 from parity.compare.backends import aot
 from parity.compare.inspection import SideSummary, Summary
-from parity.report.structure import summaries_markdown
+from parity.report.structure import print_summaries
 from parity.run.request import Request
 from parity.run.selection import open_cases
 
@@ -35,36 +36,35 @@ def test_ratios_are_of_quantities_that_both_sides_have():
     assert one.ratio("cycles") is one.ratio("moved_bytes") is one.ratio("argument_bytes") is None
 
 
-def test_the_markdown_has_two_lines_and_ratios_and_the_reason_if_a_side_has_none():
+def test_the_table_has_two_lines_and_ratios_and_the_reason_if_a_side_has_none():
     numbers = {"loops_lowered": 53, "loops_optimised": 48, "temp_bytes": 3 * 2**29}
     numbers |= {"peak_bytes": 2**32, "cycles": 2_500_000}
     good = summary(side("linen", **numbers), side("nnx", **{**numbers, "temp_bytes": 3 * 2**30}))
-    lines = summaries_markdown([good]).splitlines()
-    assert lines[2] == "| `toy/grad@single` | linen | 53 -> 48 | - | - | - | 1.500 | 4.000 | 2.50 | - |"
-    assert lines[3].startswith("|  | nnx | 53 -> 48 | - | - | - | 3.000 |")
-    assert lines[4] == "|  | ratio |  |  | - | - | 2.000 | 1.000 | 1.000 |  |"
-    assert {line.count("|") for line in lines} == {11}
-    bad = summary(
-        side("linen", **numbers), side("nnx", error="compile failed: exceeded 16 GiB of host memory")
-    )
-    lines = summaries_markdown([bad]).splitlines()
-    assert (
-        lines[3].startswith("|  | nnx | compile failed: exceeded 16 GiB of host memory |") and len(lines) == 4
-    )
-    assert {line.count("|") for line in lines} == {11}
+    lines = [line.split() for line in printed(good)]
+    assert lines[1][:9] == ["toy/grad@single", "linen", "53", "->", "48", "-", "-", "-", "1.500"]
+    assert lines[2][:2] == ["single", "nnx"] and lines[3][0] == "ratio" and "2.000" in lines[3]
+    bad = summary(side("linen", **numbers), side("nnx", error="compile failed: exceeded 16 GiB"))
+    lines = printed(bad)
+    assert lines[2].split() == ["single", "nnx", "none"]
+    assert lines[3] == "toy/grad@single nnx, compile failed: exceeded 16 GiB"
+
+
+def printed(one):
+    screen = Console(width=150, file=io.StringIO())
+    print_summaries(screen, [one])
+    return screen.file.getvalue().splitlines()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.slow
 def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
     chosen = "llama2-scan/forward@fsdp4.tensor2-auto"
-    ended = command("inspect", chosen, "--json", "s.json", "--markdown", "s.md")
+    ended = command("inspect", chosen, "--json", "s.json")
     assert ended.code == 0 and "linen" in ended.out and "1.000" in ended.out
     (case,) = json.loads((tmp_path / "s.json").read_text())["cases"]
     left, right = (one["numbers"] for one in case["sides"])
     assert (case["id"], case["mesh"], case["backend"]) == (chosen, "fsdp4.tensor2-auto", "cpu")
     assert set(left) == set(right) == NUMBERS and left["temp_bytes"] == right["temp_bytes"] > 0
     assert left["loops_lowered"] == 1 and left["cycles"] is None is left["compile_seconds"]
-    assert (tmp_path / "s.md").read_text().count("\n") == 5
 
 
 @needs_compiler

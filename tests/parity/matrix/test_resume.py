@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaigns.train.training import Trainer, differing, training
 from flax import nnx
 
 import models_linen.checkpoint
@@ -18,11 +19,11 @@ import models_nnx.decode
 import models_nnx.train
 from models_nnx.model import LanguageModel
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import store
 from models_nnx.shared.config import DecodeConfig, LayerLayout, TrainConfig
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.store import CheckpointError
 from parity.builds.build import Flavour
-from parity.matrix.training import Trainer, differing, training
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 WITH_EMITTERS = pytest.mark.usefixtures("compiled_as_users_do")
@@ -175,6 +176,27 @@ def test_every_leaf_is_restored_where_it_is_requested(flavour, requested, mode, 
     wanted = {name: leaf.sharding for name, leaf in checkpoint.named(example).items()}
     assert unequal_places(checkpoint.named(checkpoint.restore(folder, *arguments)), wanted) == []
     assert sum(not place.is_fully_replicated for place in wanted.values()) > 10
+
+
+FAULTS = {
+    "missing": lambda leaves, name: leaves.pop(name),
+    "too many": lambda leaves, name: leaves.update({f"{name}_too": leaves[name]}),
+    "of another shape": lambda leaves, name: leaves.update({name: leaves[name][..., :-1]}),
+    "of another dtype": lambda leaves, name: leaves.update({name: leaves[name].astype("float16")}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("flavour", Flavour)
+def test_a_checkpoint_with_another_leaf_is_refused(flavour, fault, tmp_path):
+    checkpoint, tree = abstract_state(flavour, run(PLAIN))
+    leaves = dict(checkpoint.named(jax.tree.map(zeros, tree)))
+    name = max((name for name in leaves if "params/" in name), key=lambda name: (leaves[name].ndim, name))
+    fault(leaves, name)
+    folder = store.write(tmp_path / "one", leaves, kind=store.Kind.TRAIN_STATE, about={})
+    example = placed(tree, places_of(tree, jax.make_mesh((4,), ("a",))))
+    with pytest.raises(CheckpointError, match=name):
+        checkpoint.restore(folder, example)
 
 
 @pytest.mark.parametrize("flavour", Flavour)

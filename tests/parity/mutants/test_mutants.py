@@ -7,7 +7,7 @@ import pytest
 
 from parity.channels import ALL
 from parity.mutants import MutantError, Outcome, Status, as_json, as_markdown, read_mutants, read_outcomes
-from parity.mutants.matrix import catches, score, separation
+from parity.mutants.matrix import catches, score
 from parity.mutants.mutant import Edit, Mutant, choose, find_old, plant
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
@@ -218,29 +218,6 @@ def test_bugs_that_only_one_channel_catches():
     )
     assert set(found) == {*ALL, "oracle"}
     assert score(outcomes)["score"] == 3 / 4
-
-
-def test_the_margin_between_bugs_and_benign_edits():
-    def one(status, floors, *by):
-        return Outcome(id=f"{status}{floors}", content="c", status=status, by=by, floors=floors)
-
-    outcomes = [
-        one(Status.PASSED, 2.5),
-        one(Status.PASSED, None),
-        one(Status.ALARM, 40.0, "values"),
-        one(Status.KILLED, 300.0, "values"),
-        one(Status.KILLED, 90.0, "gradients", "memory"),
-        one(Status.KILLED, 3.0, "memory"),
-        one(Status.SURVIVED, 1.0),
-    ]
-    assert separation(outcomes) == (2.5, 90.0)
-    assert separation([]) == (None, None)
-    assert (
-        "the nearest bug that values caught is 90 x noise off, the farthest benign edit 2.5"
-        in as_markdown(
-            outcomes[:1] + outcomes[3:5], [Mutant(id=one.id, edits=(), case=CASE) for one in outcomes]
-        )
-    )
 
 
 def test_a_record_comes_back(tmp_path):

@@ -3,8 +3,7 @@
 import copy
 
 import pytest
-
-from parity.report.changes import differences
+from campaigns.records import differences
 
 FINDING = {"where": "outputs[0]", "reference": "1", "candidate": "2", "traceback": "at 0x1"}
 OTHER = {"where": "outputs[1]", "reference": "3", "candidate": "4"}

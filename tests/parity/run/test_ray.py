@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from toys import write_project
 
-from parity.cli import _with_addresses
 from parity.compare.backends.ray_cluster import check_address, declared
 from parity.compare.backends.ray_worker import attend, here
 
@@ -103,7 +102,16 @@ def lost(case):
 def test_a_killed_worker_costs_nothing_and_one_that_a_case_kills_is_an_error(shell, project, logs):
     selected = ("a", "once", "crash/forward")
     process = shell.start(
-        "run", *selected, "--ray", "--workers", "2", "--json", "ray.json", cwd=project, RAY_TMPDIR=logs
+        "run",
+        *selected,
+        "--ray",
+        "local",
+        "--workers",
+        "2",
+        "--json",
+        "ray.json",
+        cwd=project,
+        RAY_TMPDIR=logs,
     )
     try:
         os.kill(written(project / "now", process), signal.SIGKILL)
@@ -130,7 +138,9 @@ def test_a_killed_worker_costs_nothing_and_one_that_a_case_kills_is_an_error(she
 
 @pytest.mark.long
 def test_an_interrupted_run_leaves_a_partial_report_and_no_ray(shell, project, logs):
-    process = shell.start("run", "once/forward", "--ray", "--json", "r.json", cwd=project, RAY_TMPDIR=logs)
+    process = shell.start(
+        "run", "once/forward", "--ray", "local", "--json", "r.json", cwd=project, RAY_TMPDIR=logs
+    )
     try:
         written(project / "now", process)
         assert left_behind(logs, seconds=0)
@@ -144,28 +154,12 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_ray(shell, project, l
 
 
 @pytest.mark.parametrize(
-    ("words", "covered"),
-    [
-        ("run --ray", "run --ray=local"),
-        ("run --ray llama2-* --json r.json", "run --ray=local llama2-* --json r.json"),
-        ("run --ray --workers 2", "run --ray=local --workers 2"),
-        ("run --ray head:6379 llama2-*", "run --ray=head:6379 llama2-*"),
-        ("run llama2-* --ray auto", "run llama2-* --ray=auto"),
-        ("run --ray=head:6379 moe", "run --ray=head:6379 moe"),
-        ("run llama2-*", "run llama2-*"),
-    ],
-)
-def test_an_address_may_follow_and_a_selector_is_none(words, covered):
-    assert " ".join(_with_addresses(words.split())) == covered
-
-
-@pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--processes 2 --ray", "--ray: cannot be combined with --processes"),
+        ("--processes 2 --ray local", "--ray: cannot be combined with --processes"),
         ("--ray 127.0.0.1:1", "--ray 127.0.0.1:1: nothing answers"),
         ("--ray 127.0.0.1:99999", "--ray 127.0.0.1:99999: nothing answers"),
-        ("--ray ray://head:10001", "expected HOST:PORT of the head, auto, or nothing"),
+        ("--ray ray://head:10001", "expected HOST:PORT of the head, auto, or local"),
         ("--ray auto --workers 2", "--workers: the cluster at auto determines the number"),
         ("--ray auto --cached", "--cached: files that the machines of auto read cannot be checked here"),
     ],

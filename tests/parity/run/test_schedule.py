@@ -94,16 +94,14 @@ def test_a_run_of_cached_verdicts_alone_starts_no_workers(request_of, monkeypatc
 
 
 @pytest.mark.long
-def test_a_verified_verdict_is_not_reused(request_of):
+def test_a_refreshed_verdict_is_not_reused(request_of):
     wanted = request_of(select=("mlp/forward",), cache=CacheMode.REUSE)
     execute(wanted)
     assert (reuse := Schedule(wanted)).cache.reused(reuse.cases[0])
-    verified = Schedule(dataclasses.replace(wanted, cache=CacheMode.VERIFY))
-    assert verified.cache.reused(verified.cases[0]) is None
-    (result,) = execute(verified.request).results
-    assert not result.cached
     refreshed = Schedule(dataclasses.replace(wanted, cache=CacheMode.REFRESH))
     assert refreshed.cache.reused(refreshed.cases[0]) is None
+    (result,) = execute(refreshed.request).results
+    assert not result.cached
 
 
 def test_a_part_of_the_cases_knows_its_places_among_all(request_of):
@@ -127,7 +125,7 @@ def test_a_command_that_schedules_nothing_checks_no_schedule(request_of, monkeyp
         ({"processes": 2, "cache": CacheMode.REUSE}, "--cached: cannot be combined with --processes"),
         ({"processes": 2, "ray": "local"}, "--ray: cannot be combined with --processes"),
         ({"ray": "head:1", "workers": 2}, "--workers: the cluster at head:1"),
-        ({"ray": "head:1", "cache": CacheMode.VERIFY}, "--cached: files that the machines of head:1 read"),
+        ({"ray": "head:1", "cache": CacheMode.REFRESH}, "--cached: files that the machines of head:1 read"),
     ],
 )
 def test_what_cannot_be_scheduled_together_is_refused(fields, message):

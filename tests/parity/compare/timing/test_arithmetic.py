@@ -1,4 +1,4 @@
-"""Interleaved rounds, ratios with their spread, bounds, and the harness's share of a run."""
+"""Interleaved rounds, ratios with their spread, and bounds."""
 
 import dataclasses
 import io
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from parity.compare.timing.measure import BOUNDS, Harness, Measured, read_harness, subjects
-from parity.compare.timing.overhead import Overhead, own_share
+from parity.compare.timing.measure import BOUNDS, Measured, subjects
 from parity.compare.timing.rounds import Paired, interleave
 from parity.report.bench import amount, bench_record, print_bench, print_measured
 
@@ -74,9 +73,9 @@ def test_above_means_in_three_rounds_of_four():
 def test_a_table_fits_80_columns_and_names_excesses_and_next_steps():
     slow = measured(
         trace=pairs((0.01, 0.02), (0.01, 0.02)),
-        dispatch=pairs((5e-5, 4e-5), (5e-5, 4e-5)),
+        lower=pairs((5e-5, 4e-5), (5e-5, 4e-5)),
         temp_bytes=pairs((2**31, 2**31)),
-        **{"dispatch,_nnx.cached_partial": pairs((123.4e-6, 12_345.6e-6), (123.4e-6, 12_345.6e-6))},
+        **{"cold_trace": pairs((123.4e-6, 12_345.6e-6), (123.4e-6, 12_345.6e-6))},
     )
     text = printed(print_measured, slow)
     table = [line for line in text.splitlines() if "above" not in line]
@@ -86,29 +85,16 @@ def test_a_table_fits_80_columns_and_names_excesses_and_next_steps():
     same = dataclasses.replace(measured(compile=pairs((1, 2)), lower=pairs((1, 2))), same=True)
     compiled, lowered = [line for line in printed(print_measured, same).splitlines() if "above" in line]
     assert "compile 2.00" in lowered and "proved to be the same" in lowered and "proved" not in compiled
-    assert "above their bounds: trace of net/grad@single" in printed(print_bench, [slow], None)
-    assert "all within their bounds" in printed(print_bench, [measured(trace=pairs((1, 1)))], None)
-    assert printed(print_bench, [measured(bounds={}, trace=pairs((1, 9)))], None) == ""
+    assert "above their bounds: trace of net/grad@single" in printed(print_bench, [slow])
+    assert "all within their bounds" in printed(print_bench, [measured(trace=pairs((1, 1)))])
+    assert printed(print_bench, [measured(bounds={}, trace=pairs((1, 9)))]) == ""
 
 
-def test_the_record_holds_every_round_and_the_harness():
-    harness = Overhead(cases=2, own={"parity run": (0.1, 0.2, 0.3)}, ratios={"run": pairs((2, 3), (2, 5))})
-    record = bench_record([measured(temp_bytes=pairs((3, 4)))], harness)
+def test_the_record_holds_every_round():
+    record = bench_record([measured(temp_bytes=pairs((3, 4)))])
     row = record["comparisons"][0]["quantities"]["temp bytes"]
     assert (row["unit"], row["ratio"], row["bound"], row["rounds"]) == ("bytes", 4 / 3, 1.0, [[3.0, 4.0]])
     assert record["comparisons"][0]["above"] == ["temp bytes"]
-    assert record["harness"]["own"] == {"parity run": [0.1, 0.2, 0.3]}
-    assert record["harness"]["ratios"]["run"]["ratio"] == 2.0
-    text = printed(print_bench, [], harness)
-    assert (
-        "own time of parity run: 20% (10% to 30%)" in text
-        and "run: 2.00 x (1.75 to 2.25), 4 s over 2 s" in text
-    )
-
-
-def test_own_memory_is_the_total_less_the_part_of_jax():
-    seconds = {"build": 1.0, "trace": 2.0, "lower": 1.0, "prove": 3.0, "compile": 2.0, "execute": 1.0}
-    assert own_share({"seconds": 20.0, "cases": [{"seconds": seconds}, {"seconds": seconds}]}) == 1 - 12 / 20
 
 
 @pytest.mark.parametrize(
@@ -116,7 +102,7 @@ def test_own_memory_is_the_total_less_the_part_of_jax():
     [
         ("trace", 0.01234, "12.3 ms"),
         ("trace", 1234.5, "1,234 s"),
-        ("dispatch", 6.4e-05, "64 us"),
+        ("lower", 6.4e-05, "64 us"),
         ("temp bytes", 3 * 2**20, "3 MiB"),
         ("peak host memory", 512.0, "0.5 KiB"),
     ],
@@ -130,7 +116,7 @@ def test_amounts_as_text(quantity, value, words):
     [
         (
             {"compares": []},
-            r"\[tool.parity.bench\]: got compares, expected one of compare, harness; did you mean compare",
+            r"\[tool.parity.bench\]: got compares, expected one of compare; did you mean compare",
         ),
         (
             {"compare": [{"name": "a"}]},
@@ -143,11 +129,3 @@ def test_amounts_as_text(quantity, value, words):
 def test_a_table_of_another_form_is_refused(table, message):
     with pytest.raises(ValueError, match=message):
         subjects(table, [], [])
-
-
-def test_the_harness_is_measured_on_the_cases_of_the_table():
-    assert read_harness({}) is None
-    table = {"harness": {"cases": ["net"], "script": "check.py"}}
-    assert read_harness(table) == Harness(cases=("net",), script="check.py")
-    with pytest.raises(ValueError, match="got no cases"):
-        read_harness({"harness": {"script": "check.py"}})

@@ -3,13 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from campaigns.harness.dispatch import linen_side, measure, nnx_side
 from flax import linen, nnx
 
-import parity
 from parity.builds.tree import flatten
-from parity.compare.timing.dispatch import DISPATCH, calls
-from parity.compare.timing.rounds import interleave
 
 LAYERS = 6
 
@@ -39,18 +38,19 @@ class WithTable(Nnx):
         self.table = nnx.data(jnp.arange(4.0))  # no state: merged from constants of the build
 
 
-def inputs(seed):
-    return {name: np.random.default_rng(seed).normal(size=(2, 4)).astype("float32") for name in ("x", "y")}
+class Trained(nnx.Module):
+    def __init__(self, model):
+        self.model, self.optimizer = model, nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
 
 
-def loss(out, batch):
-    return jnp.mean((out - batch["y"]) ** 2)
+def create(key):
+    params = Linen().init(key, jnp.ones((2, 4)))["params"]
+    return {"params": params, "opt_state": optax.adam(0.1).init(params), "step": jnp.zeros((), jnp.uint32)}
 
 
 @pytest.fixture(scope="module", params=[Nnx, WithTable])
-def cases(request):
-    pair = parity.twins("net", linen=Linen, nnx=request.param, inputs=inputs, loss=loss)
-    return {case.program: (case.reference(), case.candidate()) for case in pair.cases({})}
+def sides(request):
+    return linen_side(create), nnx_side(lambda key: Trained(request.param(nnx.Rngs(key))))
 
 
 def double(state, batch):
@@ -62,9 +62,9 @@ def read(state, batch):
 
 
 @pytest.mark.slow
-def test_every_way_leaves_the_state_as_the_step_does(cases):
+def test_every_way_leaves_the_state_as_the_step_does(sides):
     batch = {"x": jnp.ones(3)}
-    for build in cases["train_step"]:
+    for build in sides:
         flat = {
             path: np.full((), at + 1, leaf.dtype) for at, (path, leaf) in enumerate(build.abstract.items())
         }
@@ -81,9 +81,9 @@ def test_every_way_leaves_the_state_as_the_step_does(cases):
                 assert after == {path: 8 * value.item() for path, value in flat.items()}, name
 
 
-def test_a_step_that_only_reads_gives_nothing_away(cases):
+def test_a_step_that_only_reads_gives_nothing_away(sides):
     batch = {"x": jnp.ones(3)}
-    for build in cases["forward"]:
+    for build in sides:
         flat = {path: jnp.ones((), leaf.dtype) for path, leaf in build.abstract.items()}
         for name, way in build.ways.items():
             loop = way(flat, batch, read)
@@ -92,10 +92,9 @@ def test_a_step_that_only_reads_gives_nothing_away(cases):
 
 
 @pytest.mark.slow
-def test_the_recommended_way_is_no_dearer_than_linens_and_the_naive_one_is(cases):
-    builds = cases["train_step"]
-    found = interleave(calls(builds, builds[0].programs["train_step"]), rounds=5)
-    assert list(found) == [DISPATCH, *(f"{DISPATCH}, {name}" for name in list(builds[1].ways)[1:])]
-    assert found[DISPATCH].middle < 1.1
-    assert found[f"{DISPATCH}, nnx.State"].middle > found[DISPATCH].middle
-    assert found[f"{DISPATCH}, nnx.jit"].low > 2
+def test_the_recommended_way_is_no_dearer_than_linens_and_the_naive_one_is(sides):
+    found = measure(*sides, rounds=5)
+    assert list(found) == list(sides[1].ways)
+    assert found["leaves"].middle < 1.1
+    assert found["nnx.State"].middle > found["leaves"].middle
+    assert found["nnx.jit"].low > 2

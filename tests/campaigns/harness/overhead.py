@@ -1,7 +1,12 @@
-"""Cost of the harness: its own share of a run, and the run against a script that compares without it."""
+"""Cost of the harness: its own share of a run, and the run against a script that compares without it.
 
+``python tests/campaigns harness.overhead [SELECT...] [--script FILE]``
+"""
+
+import argparse
 import dataclasses
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -11,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.compare.timing.measure import Harness
-from parity.compare.timing.rounds import HIGH, LOW, Paired, interleave
+from parity.compare.timing.rounds import HIGH, LOW, ROUNDS, Paired, interleave
+from parity.report.bench import amount
 
-__all__ = ["RUNS", "Overhead", "measure_overhead", "own_share"]
-
+CASES = ("llama2-scan/forward", "llama2-scan/grad", "llama2-unroll/forward", "llama2-unroll/grad")
+SCRIPT = Path(__file__).parents[3] / "docs/examples/plain_comparison.py"
+"""Compares the same cases without the harness."""
 JAX_ITSELF = ("trace", "lower", "compile", "execute")
 """Phases that any script comparing two models needs; the rest is the harness."""
 RUNS: Mapping[str, tuple[str, ...]] = {"parity run": (), "parity run --paranoid": ("--paranoid",)}
@@ -28,12 +34,10 @@ class Overhead:
     """The measurements of the harness.
 
     Args:
-        cases: number of cases.
         own: by run, the share outside trace, lower, compile and execute: lower quartile, median, upper quartile.
         ratios: processor time of whole processes, the run over the script.
     """
 
-    cases: int
     own: Mapping[str, tuple[float, float, float]]
     ratios: Mapping[str, Paired]
 
@@ -45,10 +49,9 @@ def own_share(report: Mapping) -> float:
 
 
 def measure_overhead(
-    harness: Harness,
-    count: int,
+    cases: Sequence[str],
+    script: Path,
     rounds: int,
-    environment: Mapping[str, str],
     notify: Callable[[str], None] = lambda words: None,
 ) -> Overhead:
     """Runs the cases and the script alternately, each in a separate process.
@@ -58,6 +61,7 @@ def measure_overhead(
     """
     own: dict[str, tuple[float, float, float]] = {}
     ratios: dict[str, Paired] = {}
+    environment = dict(os.environ)
     for name, options in RUNS.items():
         notify(name)
         shares: list[float] = []
@@ -69,7 +73,7 @@ def measure_overhead(
                     "-m",
                     "parity",
                     "run",
-                    *harness.cases,
+                    *cases,
                     *options,
                     "--workers",
                     "1",
@@ -80,15 +84,11 @@ def measure_overhead(
                 shares.append(own_share(json.loads(path.read_text())))
             return seconds
 
-        if harness.script:
-            sides = lambda: _timed([harness.script], environment), run
-            ratios |= {f"{name} over the script": interleave(sides, rounds, warm=False)["seconds"]}
-        else:
-            for _ in range(rounds):
-                run()
+        sides = lambda: _timed([str(script)], environment), run
+        ratios |= {f"{name} over the script": interleave(sides, rounds, warm=False)["seconds"]}
         low, middle, high = np.quantile(shares, (LOW, 0.5, HIGH))
         own[name] = (float(low), float(middle), float(high))
-    return Overhead(cases=count, own=own, ratios=ratios)
+    return Overhead(own=own, ratios=ratios)
 
 
 def _timed(arguments: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, float]:
@@ -105,3 +105,26 @@ def _timed(arguments: Sequence[str], environment: Mapping[str, str]) -> Mapping[
 def _spent() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def print_overhead(found: Overhead) -> None:
+    """Prints the harness's own share, and the ratios."""
+    for name, (low, middle, high) in found.own.items():
+        print(f"own time of {name}: {middle:.0%} ({low:.0%} to {high:.0%})")
+    for name, pair in found.ratios.items():
+        left, right = (amount("", value) for value in pair.medians)
+        print(f"{name}: {pair.middle:.2f} x ({pair.low:.2f} to {pair.high:.2f}), {right} over {left}")
+
+
+def main() -> None:
+    """Measures and prints the cost of the harness."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("select", nargs="*", default=CASES)
+    parser.add_argument("--script", type=Path, default=SCRIPT)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    asked = parser.parse_args()
+    print_overhead(measure_overhead(asked.select, asked.script, asked.rounds, print))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,13 +7,13 @@ import random
 import typing
 
 import pytest
+from campaigns.matrix.coverage import SPACES, WRITTEN, Coverage, cover, coverage
 
 from models_nnx.shared import config as configs
-from parity.cases.coverage import Coverage, cover
 from parity.compare.session import Session
 from parity.matrix.cases import twins
 from parity.matrix.covering import PAIR
-from parity.matrix.covering.configs import SPACES, WRITTEN, read_rows, recipe
+from parity.matrix.covering.configs import read_rows, recipe
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -58,7 +58,7 @@ NO_FACTOR = {
 
 @functools.cache
 def covered() -> dict[str, Coverage]:
-    return {one.space.name: one for one in PAIR.coverage()}
+    return {one.space.name: one for one in coverage()}
 
 
 def made_of(space):

@@ -1,4 +1,4 @@
-"""``parity train``: a short training run of one twin, or of both, with the loss of each step."""
+"""``python tests/campaigns train``: a short training run of one twin, or of both, with the loss of each step."""
 
 import enum
 import importlib.util
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.options import DIFFERENCE, FullSize
+from parity.cli import main
+from parity.cli.options import DIFFERENCE, Command, FullSize
 
 if TYPE_CHECKING:
-    from parity.matrix.training import Trainer
+    from campaigns.train.training import Trainer
 
-__all__ = ["Which", "train"]
+__all__ = ["Which", "app", "train"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 class Which(enum.StrEnum):
@@ -69,6 +72,7 @@ LINES = ("-", "--", ":")
 """Styles of the curves of a plot."""
 
 
+@app.command(cls=Command)
 def train(
     preset: Preset = "llama2-7b",
     flavour: Twin = Which.BOTH,
@@ -88,9 +92,9 @@ def train(
 
     Exit code 0 if all losses are finite and, with both twins, equal bit for bit; else 1.
     """
+    from campaigns.train.training import Trainer, check_save, earlier, training
     from parity.builds.build import Flavour
     from parity.cases.settings import parse_settings
-    from parity.matrix.training import Trainer, check_save, earlier, training
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
     run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)
@@ -151,7 +155,7 @@ def _loop(
 
 def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, float]], save: Path) -> bool:
     """Writes one checkpoint for all twins if their states agree; returns True if they differ."""
-    from parity.matrix.training import differing
+    from campaigns.train.training import differing
 
     first, *others = trainers.values()
     unequal = [name for other in others for name in differing(first.named(), other.named())]
@@ -210,3 +214,7 @@ def _draw(curves: Mapping[str, Mapping[int, float]], title: str, path: Path) -> 
     axes.set(title=title, xlabel="step", ylabel="loss")
     axes.legend()
     figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main(app)

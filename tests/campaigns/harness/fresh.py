@@ -1,33 +1,38 @@
-"""Cost of a side in a fresh process: the first trace, and the peak host memory."""
+"""Cost of a side in a fresh process: the first trace, and the peak host memory.
 
+``python tests/campaigns harness.fresh CASE`` prints the candidate over the reference.
+"""
+
+import argparse
 import contextlib
 import resource
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from parity.compare.backends.environment import prepare
+
+prepare()
+
 import jax
 
 from parity.builds.build import SEED
 from parity.builds.tree import to_host
-from parity.cases.case import made
-from parity.cases.settings import find_cases
+from parity.cases.case import made, select
+from parity.cases.settings import collect
 from parity.compare.backends.registry import find
 from parity.compare.backends.workers import RemoteError, Worker, WorkerError
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.side import built
 from parity.compare.timing.phases import first_step, source
-
-__all__ = ["FRESH", "Found", "in_a_process", "serve"]
+from parity.compare.timing.rounds import interleave
+from parity.report.bench import amount
 
 FRESH = {"trace": "cold trace", "lower": "cold lower", "first step": "cold first step"}
 """The quantities measured in the process, and their names."""
 PEAK, OWN = "peak host memory", "peak over imports"
 WAIT = 0.2
-
-Found = tuple[tuple[str, ...], tuple[tuple[str, str], ...], str, int | None]
-"""The arguments of `parity.cases.settings.find_cases` without the selector, to find the cases in another process."""
 
 
 def peak_bytes() -> int:
@@ -43,18 +48,16 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kib
 
 
-def serve(found: Found, id: str, backend: str, which: int, notify: Callable[[str], None]) -> dict[str, float]:
+def serve(id: str, which: int, notify: Callable[[str], None]) -> dict[str, float]:
     """Takes one side from its source to a step in this process, which has done nothing before.
 
     Args:
-        found: how to find the case.
         id: id of the case.
-        backend: where to place it.
         which: 0 for the reference, 1 for the candidate.
         notify: called with each phase.
     """
-    target = find(backend)
-    (case,) = place([case for case in find_cases(*found, (id,)) if case.id == id], target)
+    target = find("cpu")
+    (case,) = place(select(collect(select=(id,))[1], (id,)), target)
     bench = Session(notify=notify, backend=target)
     jax.block_until_ready(jax.jit(lambda x: x + 1)(1))  # starts devices and compiler, for every side
     before = peak_bytes()
@@ -69,7 +72,7 @@ def serve(found: Found, id: str, backend: str, which: int, notify: Callable[[str
     return {**times, PEAK: float(after), OWN: float(after - before)}
 
 
-def in_a_process(found: Found, id: str, backend: str, which: int) -> Callable[[], Mapping[str, float]]:
+def in_a_process(id: str, which: int) -> Callable[[], Mapping[str, float]]:
     """Returns a function that starts a process for `serve` and returns its result.
 
     The function raises `RuntimeError` with the reason if the process failed.
@@ -78,7 +81,7 @@ def in_a_process(found: Found, id: str, backend: str, which: int) -> Callable[[]
     def once() -> Mapping[str, float]:
         worker = Worker()
         try:
-            worker.begin("parity.compare.timing.fresh:serve", (found, id, backend, which))
+            worker.begin("campaigns.harness.fresh:serve", (id, which))
             while True:
                 ended, result = worker.poll(WAIT)
                 if ended:
@@ -91,3 +94,19 @@ def in_a_process(found: Found, id: str, backend: str, which: int) -> Callable[[]
             worker.kill()
 
     return once
+
+
+def main() -> None:
+    """Measures a case, and prints a line for each quantity."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", nargs="?", default="llama2-scan/train_step@single")
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    sides = in_a_process(asked.case, 0), in_a_process(asked.case, 1)
+    for name, pair in interleave(sides, asked.rounds, warm=False).items():
+        left, right = (amount(name, value) for value in pair.medians)
+        print(f"{name}: {pair.middle:.2f} x ({pair.low:.2f} to {pair.high:.2f}), {right} over {left}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,17 +1,27 @@
-"""Exponents over layers, leaves and devices, counted in calls, not in seconds; the fit; sizes."""
+"""The cost of the harness: exponents over layers, leaves and devices, counted in calls; its share of a run."""
 
 import io
 
 import pytest
 from calls import calls
+from campaigns.harness import overhead, scaling
+from campaigns.harness.scaling import (
+    AXES,
+    FULL,
+    HIGHEST,
+    SHORT,
+    Curve,
+    fit,
+    measure_scaling,
+    parse_sizes,
+    print_curve,
+    scaling_record,
+)
 from rich.console import Console
 
 from parity.compare.backends.registry import find
 from parity.compare.placement import place
 from parity.compare.session import Session
-from parity.compare.timing import scaling
-from parity.compare.timing.scaling import AXES, FULL, HIGHEST, SHORT, Curve, fit, measure_scaling, parse_sizes
-from parity.report.bench import print_curve, scaling_record
 from parity.run.run import run_case
 from parity.values.rng.demand import Demand
 
@@ -93,5 +103,22 @@ def test_sizes_are_named_or_short_or_full():
 
 @pytest.mark.parametrize("text", ["half", "layers", "layers=", "layers=0,1", "depth=3", "layers=1;2"])
 def test_bad_sizes_are_refused(text):
-    with pytest.raises(ValueError, match=r"--sizes .*: expected full, or layers, leaves, devices"):
+    with pytest.raises(ValueError, match=r".*: expected full, or layers, leaves, devices"):
         parse_sizes((text,))
+
+
+def test_the_own_share_is_the_total_less_the_part_of_jax():
+    seconds = {"build": 1.0, "trace": 2.0, "lower": 1.0, "prove": 3.0, "compile": 2.0, "execute": 1.0}
+    report = {"seconds": 20.0, "cases": [{"seconds": seconds}, {"seconds": seconds}]}
+    assert overhead.own_share(report) == 1 - 12 / 20
+
+
+@pytest.mark.long
+def test_a_run_is_measured_against_a_script(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text("import jax\n")
+    found = overhead.measure_overhead(("llama2-scan/forward",), script, 2)
+    overhead.print_overhead(found)
+    assert all(0 < share < 1 for shares in found.own.values() for share in shares)
+    assert all(pair.middle > 1 for pair in found.ratios.values())
+    assert "own time of parity run:" in capsys.readouterr().out

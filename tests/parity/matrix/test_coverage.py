@@ -3,9 +3,8 @@
 import itertools
 
 import pytest
+from campaigns.matrix.coverage import Factor, Space, cover
 from campaigns.matrix.covering import choose, words
-
-from parity.cases.coverage import Factor, Space, cover
 
 COLOURS = ("red", "green", "blue")
 

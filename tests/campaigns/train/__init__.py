@@ -1,0 +1,1 @@
+"""A run of the decoder twins on synthetic data, step by step, from scratch or a checkpoint."""
