@@ -1,7 +1,7 @@
 """Lists of `parity list` and `parity map`: channels, combinations of options, entries of a weight map."""
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -11,7 +11,7 @@ from parity.cases.coverage import Coverage, Factor
 from parity.channels import CHANNELS
 from parity.compare.certificate import Certified
 
-__all__ = ["channels_markdown", "map_line", "print_coverage"]
+__all__ = ["channels_markdown", "map_line", "print_coverage", "unvaried_text"]
 
 HEADS = ("channel", "column", "compares", "needs", "a proof settles it")
 SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
@@ -27,6 +27,24 @@ def channels_markdown() -> str:
     ]
     lines = [" | ".join(row) for row in (HEADS, ("---",) * len(HEADS), *rows)]
     return "".join(f"| {line} |\n" for line in lines)
+
+
+def unvaried_text(found: Mapping[str, Mapping[str, str]], most: int | None = None) -> str:
+    """Returns the options that no case varies as one line.
+
+    Args:
+        found: ``{variants: {option: its only value}}``.
+        most: maximum number of options that are named; None for all.
+    """
+    every = [
+        (names, f"{option}={value}") for names, options in found.items() for option, value in options.items()
+    ]
+    named: dict[str, list[str]] = {}
+    for names, words in every[:most]:
+        named.setdefault(names, []).append(words)
+    listed = "; ".join(f"{names}: no case varies {', '.join(words)}" for names, words in named.items())
+    more = len(every) - sum(map(len, named.values()))
+    return f"{listed} and {more} more; `parity list --coverage` names all" if more else listed
 
 
 def print_coverage(screen: Console, coverage: Coverage) -> int:
