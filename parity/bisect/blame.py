@@ -72,10 +72,15 @@ class Parting:
         return [trace.nodes[at] for trace, at in zip(self.alignment.traces, ends, strict=True)]
 
     def set_outside(self) -> str:
-        """Returns the function whose equal code makes both values by other operations; empty if there is none."""
+        """Returns the function whose equal code makes both values by other operations; empty if there is none.
+
+        Values that the other side has, too, are made by the same operations there.
+        """
         if not self.divergence.path:
             return ""
-        left, right = self.pair(self.divergence.path[-1])
+        left, right = self.pair(ends := self.divergence.path[-1])
+        if all(matches[at] >= 0 for matches, at in zip(self.alignment.matches, ends, strict=True)):
+            return ""
         return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
 
     def library_makers(self) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
+from parity.cases.coverage import unvaried
 from parity.cases.waivers import Waiver
 from parity.verdicts import Verdict
 
@@ -30,6 +31,7 @@ __all__ = [
     "matches",
     "select",
     "selects",
+    "unvaried_options",
 ]
 
 
@@ -151,6 +153,8 @@ class Case:
         prepare_state: changes the random state before the run, for example makes two experts nearly equal.
         smoke: True if the case is in the small subset.
         core: True if the case is in the subset that contains each combination of options once.
+        config: config of both sides, for the list of options that no case varies: a mapping, a dataclass instance or a
+            pydantic model; None if it is not known.
         accept: requirements, and accepted differences.
         explore: allowed changes of the settings.
         placement: backend and mesh.
@@ -172,6 +176,7 @@ class Case:
     prepare_state: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     smoke: bool = False
     core: bool = True
+    config: Any = None
     accept: Accept = dataclasses.field(default_factory=Accept)
     explore: Explore = dataclasses.field(default_factory=Explore)
     placement: Placement = dataclasses.field(default_factory=Placement)
@@ -229,15 +234,12 @@ class Pair:
         about: a description in one line.
         cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
         full_size: settings and a number of devices -> cases at published size, to be lowered only.
-        configs: the configs of its cases, for the list of options that no case varies: mappings, dataclass instances or
-            pydantic models.
     """
 
     name: str
     about: str
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
-    configs: Sequence[Any] = ()
 
 
 def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: MeshSpec) -> Build:
@@ -250,6 +252,11 @@ def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: M
     """
     wants = "mesh" in inspect.signature(make).parameters
     return make(mesh=mesh_of(mesh)) if wants else make()
+
+
+def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
+    """Returns ``{variants: {option: its only value}}`` of the options that no case with such a config varies."""
+    return unvaried((case.id.partition("/")[0], case.config) for case in cases if case.config is not None)
 
 
 class SelectionError(ValueError):

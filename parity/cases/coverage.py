@@ -1,10 +1,11 @@
 """Options of configs, and those that no case varies."""
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["options_of", "unvaried"]
+__all__ = ["options_of", "unvaried", "unvaried_text"]
 
 
 def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -44,16 +45,44 @@ def _fields(config: Any) -> Mapping[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
-def unvaried(configs: Iterable[Any]) -> dict[str, str]:
-    """Returns ``{option: its only value}`` of the options that have one value in all configs.
+def unvaried(configs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, str]]:
+    """Returns ``{pairs: {option: its only value}}`` of the options that have one value in all configs of a kind.
 
     An option that some configs lack counts as varied.
 
     Args:
-        configs: of all cases; see `options_of`.
+        configs: name of the pair and config of each case; see `options_of`.
     """
-    rows = [options_of(config) for config in configs]
-    texts = [{name: repr(value) for name, value in row.items()} for row in rows]
-    every = dict.fromkeys(name for row in texts for name in row)
-    values = {name: {row.get(name) for row in texts} for name in every}
-    return {name: only for name, (only, *more) in values.items() if only is not None and not more}
+    kinds: dict[type, dict[str, list[dict[str, str]]]] = collections.defaultdict(
+        lambda: collections.defaultdict(list)
+    )
+    for pair, config in configs:
+        kind = Mapping if isinstance(config, Mapping) else type(config)
+        row = {option: repr(value) for option, value in options_of(config).items()}
+        kinds[kind][pair].append(row)
+    found = {}
+    for named in kinds.values():
+        first, *rest = (row for rows in named.values() for row in rows)
+        only = {
+            option: value for option, value in first.items() if all(row.get(option) == value for row in rest)
+        }
+        found |= {", ".join(named): only} if only else {}
+    return found
+
+
+def unvaried_text(found: Mapping[str, Mapping[str, str]], most: int | None = None) -> str:
+    """Returns the options that no case varies as one line.
+
+    Args:
+        found: ``{variants: {option: its only value}}``.
+        most: maximum number of options that are named; None for all.
+    """
+    every = [
+        (names, f"{option}={value}") for names, options in found.items() for option, value in options.items()
+    ]
+    named: dict[str, list[str]] = {}
+    for names, words in every[:most]:
+        named.setdefault(names, []).append(words)
+    listed = "; ".join(f"{names}: no case varies {', '.join(words)}" for names, words in named.items())
+    more = len(every) - sum(map(len, named.values()))
+    return f"{listed} and {more} more; `parity list --coverage` names all" if more else listed

@@ -83,6 +83,7 @@ def registered(
     given = {
         "rules": tuple(options.get("weight_rules", ())),
         "keys": Keys(options.get("keys", Keys.INDEPENDENT)),
+        "config": options.get("config"),
         "prepare_state": dict if state is None else functools.partial(kept_state, name, state),
         "accept": Accept(
             require=require,
@@ -112,10 +113,8 @@ def registered(
             for mesh in meshes
         ]
 
-    config = options.get("config")
-    options_of(config)
-    configs = () if config is None else (config,)
-    whole = Pair(name=name, about=f"registered with {by}", cases=cases, configs=configs)
+    options_of(options.get("config"))
+    whole = Pair(name=name, about=f"registered with {by}", cases=cases)
     published = options.get("full_size")
     if published is None:
         return whole

@@ -2,17 +2,13 @@
 
 import collections
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from parity.cli import options
 from parity.cli.options import console, echo
-
-if TYPE_CHECKING:
-    from parity.cases.case import Case, Pair
 
 __all__ = ["list_cases"]
 
@@ -31,6 +27,7 @@ def list_cases(
 ) -> None:
     """List pairs, variants, programs and meshes."""
     from parity.cases.case import select as selected
+    from parity.cases.case import unvaried_options
     from parity.cases.settings import collect, parse_settings
     from parity.compare.backends.registry import find, known_backends
     from parity.compare.placement import place
@@ -43,8 +40,10 @@ def list_cases(
     cases = place(selected(cases, select or ()), find("cpu"))
     screen = console()
     if coverage:
-        for line in _unvaried(pairs, cases):
-            echo(line)
+        from parity.cases.coverage import unvaried_text
+
+        if found := unvaried_options(cases):
+            echo(unvaried_text(found))
         return
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
@@ -58,24 +57,6 @@ def list_cases(
         lines += fold.wrap(f"{variant:<40}  {mesh:<28}  {' '.join(programs)}")
     screen.out("\n".join(lines), highlight=False)
     screen.print(f"{len(cases)} cases; backends: {', '.join(known_backends())}")
-
-
-def _unvaried(pairs: "Sequence[Pair]", cases: "Sequence[Case]") -> list[str]:
-    """Returns a sentence for the pairs of each kind of config: the options that none of them varies."""
-    from parity.cases.coverage import unvaried
-
-    kinds: dict[Any, dict[str, list[Any]]] = collections.defaultdict(lambda: collections.defaultdict(list))
-    for pair in pairs:
-        if any(case.id.startswith(pair.name) for case in cases):
-            for config in pair.configs:
-                kinds["" if isinstance(config, Mapping) else type(config)][pair.name].append(config)
-    lines = []
-    for named in kinds.values():
-        found = unvaried(config for configs in named.values() for config in configs)
-        if found:
-            listed = ", ".join(f"{name}={value}" for name, value in found.items())
-            lines.append(f"{', '.join(named)}: no case varies {listed}")
-    return lines
 
 
 def _channels() -> str:

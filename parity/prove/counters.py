@@ -1,5 +1,6 @@
 """Counters of two integer types, such as int32 and uint32: whether both count up by the same number."""
 
+import collections
 from typing import Any
 
 from parity.ir.jax_internals import ir
@@ -7,8 +8,11 @@ from parity.ir.stablehlo.program import Op, StableProgram
 
 __all__ = ["increment"]
 
+PLACES = frozenset({"sdy.sharding_constraint", "annotate_device_placement"})
+"""Operations, and calls of the backend, that return their operand on other devices or in another memory."""
 
-def increment(program: StableProgram, argument: int, result: int) -> int | None:
+
+def increment(program: StableProgram, argument: int, result: int) -> tuple[int, tuple[str, ...]] | None:
     """Returns the number that a result adds to an argument, if the argument has no other use.
 
     Signed and unsigned sums wrap in the same way. Therefore two counters of equal width that start from the same bits
@@ -19,23 +23,37 @@ def increment(program: StableProgram, argument: int, result: int) -> int | None:
         argument, result: positions in ``@main``.
 
     Returns:
-        The number; None if the argument or the counted value has another use, or is not such a sum.
+        The number, and the placements of the sum and of the number as text; None if the argument, the sum or a placed
+        sum has another use, or the result is not such a sum.
     """
-    counter, counted = program.body.parameters[argument], program.body.outputs[result]
-    readers = [op for op in program.body.walk() if counter in op.operands]
-    if len(readers) != 1 or readers[0].form.name != "stablehlo.add" or counted not in readers[0].results:
+    counter, value = program.body.parameters[argument], program.body.outputs[result]
+    ops = list(program.body.walk())
+    uses = collections.Counter(used for op in ops for used in op.operands)
+    uses.update(program.body.outputs)
+    uses.update(used for op in ops for region in op.regions for used in region.outputs)
+    made = {each: op for op in program.body.ops for each in op.results}
+    sum_of, places = _unplaced(made, value)
+    op = made.get(sum_of[-1])
+    if op is None or op.form.name != "stablehlo.add" or op.form.attributed:
         return None
-    if readers[0].form.attributed:
+    others = [each for each in op.operands if each != counter]
+    if len(others) != 1 or any(uses[each] != 1 for each in (counter, *sum_of)):
         return None
-    returned = [value for value in program.body.outputs if value in (counter, counted)]
-    inside = {value for op in program.body.walk() for region in op.regions for value in region.outputs}
-    if len(returned) != 1 or counter in inside or counted in inside:
-        return None
-    if any(counted in op.operands for op in program.body.walk()):
-        return None
-    others = [value for value in readers[0].operands if value != counter]
-    made = {value: op for op in program.body.ops for value in op.results}
-    return _constant(made.get(others[0])) if len(others) == 1 else None
+    constant, more = _unplaced(made, others[0])
+    number = _constant(made.get(constant[-1]))
+    return None if number is None else (number, (*places, *more))
+
+
+def _unplaced(made: dict[int, Op], value: int) -> tuple[list[int], list[str]]:
+    """Returns a value, the values that it places, innermost last, and the placements as text."""
+    values, places = [value], []
+    while (op := made.get(values[-1])) is not None:
+        target = getattr(op.form.attributes.get("call_target_name"), "value", op.form.name)
+        if target not in PLACES:
+            break
+        places.append(f"{target} {sorted((name, str(text)) for name, text in op.form.attributes.items())}")
+        values.append(op.operands[0])
+    return values, places
 
 
 def _constant(op: Op | None) -> int | None:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from parity.ir.location import inlined_source
+from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.frontier import (
     MOST_ENTRIES,
@@ -21,6 +22,8 @@ from parity.prove.rules.types import parse_array
 __all__ = ["Search", "attributes_of", "side_of"]
 
 _MAX_ROUNDS = 6
+_KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
+"""Operations that keep a constant's text."""
 _Pair = tuple[Op | None, Op | None]
 
 
@@ -124,7 +127,7 @@ class Search:
         ]
         entries: list[Frontier] = []
         for pair in self._pair(*fronts):
-            left, right = self._movement(pair, regions)
+            left, right = self._origin(pair, regions)
             if left and right:
                 entries += self._descend((left, right), here, depth, loops)
             else:
@@ -153,21 +156,26 @@ class Search:
             for number, value in zip(numbers, inputs, strict=True)
         )
 
-    def _movement(self, pair: _Pair, regions: tuple) -> _Pair:
-        """Returns the movements that give two like operations other elements of one source, or the pair unchanged."""
+    def _origin(self, pair: _Pair, regions: tuple) -> _Pair:
+        """Returns the operations behind an operand that differs, or the pair unchanged.
+
+        They give two like operations other elements of one source, or compute a constant of each from other constants.
+        """
         left, right = pair
-        if not left or not right:
+        if not _is_like(left, right):
             return pair
-        if left.form.name != right.form.name or attributes_of(left) != attributes_of(right):
-            return pair
-        for first, second in zip(left.operands, right.operands, strict=False):
-            moved = self._flat(0, first) != self._flat(1, second)
-            if moved and self._source(0, first) == self._source(1, second):
-                makers = [
-                    _maker(region, value) for region, value in zip(regions, (first, second), strict=True)
-                ]
-                if any(makers):
-                    return self._movement((makers[0], makers[1]), regions)
+        for first, second in zip(left.operands, right.operands, strict=False):  # pyright: ignore
+            if self._flat(0, first) == self._flat(1, second):
+                continue
+            ends = list(zip(regions, (first, second), strict=True))
+            makers = [_maker(*each) for each in ends]
+            if all(self.literal(*each) for each in enumerate((first, second))):
+                makers = [_computation(*each) for each in ends]
+                moved = _is_like(*makers)
+            else:
+                moved = self._source(0, first) == self._source(1, second) and any(makers)
+            if moved:
+                return self._origin((makers[0], makers[1]), regions)
         return pair
 
     def _literal_text(self, op: Op, inputs: list[int]) -> str:
@@ -175,7 +183,7 @@ class Search:
             text = str(op.form.attributes["value"]).partition(" : ")[0]
             return short(text.removeprefix("dense<").removesuffix(">"))
         texts = [self._literals[number] for number in inputs]
-        if op.form.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
+        if op.form.name in _KEEPS:
             return texts[0]
         return short(f"{op.form.name.partition('.')[2]}({', '.join(texts)})")
 
@@ -397,6 +405,21 @@ def _inputs(op: Op) -> list[int]:
 
 def _maker(region: Region, value: int) -> Op | None:
     return next((op for op in region.ops if value in op.results), None)
+
+
+def _computation(region: Region, value: int) -> Op | None:
+    """Returns the operation that computes a constant from others; None if it is written down."""
+    op = _maker(region, value)
+    while op is not None and op.form.name in _KEEPS:
+        op = _maker(region, op.operands[0])
+    return op if op is not None and op.operands else None
+
+
+def _is_like(left: Op | None, right: Op | None) -> bool:
+    """True if both are operations of one name with equal attributes."""
+    if left is None or right is None or left.form.name != right.form.name:
+        return False
+    return attributes_of(left) == attributes_of(right)
 
 
 def attributes_of(op: Op) -> dict[str, str]:

@@ -139,6 +139,7 @@ def restore(report: Record) -> Run:
         stopped=partial.get("why", ""),
         results=[_result(case, waivers) for case in report["cases"]],
         seconds=report["seconds"],
+        unvaried=report.get("unvaried", {}),
         followed={case["id"]: case["bisect"] for case in report["cases"] if "bisect" in case},
     )
 

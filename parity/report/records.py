@@ -104,6 +104,8 @@ def as_json(run: Run) -> dict[str, Any]:
         whole["partial"]["why"] = run.stopped
     if waivers := distinct(one.fields() for result in run.results for one in result.case.accept.waivers):
         whole["waivers"] = waivers
+    if run.unvaried:
+        whole["unvaried"] = run.unvaried
     if run.shard:
         whole["shard"] = run.shard.record()
     return whole

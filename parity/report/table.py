@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.cases.case import Case
+from parity.cases.coverage import unvaried_text
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
 from parity.report.records import summarise
@@ -33,6 +34,7 @@ __all__ = [
 
 MOST_FINDINGS = 8
 MOST_RENAMED = 4
+MOST_UNVARIED = 4
 CELL = 4
 """Minimum width of a column; most verdicts have at most this many letters."""
 
@@ -206,6 +208,8 @@ def _print_closing(console: Console, run: Run) -> None:
     if weaker := sum(map(numbers_only, run.results)):
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
         console.print(Text(text, "yellow"), soft_wrap=True)
+    if run.unvaried:
+        console.print(Text(unvaried_text(run.unvaried, MOST_UNVARIED), "dim"), soft_wrap=True)
     if run.partial:
         why = run.stopped or "the run was interrupted"
         text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before {why}"

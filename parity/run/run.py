@@ -133,6 +133,7 @@ class Run:
         stopped: why the run's own options ended it before its last case; empty if they did not.
         changed: changes since the last run, which prevent the reuse of cached verdicts.
         uncached: changes during this run, which prevent the caching of its verdicts.
+        unvaried: ``{variants: {option: its only value}}`` of the options that none of their cases varies.
     """
 
     environment: dict[str, object]
@@ -144,6 +145,7 @@ class Run:
     stopped: str = ""
     changed: list[str] = dataclasses.field(default_factory=list)
     uncached: list[str] = dataclasses.field(default_factory=list)
+    unvaried: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
     @property
     def partial(self) -> bool:

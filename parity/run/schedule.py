@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
-from parity.cases.case import Case
+from parity.cases.case import Case, unvaried_options
 from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.run.parallel import run_in_workers
@@ -79,7 +79,12 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
     """
     listener, schedule = listener or Listener(), Schedule(request)
     cache, planned = schedule.cache, len(schedule.cases)
-    record = Run(environment=describe_run(request), planned=planned, changed=cache.since_last())
+    record = Run(
+        environment=describe_run(request),
+        planned=planned,
+        changed=cache.since_last(),
+        unvaried=unvaried_options(schedule.every),
+    )
     start = time.perf_counter()
     try:
         listener.begins(record)

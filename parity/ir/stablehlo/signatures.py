@@ -33,6 +33,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SHARDING_TARGETS = frozenset({'"Sharding"'})
+_MEMORY = '"annotate_device_placement"'
+"""Declared as a side effect only to keep the compiler from moving it; it returns its operand."""
 _CHANNEL = re.compile(r"(#stablehlo\.channel_handle<handle = )(\d+)(, type = \d+>)")
 _RESOURCE = re.compile(r'^\s*([\w.$-]+|"(?:[^"\\]|\\.)*"): "0x([0-9A-Fa-f]+)"', re.MULTILINE)
 _MAX_TEXT = 200
@@ -160,7 +162,11 @@ class OpSignatures:
             slots_in=ins,
             slots_out=outs,
             symbols=tuple(symbols),
-            effect=has_effect(name, len(types), declared=texts.get("has_side_effect") == "true"),
+            effect=has_effect(
+                name,
+                len(types),
+                declared=texts.get("has_side_effect") == "true" and texts.get("call_target_name") != _MEMORY,
+            ),
             attributed=bool(texts),
             attributes=dict(items),
             types=tuple(result.type for result in operation.results),

@@ -248,3 +248,36 @@ def test_a_wrapper_of_one_side_is_not_blamed(tmp_path, wrapped):
         calls.append(module.Layer().__call__)
     finding, blamed = first(*calls, X, W, W + 1)
     assert blamed == ["Layer.__call__", "Layer.__call__"], finding.sentence
+
+
+LOSSES = """
+import jax.numpy as jnp
+
+def both(x):
+    return x + jnp.sum(x), x * jnp.sum(x)
+
+def total(x, mask):
+    loss, other = both(x)
+    loss = loss * mask
+    other = other * mask
+    return jnp.sum(loss), jnp.sum(other)
+
+def step(x, mask):
+    return total(x, mask)
+"""
+
+
+def test_values_that_both_sides_have_are_not_set_from_outside(tmp_path):
+    """Equal code makes both values on both sides; what is left out is a step after it."""
+    calls = []
+    for side, text in enumerate((LOSSES, LOSSES.replace("    other = other * mask\n", ""))):
+        path = tmp_path / str(side) / "losses.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(f"losses_{side}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        calls.append(module.step)
+    finding, blamed = first(*calls, X, (X > 0).astype("float32"))
+    assert finding.found and "total" in blamed, finding.sentence

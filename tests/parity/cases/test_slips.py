@@ -1,6 +1,7 @@
 """Slips in a registration, in a project's settings and in a pair's file: each message has the place and the remedy."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 
@@ -199,23 +200,43 @@ class Config:
 
 
 def test_options_that_no_config_varies_are_listed():
-    varied = [Config(), Config(width=16, loss=Loss(scale=2.0))]
-    assert unvaried(varied) == {"loss.z_loss": "0.0"}
-    assert unvaried([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == {"a": "1"}
+    varied = [("one", Config()), ("two", Config(width=16, loss=Loss(scale=2.0)))]
+    assert unvaried(varied) == {"one, two": {"loss.z_loss": "0.0"}}
+    assert unvaried([("map", {"a": 1, "b": 2}), ("map", {"a": 1, "b": 3})]) == {"map": {"a": "1"}}
+    assert unvaried([("map", {"a": 1, "b": 2}), ("map", {"a": 1})]) == {"map": {"a": "1"}}
 
 
 @pytest.mark.long
 def test_the_command_lists_them(tmp_path, monkeypatch):
-    text = GOOD + "PAIR = pair(config={'z_loss': 0.0, 'width': 8})\n"
+    text = GOOD + "PAIR = pair(config={'z_loss': 0.0, 'width': 8, 'a': 1, 'b': 2, 'c': 3})\n"
     start = project(tmp_path, monkeypatch, '[tool.parity]\npairs = ["good_five:PAIR"]\n', good_five=text)
-    command = [sys.executable, "-m", "parity", "list", "--coverage"]
-    done = subprocess.run(command, cwd=start, capture_output=True, text=True)
-    assert "good: no case varies z_loss=0.0, width=8" in done.stdout, done.stderr
+
+    def shown(*arguments):
+        command = [sys.executable, "-m", "parity", *arguments]
+        done = subprocess.run(command, cwd=start, capture_output=True, text=True)
+        return done.stdout, done.stderr
+
+    out, error = shown("list", "--coverage")
+    assert "good: no case varies z_loss=0.0, width=8, a=1, b=2, c=3\n" in out, error
+    line = (
+        "good: no case varies z_loss=0.0, width=8, a=1, b=2 and 1 more; `parity list --coverage` names all\n"
+    )
+    out, error = shown("run", "good/forward", "--channel", "tree", "--json", "record.json")
+    assert line in out, error
+    found = json.loads((start / "record.json").read_text())["unvaried"]
+    assert found == {"good": {"z_loss": "0.0", "width": "8", "a": "1", "b": "2", "c": "3"}}
+    assert line in shown("report", "record.json")[0]
 
 
 def test_results_are_short_in_a_notebook():
     results = parity.assert_twins(Linen(), Nnx(nnx.Rngs(0)), inputs(0), programs=("forward",))
     assert repr(results) == "[<CaseResult assert_twins/forward@single: passed>]"
+
+
+def test_transforms_keep_their_former_home():
+    from parity.transforms import Permute
+
+    assert Permute((1, 0)).order == (1, 0)
 
 
 def test_a_subclass_that_inherits_its_body_is_attested(tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def kept(step, x):
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        *[(once, 1), (by_two, 2)],
+        *[(once, (1, ())), (by_two, (2, ()))],
         *[(function, None) for function in (read_elsewhere, counted_elsewhere, in_a_branch, in_a_loop)],
         *[(function, None) for function in (doubled, by_data, twice_returned, kept)],
     ],
@@ -89,8 +89,8 @@ module @jit_step {{
 @pytest.mark.parametrize(
     ("constant", "attributes", "expected"),
     [
-        ("dense<2>", "", 2),
-        ("dense<-1>", "", -1),
+        ("dense<2>", "", (2, ())),
+        ("dense<-1>", "", (-1, ())),
         ("{note = dense<1> : tensor<i32>} dense<2>", "", None),
         ("{note = [dense<1> : tensor<i32>]} dense<2>", "", None),
         ('{note = "dense<1> : tensor<i32>"} dense<2>', "", None),
@@ -103,3 +103,46 @@ def test_a_number_is_read_as_a_value_not_as_text(constant, attributes, expected)
     like = stablehlo_module(jax.jit(lambda x: x).lower(1))
     program = read_program(parse_module(COUNTER.format(constant=constant, attributes=attributes), like))
     assert increment(program, 0, 0) == expected
+
+
+def placed(then):
+    """Returns a function that treats a constrained counter by another function."""
+    sharding = jax.sharding.NamedSharding(jax.make_mesh((2,), ("data",)), jax.sharding.PartitionSpec())
+    return lambda step, x: then(jax.lax.with_sharding_constraint(step + 1, sharding), x)
+
+
+@pytest.mark.parametrize(
+    ("then", "number"),
+    [
+        (lambda count, x: (count, x), 1),
+        (lambda count, x: (count + 1, x), None),
+        (lambda count, x: (count, x * count.astype(x.dtype)), None),
+        (lambda count, x: (count, count), None),
+    ],
+)
+def test_a_placed_counter_counts_with_its_placements(then, number):
+    shapes = (jax.ShapeDtypeStruct((), "int32"), jax.ShapeDtypeStruct((3,), "float32"))
+    found = increment(read_program(jax.jit(placed(then)).lower(*shapes)), 0, 0)
+    assert (found and found[0]) == number
+    if found:
+        (place,) = found[1]
+        assert place.startswith("sdy.sharding_constraint") and "<@mesh, []>" in place
+
+
+CALLED = """
+module @jit_step {{
+  func.func public @main(%arg0: tensor<i32>) -> tensor<i32> {{
+    %c = stablehlo.constant dense<1> : tensor<i32>
+    %0 = stablehlo.add %arg0, %c : tensor<i32>
+    %1 = stablehlo.custom_call @{name}(%0) {{has_side_effect = true}} : (tensor<i32>) -> tensor<i32>
+    return %1 : tensor<i32>
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("name", "number"), [("annotate_device_placement", 1), ("other", None)])
+def test_a_counter_may_be_moved_to_a_memory(name, number):
+    like = stablehlo_module(jax.jit(lambda x: x).lower(1))
+    found = increment(read_program(parse_module(CALLED.format(name=name), like)), 0, 0)
+    assert (found and found[0]) == number
