@@ -28,6 +28,7 @@ from parity.cli import (
     prove,
     report,
     run,
+    train,
 )
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, Command
 from parity.cli.renamed import renamed
@@ -61,6 +62,7 @@ for name, command in {
     "convert": convert.convert_checkpoint,
     "inspect": inspect.inspect,
     "bench": bench.bench,
+    "train": train.train,
     "bisect": bisect.bisect,
     "gate": gate.gate,
     "mutants": mutants.mutants,
@@ -70,8 +72,8 @@ for name, command in {
     app.command(name, cls=Command)(command)
 
 
-def main(app: typer.Typer = app) -> None:
-    """Runs a command line; every kind of end has a separate exit code."""
+def main() -> None:
+    """Runs the command line; every kind of end has a separate exit code."""
     prepare(_backend(sys.argv))
     _end_as_if_interrupted(signal.SIGTERM)
     try:

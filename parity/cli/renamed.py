@@ -17,9 +17,7 @@ NEW = {
     "structure": "parity inspect",
     "shardings": "parity inspect CASE",
     "flags": "parity run --channel flags",
-    "--scaling": "python tests/campaigns harness.scaling",
     "--harness": "python tests/campaigns harness.overhead",
-    "train": "python tests/campaigns train",
     "merge": "parity report FILES --json OUT",
     "repro": "parity bisect CASE --search none --repro FOLDER",
 }

@@ -20,6 +20,7 @@ from parity.matrix.decoders import Variant
 from parity.matrix.programs import (
     STEPS,
     TEMPERATURE,
+    Loop,
     decode_config,
     decoded,
     forced,
@@ -28,7 +29,7 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["creates", "make_build", "models", "programs", "saving"]
+__all__ = ["creates", "loop", "make_build", "models", "programs", "saving"]
 
 make_build = linen_build
 
@@ -166,4 +167,16 @@ def saving(variant: Variant) -> Saving:
         save=lambda state, folder: checkpoint.save(folder, codec.restore(state)),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
         **({} if variant.diloco else served),
+    )
+
+
+def loop(variant: Variant, key: jax.Array) -> Loop:
+    """Returns training as functions of a tree of arrays."""
+    module, create = models(variant), creates(variant)
+    step = module.diloco_step if variant.diloco else module.train_step
+    return Loop(
+        create=lambda key: module.unbox(create(key)),
+        step=functools.partial(step, *variant.configs),
+        example=jax.eval_shape(create, key),
+        checkpoint=models_linen.checkpoint,
     )

@@ -21,6 +21,7 @@ from parity.matrix.decoders import Variant
 from parity.matrix.programs import (
     STEPS,
     TEMPERATURE,
+    Loop,
     decode_config,
     decoded,
     forced,
@@ -29,7 +30,7 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["creates", "make_build", "models", "programs", "saving"]
+__all__ = ["creates", "loop", "make_build", "models", "programs", "saving"]
 
 make_build = nnx_build
 
@@ -163,4 +164,23 @@ def saving(variant: Variant) -> Saving:
         save=lambda state, folder: checkpoint.save(folder, nnx.merge(graphdef, codec.restore(state))),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
         **({} if variant.diloco else served),
+    )
+
+
+def loop(variant: Variant, key: jax.Array) -> Loop:
+    """Returns training as functions of a tree of arrays."""
+    module, create = models(variant), creates(variant)
+    advance = module.diloco_step if variant.diloco else module.train_step
+    graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
+
+    def step(leaves, batch):
+        state = nnx.merge(graphdef, leaves)
+        metrics = advance(*variant.configs[1:], state, batch)
+        return nnx.state(state), metrics
+
+    return Loop(
+        create=lambda key: nnx.state(create(key)),
+        step=step,
+        example=example,
+        checkpoint=models_nnx.checkpoint,
     )

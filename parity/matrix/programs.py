@@ -1,7 +1,8 @@
 """Shared parts of the programs of both flavours: inputs, groups of outputs, and decoding options."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ __all__ = [
     "PROGRAMS",
     "STEPS",
     "TEMPERATURE",
+    "Loop",
     "decode_config",
     "decoded",
     "forced",
@@ -27,6 +29,22 @@ DECODING = ("prefill", "generate")
 """Not included: ``sample``, which generates at a temperature, and ``trajectory``, many train steps."""
 STEPS = 4
 TEMPERATURE = 0.7
+
+
+class Loop(NamedTuple):
+    """Training as functions of a tree of arrays.
+
+    Args:
+        create: key -> state.
+        step: (state, batch) -> state and metrics.
+        example: abstract state, with its boxes or in its Variables.
+        checkpoint: the flavour's module of that name.
+    """
+
+    create: Callable[[jax.Array], Any]
+    step: Callable[[Any, Any], tuple[Any, Mapping[str, jax.Array]]]
+    example: Any
+    checkpoint: ModuleType
 
 
 def tokens(batch: Mapping[str, Any]) -> dict[str, Any]:

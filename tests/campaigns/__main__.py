@@ -9,12 +9,10 @@ NAMES = {
     "prover": "mutants and benign variants of lowered programs against the prover; --attack runs each rule",
     "exact": "mutants of pipelines against the proof in exact arithmetic",
     "edits": "writes harmless edits of sources as mutants that must pass, for `parity mutants`",
-    "harness.scaling": "cost of a comparison over layers, leaves and devices, with exponents",
     "harness.dispatch": "host time of a call of a step, in every way to call it",
     "harness.fresh": "first trace and peak host memory of both sides of a case, in new processes",
     "harness.overhead": "cost of `parity run` over a script that compares without it",
     "records": "all differences of two records of `parity run` but times",
-    "train": "trains the decoder twins side by side, with checkpoints and a plot of losses",
     "matrix.core": "chooses the core of the matrix again",
     "matrix.covering": "chooses the covering cases of the matrix again",
 }

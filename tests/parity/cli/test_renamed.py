@@ -28,9 +28,7 @@ OLD = [
     ("flags",),
     ("merge", "1.json", "2.json", "--json", "all.json"),
     ("repro", "smoke", "--repro", "shown"),
-    ("bench", "--scaling"),
     ("bench", "--harness"),
-    ("train", "--steps", "3"),
 ]
 
 

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from campaigns.train.training import Trainer, differing, training
 from flax import nnx
 
 import models_linen.checkpoint
@@ -24,6 +23,7 @@ from models_nnx.shared.config import DecodeConfig, LayerLayout, TrainConfig
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.store import CheckpointError
 from parity.builds.build import Flavour
+from parity.matrix.training import Trainer, differing, training
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 WITH_EMITTERS = pytest.mark.usefixtures("compiled_as_users_do")

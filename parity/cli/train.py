@@ -1,4 +1,4 @@
-"""``python tests/campaigns train``: a short training run of one twin, or of both, with the loss of each step."""
+"""``parity train``: a short training run of one twin, or of both, with the loss of each step."""
 
 import enum
 import importlib.util
@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli import main
-from parity.cli.options import DIFFERENCE, Command, FullSize
+from parity.cli.options import DIFFERENCE, FullSize
 
 if TYPE_CHECKING:
-    from campaigns.train.training import Trainer
+    from parity.matrix.training import Trainer
 
-__all__ = ["Which", "app", "train"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+__all__ = ["Which", "train"]
 
 
 class Which(enum.StrEnum):
@@ -72,7 +69,6 @@ LINES = ("-", "--", ":")
 """Styles of the curves of a plot."""
 
 
-@app.command(cls=Command)
 def train(
     preset: Preset = "llama2-7b",
     flavour: Twin = Which.BOTH,
@@ -92,9 +88,9 @@ def train(
 
     Exit code 0 if all losses are finite and, with both twins, equal bit for bit; else 1.
     """
-    from campaigns.train.training import Trainer, check_save, earlier, training
     from parity.builds.build import Flavour
     from parity.cases.settings import parse_settings
+    from parity.matrix.training import Trainer, check_save, earlier, training
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
     run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)
@@ -155,7 +151,7 @@ def _loop(
 
 def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, float]], save: Path) -> bool:
     """Writes one checkpoint for all twins if their states agree; returns True if they differ."""
-    from campaigns.train.training import differing
+    from parity.matrix.training import differing
 
     first, *others = trainers.values()
     unequal = [name for other in others for name in differing(first.named(), other.named())]
@@ -214,7 +210,3 @@ def _draw(curves: Mapping[str, Mapping[int, float]], title: str, path: Path) -> 
     axes.set(title=title, xlabel="step", ylabel="loss")
     axes.legend()
     figure.savefig(path, dpi=120)
-
-
-if __name__ == "__main__":
-    main(app)

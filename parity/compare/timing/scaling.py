@@ -1,32 +1,14 @@
-"""Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents.
+"""Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents."""
 
-``python tests/campaigns harness.scaling [AXIS=SIZE,...]`` makes stock Flax pairs of growing size and compares their
-gradients: a stack of dense layers; one module with many parameters; ten layers on an abstract mesh. ``full`` takes the
-full ranges, ``--json FILE`` writes the record. Exit code 1 if a phase grows too fast.
-"""
-
-import argparse
 import dataclasses
 import gc
-import math
-import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-from parity.compare.backends.environment import describe_environment, prepare
-
-prepare()
 
 import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from parity.cases.case import Case
 from parity.cases.twins import twins
@@ -34,9 +16,20 @@ from parity.compare.backends.registry import find
 from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
-from parity.report.bench import amount
-from parity.report.records import write_json
-from parity.run.run import run_case
+
+__all__ = [
+    "AXES",
+    "FULL",
+    "HIGHEST",
+    "SHORT",
+    "Curve",
+    "fit",
+    "layers_pair",
+    "leaves_pair",
+    "measure_scaling",
+    "parse_sizes",
+    "phases",
+]
 
 SHORT: Mapping[str, tuple[int, ...]] = {
     "layers": (10, 30, 100),
@@ -54,7 +47,6 @@ WIDTH, ROWS = 4, 512
 SLICE = "lower:v5p:8x8x8"
 """The backend of meshes: programs are lowered for a part of this slice."""
 ROUNDS = 2
-SCHEMA = 2
 
 Whole = Callable[[Case, Session], object]
 
@@ -204,7 +196,7 @@ def parse_sizes(asked: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
         axis, _, numbers = text.partition("=")
         sizes = numbers.split(",")
         if axis not in AXES or not all(re.fullmatch("[1-9][0-9]*", size) for size in sizes):
-            raise ValueError(f"{text}: expected full, or {', '.join(AXES)}, such as layers=10,100")
+            raise ValueError(f"--sizes {text}: expected full, or {', '.join(AXES)}, such as layers=10,100")
         found[axis] = tuple(map(int, sizes))
     return found
 
@@ -234,72 +226,3 @@ def _seconds(axis: str, size: int, whole: Whole) -> dict[str, float]:
         step()
         found[phase] = time.process_time() - start
     return found
-
-
-def print_curve(console: Console, curve: Curve) -> None:
-    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast.
-
-    Args:
-        console: the console.
-        curve: the measurements of an axis.
-    """
-    console.print(Text(f"processor time against {curve.axis}", "bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for head in (*(f"{size:,}" for size in curve.sizes), "exponent"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for phase, exponent in curve.exponents.items():
-        style = "bold red" if phase in curve.too_fast else ""
-        shown = "-" if math.isnan(exponent) else f"{exponent:.2f}"
-        table.add_row(phase, *(amount(phase, value) for value in curve.seconds[phase]), Text(shown, style))
-    console.print(table)
-    for phase, exponent in curve.too_fast.items():
-        words = f"grows too fast: {phase}, exponent {exponent:.2f}, at most {HIGHEST[curve.axis]}"
-        console.print(Text(words, "bold red"), soft_wrap=True)
-
-
-def scaling_record(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Returns all measurements as plain data for a JSON file; an exponent that cannot be fitted is null.
-
-    Args:
-        curves: the axes.
-    """
-    return {
-        "schema": SCHEMA,
-        "environment": {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()},
-        "scaling": [
-            {
-                "axis": curve.axis,
-                "sizes": list(curve.sizes),
-                "phases": {
-                    phase: {
-                        "seconds": list(curve.seconds[phase]),
-                        "exponent": None if math.isnan(exponent) else exponent,
-                    }
-                    for phase, exponent in curve.exponents.items()
-                },
-                "highest": HIGHEST[curve.axis],
-                "too_fast": list(curve.too_fast),
-            }
-            for curve in curves
-        ],
-    }
-
-
-def main() -> int:
-    """Measures and prints every axis; returns 1 if a phase grows too fast."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", help="AXIS=SIZE,... such as layers=10,100, or full")
-    parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    screen, found = Console(), []
-    for axis, sizes in parse_sizes(asked.sizes).items():
-        found.append(measure_scaling(axis, sizes, run_case, screen.print))
-        print_curve(screen, found[-1])
-    if asked.json:
-        write_json(scaling_record(found), asked.json)
-    return 1 if any(curve.too_fast for curve in found) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,27 +1,17 @@
-"""``python tests/campaigns train``: losses step by step, exit codes, wrong input."""
+"""``parity train``: losses step by step, exit codes, wrong input."""
 
-import functools
 import re
 
 import pytest
-from campaigns.train.__main__ import app
-from campaigns.train.training import losses, training
 
 from models_nnx.shared.config import ConfigError
-from parity import cli
 from parity.builds.build import Flavour
-
-
-@pytest.fixture
-def command(command, monkeypatch):
-    """``command("--steps", "3")`` runs the script in this process."""
-    monkeypatch.setattr(cli, "main", functools.partial(cli.main, app))
-    return command
+from parity.matrix.training import losses, training
 
 
 @pytest.mark.long
-def test_both_twins_train_to_the_same_losses_and_learn(command):
-    ended = command("--steps", "4")
+def test_both_twins_train_to_the_same_losses_and_learn(shell, tmp_path):
+    ended = shell("train", "--steps", "4", cwd=tmp_path)
     rows = re.findall(r"^ +(\d+) +([\d.]+) +([\d.]+) +(\S+)$", ended.out, re.MULTILINE)
     assert (ended.code, ended.err) == (0, "")
     assert "4 layers, mesh stage2.fsdp2-auto" in ended.out and "equal bits in both twins" in ended.out
@@ -30,8 +20,9 @@ def test_both_twins_train_to_the_same_losses_and_learn(command):
 
 
 @pytest.mark.slow
-def test_losses_that_differ_are_a_difference(monkeypatch, command):
-    import campaigns.train.training as module
+def test_losses_that_differ_are_a_difference(monkeypatch, capsys):
+    import parity.matrix.training as module
+    from parity.cli import main
 
     class Trainer:
         def __init__(self, flavour, run, resume):
@@ -42,8 +33,11 @@ def test_losses_that_differ_are_a_difference(monkeypatch, command):
             return 2.0 if self.done % 2 else 1.0 + (self.flavour is Flavour.NNX)
 
     monkeypatch.setattr(module, "Trainer", Trainer)
-    ended = command("--steps", "3")
-    assert ended.code == 1 and "1 of 3 steps differ" in ended.out
+    monkeypatch.setattr("sys.argv", ["parity", "train", "--steps", "3"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "1 of 3 steps differ" in capsys.readouterr().out
 
 
 QUICK = (
@@ -62,7 +56,7 @@ QUICK = (
 
 @pytest.mark.long
 def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
-    train_words = ("--family", "qwen3-8b", *QUICK)
+    train_words = ("train", "--family", "qwen3-8b", *QUICK)
     whole = command(*train_words, "--flavour", "linen", "--steps", "3", "--save", "kept", "--save-every", "2")
     assert (whole.code, whole.err) == (0, "")
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["step_00000002", "step_00000003"]
@@ -95,7 +89,9 @@ def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
 @pytest.mark.parametrize("folder", ["file", "file/run", "/proc/run"])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(command, tmp_path, folder):
     (tmp_path / "file").touch()
-    ended = command("--family", "qwen3-8b", *QUICK, "--flavour", "nnx", "--steps", "2", "--save", folder)
+    ended = command(
+        "train", "--family", "qwen3-8b", *QUICK, "--flavour", "nnx", "--steps", "2", "--save", folder
+    )
     assert ended.code == 2 and ended.err.count("\n") == 1, ended.err
     assert f"--save {folder}: cannot be written to (" in ended.err and "name another folder" in ended.err
     assert ended.out.splitlines()[-1].split() == ["step", "nnx"]  # no step was made
@@ -103,7 +99,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(comman
 
 def test_without_matplotlib_one_sentence_names_the_package_to_install(monkeypatch, command):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    ended = command("--plot", "curve.png")
+    ended = command("train", "--plot", "curve.png")
     assert ended.code == 2 and ended.err.count("\n") == 1
     assert "needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'" in ended.err
 
@@ -151,7 +147,7 @@ def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
     ],
 )
 def test_wrong_input_gets_one_line_and_exit_code_2(command, tmp_path, arguments, said):
-    ended = command(*arguments, cwd=tmp_path)
+    ended = command("train", *arguments, cwd=tmp_path)
     assert ended.code == 2
     assert said in ended.err and "Traceback" not in ended.err
 

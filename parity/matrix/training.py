@@ -1,4 +1,4 @@
-"""A run of the decoder twins on synthetic data, step by step, from scratch or a checkpoint."""
+"""``parity train``: a run of the decoder twins on synthetic data, step by step, from scratch or a checkpoint."""
 
 import copy
 import dataclasses
@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from campaigns.train.loops import loop
 from models_nnx.shared import store
 from models_nnx.shared.config import (
     ConfigError,
@@ -213,7 +212,7 @@ class Trainer:
             run.mesh.on(jax.devices()) if run.mesh.axes else jax.sharding.Mesh(jax.devices()[:1], ("data",))
         )
         side, key = builder(flavour), jax.random.key(run.seed)
-        self._key, self._loop = key, loop(flavour, run, key)
+        self._key, self._loop = key, side.loop(run, key)
         specs = side.models(run).state_specs(run.config, run.train, self._loop.example, self._mesh)
         self._places = jax.tree.map(self._on, specs)
         self._create = jax.jit(self._loop.create, out_shardings=self._places)
