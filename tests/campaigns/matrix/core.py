@@ -91,7 +91,7 @@ def is_pair(one: Any) -> bool:
 
 
 def _cheapest(holders: Mapping[Any, Sequence[int]], cost: Sequence[float]) -> list[int]:
-    """Returns the numbers of the cases that cost least and bring everything, but for a share of the pairs.
+    """Returns the numbers of the cases that cost least and bring everything except a share of the pairs.
 
     Args:
         holders: the numbers of the cases that bring a thing, by the thing.
