@@ -2,19 +2,21 @@
 
 import collections
 import dataclasses
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.channels.results import compared, span
-from parity.ir.hlo.hlo import Shape
+from parity.ir.hlo.hlo import Instruction
 from parity.ir.hlo.optimised import optimised_module
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["Alias", "Donation", "compare_donation", "read_donation"]
 
-_ALIAS = re.compile(r"\{([\d, ]*)\}:\s*\((\d+),\s*\{([\d, ]*)\}(?:,\s*(may|must)-alias)?\)")
-_BETWEEN = re.compile(r"[\s,]*")
+_ALIAS = re.compile(
+    r"\{[\d, ]{0,99}\}:\s*\((?P<parameter>\d{1,8}),\s*\{(?P<index>[\d, ]{0,99})\}(?:,\s*(may|must)-alias)?\)"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +25,11 @@ class Alias:
 
     Args:
         parameter: number of the parameter of the compiled program (arguments that jit drops have none).
-        result: number of the result.
         shape: dtype and local dimensions of the parameter.
         bytes: its bytes on one device, without padding.
     """
 
     parameter: int
-    result: int
     shape: str
     bytes: int
 
@@ -64,20 +64,20 @@ def read_donation(compiled: Any) -> Donation:
     module = optimised_module(compiled)
     parameters = module.computations[module.entry].parameters
     text = module.attributes.get("input_output_alias", "{}")
-    found, place = [], 1
-    while (place := _skip(text, place)) < len(text) - 1:
-        match = _ALIAS.match(text, place)
-        number = int(match.group(2)) if match and len(match.group(2)) < 9 else -1
-        if match is None or number not in parameters:
-            raise ValueError(
-                f"input_output_alias: got {text[place : place + 60]!r}, expected 'result: (parameter, ...)'"
-            )
-        shape = _part(parameters[number].shape, match.group(3))
-        result = int((match.group(1).split(",")[0].strip() or "0")[:9])
-        found.append(Alias(parameter=number, result=result, shape=str(shape), bytes=shape.bytes))
-        place = match.end()
-    found.sort(key=lambda alias: (alias.parameter, alias.result))
+    if rest := _ALIAS.sub("", text).strip("{}, \n"):
+        raise ValueError(f"input_output_alias: got {rest[:60]!r}, expected 'result: (parameter, ...)'")
+    found = [_alias(match, parameters) for match in _ALIAS.finditer(text)]
+    found.sort(key=lambda alias: alias.parameter)
     return Donation(aliases=tuple(found), parameters=len(parameters))
+
+
+def _alias(match: re.Match[str], parameters: Mapping[int, Instruction]) -> Alias:
+    number, index = int(match["parameter"]), [int(word) for word in re.findall(r"\d+", match["index"])]
+    try:
+        shape = functools.reduce(lambda shape, part: shape.parts[part], index, parameters[number].shape)
+    except LookupError as error:
+        raise ValueError(f"input_output_alias: got {match[0]!r}, expected a part of a parameter") from error
+    return Alias(parameter=number, shape=str(shape), bytes=shape.bytes)
 
 
 def compare_donation(
@@ -134,18 +134,3 @@ def compare_donation(
 def _counter(shape: str) -> str:
     """Returns a shape with unsigned scalars as signed ones, because counters may be kept in either type."""
     return re.sub(r"^u(\d+)\[\]$", r"s\1[]", shape)
-
-
-def _skip(text: str, place: int) -> int:
-    match = _BETWEEN.match(text, place)
-    return match.end() if match else place
-
-
-def _part(shape: Shape, index: str) -> Shape:
-    for word in index.replace(",", " ").split():
-        if len(word) > 8 or int(word) >= len(shape.parts):
-            raise ValueError(
-                f"input_output_alias: got index {index[:40]!r} into a parameter of shape {shape}"
-            )
-        shape = shape.parts[int(word)]
-    return shape

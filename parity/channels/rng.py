@@ -16,7 +16,14 @@ from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.compare.unpaired import beginning, typed
-from parity.values.rng import Audited, audit, compare_draws, named_by_leaf, repeated_keys, unforeseen_draws
+from parity.values.rng.audit import (
+    Audited,
+    audit,
+    compare_draws,
+    named_by_leaf,
+    repeated_keys,
+    unforeseen_draws,
+)
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]

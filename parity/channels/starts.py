@@ -23,7 +23,7 @@ from parity.compare.start import AS_WRITTEN, Start
 from parity.ir.jax_internals import main_position
 from parity.ir.jaxprs import origin
 from parity.prove import UnpairedPositions, prove
-from parity.values.rng import Demand, LeafProvenance, Recorder
+from parity.values.rng.demand import Demand
 from parity.values.rng.distribution import (
     ANOTHER_CONSTANT,
     ANOTHER_KEY,
@@ -35,6 +35,8 @@ from parity.values.rng.distribution import (
     compare_slices,
     smallest_difference,
 )
+from parity.values.rng.draws import Recorder
+from parity.values.rng.recipes import LeafProvenance
 from parity.values.rng.repeats import compare_repeats
 from parity.verdicts import Finding, Verdict
 

@@ -28,7 +28,7 @@ from parity.compare.side import Side, built
 from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaired
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
-from parity.values.rng import Demand
+from parity.values.rng.demand import Demand
 from parity.verdicts import Finding, Requirement, Verdict
 
 if TYPE_CHECKING:

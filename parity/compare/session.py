@@ -17,7 +17,7 @@ from parity.compare.memo import Memo, Once
 from parity.compare.side import Side
 from parity.compare.start import Start
 from parity.values.noise import randomise
-from parity.values.rng import Recipes
+from parity.values.rng.recipes import Recipes
 from parity.verdicts import ANY_RUNG, Requirement
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.values.rng import Recipes
+from parity.values.rng.recipes import Recipes
 
 KEY = jax.random.key(0)
 SHAPE = (6, 4)

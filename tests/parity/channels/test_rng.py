@@ -15,7 +15,7 @@ from parity.channels.rng import rng
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.ir.jax_internals import content
-from parity.values.rng import audit, compare_draws, repeated_keys, unforeseen_draws
+from parity.values.rng.audit import audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.verdicts import Verdict
 
 KEY = jax.random.key(7)

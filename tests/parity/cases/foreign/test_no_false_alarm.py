@@ -14,7 +14,7 @@ from parity.compare.unpaired import with_counters_of
 from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.run.request import Request
 from parity.run.run import CaseRunner
-from parity.values.rng import audit, repeated_keys
+from parity.values.rng.audit import audit, repeated_keys
 
 D, H, F = 12, 6, 3
 

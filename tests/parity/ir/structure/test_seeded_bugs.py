@@ -381,7 +381,7 @@ def test_a_gather_inside_a_tile_loop(cpu):
 
 
 def test_one_of_two_equal_arrays_is_donated():
-    aliases = tuple(Alias(parameter=i, result=i, shape="f32[4]", bytes=16) for i in range(2))
+    aliases = tuple(Alias(parameter=i, shape="f32[4]", bytes=16) for i in range(2))
     two, one = (Donation(aliases=aliases[:number], parameters=3) for number in (2, 1))
     (finding,) = compare_donation(two, one).findings
     assert (finding.reference, finding.candidate) == ("2 reused in place", "1 reused in place")
