@@ -12,6 +12,7 @@ from parity.cli.options import (
     PARITY,
     checked_files,
     console,
+    echo,
     make_request,
 )
 
@@ -34,6 +35,9 @@ def gate(
             help="With --from: the report has only a part of the cases; judge these, list the others.",
         ),
     ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Store the verdicts of passed cases as the new baselines.")
+    ] = False,
     since: options.Since = None,
     base: Annotated[
         str,
@@ -53,6 +57,8 @@ def gate(
     from parity.cases.settings import collect
     from parity.cases.tables import unknown
     from parity.cli.terminal import end_reports, read_earlier, say_changes
+    from parity.gate.baselines import accept as accept_baselines
+    from parity.gate.baselines import fallen
     from parity.gate.flips import find_rules
     from parity.gate.judge import gate_record, judge
     from parity.gate.relaxation import relaxed
@@ -61,6 +67,10 @@ def gate(
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     rules = find_rules(Path.cwd())
+    if accept and rules.baselines is None:
+        raise ValueError(
+            '--accept: no folder for baselines; set [tool.parity.gate] baselines = "parity-baselines"'
+        )
     if part and earlier is None:
         raise ValueError("--part: only with --from, which names the report of a part; add it")
     for name in flips or []:
@@ -69,8 +79,12 @@ def gate(
     chosen = list(dict.fromkeys(flips or rules.flips))
     before = read_earlier(since)
     report = _earlier(earlier) if earlier else _run(rules, chosen, workers, cached)
+    if accept and rules.baselines:
+        taken = accept_baselines(rules.baselines, report)
+        echo(f"baselines: {len(taken)} cases accepted in {rules.baselines}")
     planned = [case.id for case in collect()[1]]
-    readiness = [judge(flip, report, rules, planned, part) for flip in chosen]
+    lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
+    readiness = [judge(flip, report, rules, planned, lower, part) for flip in chosen]
     looser = relaxed(rules, base)
     judged = report["gate"] = gate_record(readiness, looser.blocks, looser.notes)
     if part and all(flip["absent"] == len(flip["cells"]) for flip in judged["flips"]):

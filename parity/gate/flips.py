@@ -127,12 +127,14 @@ class Gate(Table, frozen=True, kw_only=True):
 
     Args:
         base: branch that settings are compared with; empty to find one.
+        baselines: folder of the accepted verdicts; empty for none.
         require: channel -> requirement.
         not_applicable: cells that may be skipped.
         tolerances: those of the engine, repeated.
     """
 
     base: str = ""
+    baselines: str = ""
     require: Demands = msgspec.field(default_factory=dict)
     not_applicable: tuple[NoQuestion, ...] = ()
     tolerances: dict[str, float] = msgspec.field(default_factory=dict)
@@ -159,6 +161,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     gate: Gate = Gate()
     relaxed: tuple[Relaxed, ...] = ()
     root: Path = Path()
+
+    @property
+    def baselines(self) -> Path | None:
+        """Folder of the accepted verdicts; None for none."""
+        return self.root / self.gate.baselines if self.gate.baselines else None
 
     @property
     def entries(self) -> dict[str, str]:

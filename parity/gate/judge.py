@@ -57,7 +57,7 @@ class Readiness:
         flip: the flip.
         cells: all its cells.
         cases: ids of the cases that it affects.
-        others: further blocks, from budgets.
+        others: further blocks, from baselines and budgets.
     """
 
     name: str
@@ -133,6 +133,7 @@ def judge(
     report: Record,
     rules: Rules,
     planned: Collection[str],
+    fallen: Mapping[str, Sequence[str]],
     part: bool = False,
 ) -> Readiness:
     """Returns the readiness of a flip.
@@ -142,6 +143,7 @@ def judge(
         report: as read; it may contain further cases.
         rules: have the flip.
         planned: ids of all existing cases; one without a result is missing.
+        fallen: differences from baselines, by case.
         part: True if the report holds only some of the cases; absent ones are ``not in the record``, not ``missing``.
     """
     flip, budgets = rules.flips[name], rules.budgets(name)
@@ -168,6 +170,7 @@ def judge(
                 )
                 cells.append(_cell(question, found, report, rules))
     for one in touched:
+        others += [f"{one}: {text}" for text in fallen.get(one, ())]
         others += [f"{one}: {text}" for text in _over_budget(budgets, results.get(one))]
     return Readiness(name=name, flip=flip, cells=tuple(cells), cases=tuple(touched), others=tuple(others))
 

@@ -95,7 +95,7 @@ def _cheapest(holders: Mapping[Any, Sequence[int]], cost: Sequence[float]) -> li
 
     Args:
         holders: the numbers of the cases that bring a thing, by the thing.
-        cost: of each case.
+        cost: seconds by number of the case.
     """
     pairs, needed = Counter[tuple[int, ...]](), set[tuple[int, ...]]()
     for one, numbers in holders.items():

@@ -18,6 +18,7 @@ SETTINGS = """
 [tool.parity]
 pairs = ["both_twins:PAIRS"]
 [tool.parity.gate]
+baselines = "accepted"
 not_applicable = [{ channel = "collectives", reason = "one device" }]
 [tool.parity.gate.require]
 program = "proved"
@@ -157,15 +158,17 @@ def test_a_report_of_other_code_or_other_settings_is_not_judged(ran, command, mo
 
 
 @pytest.mark.slow
-def test_the_gate_runs_the_cases_of_a_flip(command, tmp_path):
+def test_the_gate_runs_the_cases_of_a_flip_and_keeps_baselines(command, tmp_path):
     folder = project(tmp_path)
-    ended = command("gate", "only_left", "--json", "g.json", cwd=folder)
+    ended = command("gate", "only_left", "--accept", "--json", "g.json", cwd=folder)
     assert ended.code == 0, ended
+    assert "baselines: 2 cases accepted" in ended.out and len(list((folder / "accepted").iterdir())) == 2
     report = json.loads((folder / "g.json").read_text())
     assert [case["id"] for case in report["cases"]] == ["left/forward@single", "left/grad@single"]
     report["cases"][1]["channels"]["values"]["verdict"] = "bitwise"
     (folder / "lower.json").write_text(json.dumps(report))
     lower = command("gate", "only_left", "--from", "lower.json", "--since", "g.json", cwd=folder)
+    assert lower.code == 1 and "values fell from proved to bitwise" in lower.out
     assert "left/grad@single values: proved -> bitwise, worse" in lower.out
 
 

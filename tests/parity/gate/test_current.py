@@ -29,7 +29,7 @@ def waiver(where="*", reason="known", expires=END, **rest):
 
 def judged(report, rules, found, waivers, ids=(CASE,)):
     current = with_current_waivers(report(values={"mtp-a": found}), {one: tuple(waivers) for one in ids})
-    readiness = judge(FLIP, current, rules, ids)
+    readiness = judge(FLIP, current, rules, ids, {})
     (case,) = [one for one in current["cases"] if one["id"] == CASE]
     return readiness.record()["verdict"], case, current
 
@@ -95,11 +95,11 @@ def printed(gate):
 
 
 def test_the_last_row_reports_that_relaxed_settings_block_the_gate(report, rules):
-    readiness = [judge(FLIP, report(), rules, (CASE,))]
+    readiness = [judge(FLIP, report(), rules, (CASE,), {})]
     rows = printed(gate_record(readiness, ["mtp.require is looser", "gate.require is looser"], []))
     assert rows[1][:2] == [FLIP, "ready"] and rows[2] == ["looser", "settings", "blocked", "2"]
 
 
 def test_no_row_is_added_without_looser_settings(report, rules):
-    readiness = [judge(FLIP, report(), rules, (CASE,))]
+    readiness = [judge(FLIP, report(), rules, (CASE,), {})]
     assert len(printed(gate_record(readiness, [], ["a note"]))) == 3

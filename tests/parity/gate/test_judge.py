@@ -24,15 +24,15 @@ def channel(verdict, **fields):
     return {"verdict": verdict, "detail": f"is {verdict}", "findings": [], **fields}
 
 
-def held(report, rules, planned=IDS, part=False):
+def held(report, rules, fallen=None, planned=IDS, part=False):
     """Returns ``{flip: blocks}`` of the flips that are held back."""
-    found = {name: judge(name, report, rules, planned, part) for name in rules.flips}
+    found = {name: judge(name, report, rules, planned, fallen or {}, part) for name in rules.flips}
     return {name: one.blocks for name, one in found.items() if one.verdict == "blocked"}
 
 
 def test_a_proved_flip_is_ready(report, rules):
     assert held(report(), rules) == {}
-    readiness = judge("pure_nnx", report(), rules, IDS)
+    readiness = judge("pure_nnx", report(), rules, IDS, {})
     assert len(readiness.cells) == 9 and readiness.cases == IDS[:4]
     states = {(cell.feature, cell.mesh, cell.channel): cell.state for cell in readiness.cells}
     assert (
@@ -113,8 +113,12 @@ def test_a_waiver_passes_until_its_day_and_is_counted(report, rules):
     assert "has no end" in held(found, rules)["mtp"][0]
     found["waivers"] = [{"reason": "known", "expires": "2999-01-31"}]
     assert held(found, rules) == {}
-    record = judge("mtp", found, rules, IDS).record()
+    record = judge("mtp", found, rules, IDS, {}).record()
     assert (record["verdict"], record["waived"]) == ("ready", 1)
+
+
+def test_a_fallen_baseline_blocks(report, rules):
+    assert set(held(report(), rules, fallen={"moe-a/grad@expert8-auto": ["values fell"]})) == {"pure_nnx"}
 
 
 MEMORY = {"tables": {"memory": [{"quantity": "temp", "reference": 100, "candidate": 120}]}}
@@ -206,7 +210,7 @@ def test_one_rung_or_several_of_which_any_is_enough(report, table, required, pas
 def test_a_record_of_a_part_is_judged_as_far_as_it_goes(report, rules, without, changed, verdicts, absent):
     """Cells whose cases it lacks are named, and keep a flip from being ready; no other cell replaces them."""
     found = report(without=without, **changed)
-    judged = [judge(flip, found, rules, IDS, part=True) for flip in rules.flips]
+    judged = [judge(flip, found, rules, IDS, {}, part=True) for flip in rules.flips]
     assert tuple(one.verdict for one in judged) == verdicts
     assert tuple(one.record()["absent"] for one in judged) == absent
     assert held(found, rules)  # not as a whole run
@@ -252,7 +256,7 @@ def test_a_flip_is_ready_only_if_each_feature_has_a_result_for_each_mesh_case_an
         {"id": one, "channels": {c: channel("proved") for c in CHANNELS if (one, c) not in gone}}
         for one in sorted(planned - lost)
     ]
-    found = judge("flip", {"cases": cases}, rules, sorted(planned))
+    found = judge("flip", {"cases": cases}, rules, sorted(planned), {})
     expected = set()
     for feature in features:
         mine = [one for one in planned if fnmatch.fnmatch(one, f"{feature}*")]

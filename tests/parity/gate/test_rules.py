@@ -1,12 +1,14 @@
-"""Rules are read or refused with a message; settings relaxed since the merge base block; changes follow the ladder."""
+"""Rules are read or refused with a message; settings relaxed since the merge base block; baselines keep rungs."""
 
 import copy
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from parity.cases.settings import SettingsError
+from parity.gate.baselines import accept, fallen
 from parity.gate.flips import find_rules, read_rules
 from parity.gate.relaxation import compare, relaxed
 from parity.report.changes import changes
@@ -131,8 +133,11 @@ def test_of_two_requirements_either_may_be_looser(table, before, after, looser):
         ("exact", "reordered", "better"),
     ],
 )
-def test_changes_have_the_order_of_the_ladder(report, was, now, word):
-    (change,) = changes(report(values={"moe-a": was}), report(values={"moe-a": now}))
+def test_baselines_and_changes_have_the_order_of_the_ladder(report, tmp_path, was, now, word):
+    accept(tmp_path / "baselines", report(values={"moe-a": was}))
+    later = report(values={"moe-a": now})
+    assert bool(fallen(tmp_path / "baselines", later["cases"])) == (word != "better")
+    (change,) = changes(report(values={"moe-a": was}), later)
     assert change.worse == (word != "better") and change.sentence().endswith(f"{was} -> {now}, {word}")
 
 
@@ -265,3 +270,21 @@ def test_settings_at_the_merge_base_that_are_none_today_are_a_note(project, tmp_
     project.git("branch", "-M", "main")
     found = relaxed(project(branch="change"))
     assert not found.blocks and "budgets.memory.temp: got no reason" in found.notes[0]
+
+
+def test_a_rung_below_the_accepted_one_has_fallen(report, tmp_path):
+    folder = tmp_path / "baselines"
+    first = report()
+    first["cases"][0]["verdict"] = "failed"
+    assert len(accept(folder, first)) == 5 and len(list(folder.iterdir())) == 5
+    assert fallen(folder, report()["cases"]) == {}
+    found = fallen(folder, report(values={"moe-a": "floor", "dense-scan/forward": "floor"})["cases"])
+    assert list(found) == ["moe-a/grad@expert8-auto"]
+    assert found["moe-a/grad@expert8-auto"][0].startswith("values fell from proved to floor")
+    gone = report(values={"moe-a": None})["cases"]
+    assert "proved to missing" in fallen(folder, gone)["moe-a/grad@expert8-auto"][0]
+    accept(folder, report(values={"moe-a": "floor"}))
+    assert fallen(folder, report(values={"moe-a": "floor"})["cases"]) == {}
+    next(folder.glob("moe*")).write_text(json.dumps({"channels": {"values": "fine"}}))
+    with pytest.raises(ValueError, match=r"channels.values: got fine, .*; accept the case again"):
+        fallen(folder, report()["cases"])

@@ -1,0 +1,91 @@
+"""Baselines: accepted verdicts, one small file per case; a lower verdict blocks a flip."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from parity.cases.tables import Table, read
+from parity.report.reading import Record
+from parity.report.records import write_text
+from parity.verdicts import Verdict, implies
+
+__all__ = ["accept", "fallen"]
+
+PASSED = "passed"
+
+
+def _file(folder: Path, case: str) -> Path:
+    return folder / f"{re.sub(r'[^A-Za-z0-9.@_-]', '~', case)}.json"
+
+
+def accept(folder: Path, report: Record) -> list[str]:
+    """Writes the verdicts of the cases that pass, and returns their ids; other files are unchanged.
+
+    Args:
+        folder: for the files; created if missing.
+        report: as read.
+
+    Raises:
+        ValueError: the folder cannot be created.
+        ReportNotWrittenError: a file cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"baselines {folder}: {error.strerror}, expected a folder; correct [tool.parity.gate] baselines"
+        ) from error
+    passed = [case for case in report["cases"] if case["verdict"] == PASSED]
+    for case in passed:
+        verdicts = {
+            name: one["verdict"] for name, one in case["channels"].items() if one["verdict"] != "skipped"
+        }
+        write_text(
+            json.dumps({"id": case["id"], "channels": verdicts}, indent=1) + "\n", _file(folder, case["id"])
+        )
+    return [case["id"] for case in passed]
+
+
+def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
+    """Returns, by case, the channels whose verdict is lower than the accepted one, as sentences.
+
+    Args:
+        folder: folder of the baselines.
+        cases: cases of a report; those without a baseline are skipped.
+
+    Raises:
+        ValueError: a baseline cannot be read.
+    """
+    found: dict[str, list[str]] = {}
+    for case in cases:
+        path = _file(folder, case["id"])
+        if not path.is_file():
+            continue
+        accepted = _read(path)
+        words = [
+            f"{name} fell from {was} to {now}; fix it, or accept it with `parity gate --accept`"
+            for name, was in accepted.items()
+            if _lower(now := case["channels"].get(name, {}).get("verdict", "missing"), was)
+        ]
+        if words:
+            found[case["id"]] = words
+    return found
+
+
+class _Baseline(Table, frozen=True):
+    channels: dict[str, Verdict]
+    id: str = ""
+
+
+def _read(path: Path) -> dict[str, Verdict]:
+    try:
+        return read(_Baseline, json.loads(path.read_text(encoding="utf-8"))).channels
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"baseline {path}: {error}, expected a file of `parity gate --accept`; accept the case again"
+        ) from error
+
+
+def _lower(now: str, was: Verdict) -> bool:
+    return now == "missing" or not implies(Verdict(now), was)
