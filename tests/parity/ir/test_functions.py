@@ -119,3 +119,11 @@ def test_equal_code_below_equal_calls_does_what_others_set(tmp_path, old, new, o
         path.write_text(text)
         stacks.append([Frame(str(path), 9, "Norm.__call__"), Frame(str(path), 21, "Layer.within")])
     assert set_outside(*stacks) == outside
+
+
+def test_equal_code_below_calls_that_do_not_correspond_does_what_others_set(tmp_path):
+    path = tmp_path / "norms.py"
+    path.write_text(NORMS)
+    below = Frame(str(path), 9, "Norm.__call__")
+    callers = Frame(str(path), 21, "Layer.within"), Frame(str(path), 18, "Layer.__call__")
+    assert set_outside(*([below, caller] for caller in callers)) == "Norm.__call__"
