@@ -19,6 +19,8 @@ T = TypeVar("T")
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
 """Norm above which single numbers are hardly equal by chance."""
+AMPLIFIED = 10
+"""Factor by which an operation may enlarge a difference of its operands, in the norm of arrays."""
 SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
 NEAR = 3
@@ -90,6 +92,16 @@ class Alignment:
         pairs += [(left.sketch, part) for part in itertools.chain(*right.parts)]
         off = min(distance(*pair) for pair in pairs)
         return 0.0 if off == 0 else off / self._noise[first] if self._noise[first] else float("inf")
+
+    def follows(self, first: int | None, second: int | None) -> bool:
+        """True if operands that are equal up to noise differ by as much as the results of two operations."""
+        if first is None or second is None or self.unlike(first, second):
+            return False
+        left, right = self.traces[0].nodes, self.traces[1].nodes
+        given = zip(left[first].inputs, right[second].inputs, strict=False)
+        off = [distance(left[i].sketch, right[j].sketch) for i, j in given]
+        most = max(filter(np.isfinite, off), default=0.0)
+        return distance(left[first].sketch, right[second].sketch) <= AMPLIFIED * most
 
     def equals(self, side: int, at: int) -> list[int]:
         """Returns the values of the other side that are equal to a value up to noise."""

@@ -17,13 +17,12 @@ from parity.bisect.source import (
     constructor_call,
     functions_around,
     innermost,
-    library_call,
-    library_makers,
     site,
 )
 from parity.bisect.trace import Node
 from parity.ir.functions import function_of, origin, set_outside
 from parity.ir.location import Frame, equation_source
+from parity.ir.makers import library_call, library_makers
 
 __all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame", "twins"]
 
@@ -74,12 +73,15 @@ class Parting:
     def set_outside(self) -> str:
         """Returns the function whose equal code makes both values by other operations; empty if there is none.
 
-        Values that the other side has, too, are made by the same operations there.
+        A call that makes both values on both sides does the same operations.
         """
         if not self.divergence.path:
             return ""
         left, right = self.pair(ends := self.divergence.path[-1])
-        if all(matches[at] >= 0 for matches, at in zip(self.alignment.matches, ends, strict=True)):
+        partners = self.pair((self.alignment.matches[1][ends[1]], self.alignment.matches[0][ends[0]]))
+        if min(self.alignment.matches[side][at] for side, at in enumerate(ends)) >= 0 and all(
+            _one_run(*each) for each in zip((left, right), partners, strict=True)
+        ):
             return ""
         return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
 
@@ -90,7 +92,7 @@ class Parting:
         for node, trace in zip(nodes, traces, strict=True):
             if node is None or not operands or not trace.nodes[node.inputs[operands[0]]].literal:
                 return []
-            made.append([function for _, function in library_makers(site(node))])
+            made.append([function for _, function in library_makers(site(node).library)])
         return [function for function in made[0] if function in made[1]]
 
     def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> Divergence:
@@ -353,7 +355,9 @@ def _library_constant(parting: Parting) -> Blame | None:
     equal = all(not one.own or function_of(one.own[0]) in parting.common for one in sources if one)
     if not (equal or parting.library_makers()):
         return None
-    found = [library_call(one, files) for one, files in zip(sources, parting.files, strict=True) if one]
+    found = [
+        library_call(one.library, files) for one, files in zip(sources, parting.files, strict=True) if one
+    ]
     return Blame(found) if any(found) else None
 
 

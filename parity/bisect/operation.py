@@ -186,8 +186,8 @@ class _Entry:
         moved = {*self._after, *(names if self._is_default else ())}
         if len(names) == 1 and moved & (RECAST | GIVEN):
             return "because only one side casts or moves a value here"
-        if set(names) == {"convert_element_type"} and not self._operands:
-            return "because a cast shows what came before it"
+        if self._alignment.follows(*self._parting.ends):
+            return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := self._parting.library_makers()):
             return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
         inside = all(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Frame", "Origin", "function_of", "origin", "parsed", "set_outside", "short_path"]
+__all__ = ["Frame", "Origin", "changed", "function_of", "origin", "parsed", "set_outside", "short_path"]
 
 LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
 
@@ -92,6 +92,19 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     return None
 
 
+def changed(one: Sequence[Frame], other: Sequence[Frame]) -> Frame | None:
+    """Returns the innermost line in a function of one name and other text on both sides, if another one is below it.
+
+    Args:
+        one, other: as for `origin`; the result is a line of ``one``.
+    """
+    found = (
+        left for left, right in _paired(one, other) if left.named == right.named and _differ(left, right)
+    )
+    caller = next(found, None)
+    return None if caller is None or caller == one[0] else caller
+
+
 def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     """Returns the function of equal code that equal calls reach, so that their arguments decide; empty if none.
 
@@ -101,7 +114,8 @@ def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     pairs = list(_paired(one, other))
     if not pairs or pairs[0] != (one[0], other[0]) or _differ(*pairs[0]):
         return ""
-    callers = next((pair for pair in pairs if _differ(*pair)), None)
+    named = (pair for pair in pairs if pair[0].named == pair[1].named)
+    callers = next((pair for pair in named if _differ(*pair)), None)
     if callers is not None and not _alike(*callers):
         return ""
     return pairs[0][0].function

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from parity.ir.functions import Frame, origin, short_path
+from parity.ir.functions import Frame, changed, origin, short_path
 from parity.ir.jax_internals import equation_codes, equation_frames, equation_scope
 from parity.ir.jaxprs import bodies, opened
+from parity.ir.makers import library_call
 
 __all__ = [
     "Frame",
@@ -127,20 +128,33 @@ class SourceLocation:
             return str(self)
         return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
-    def against(self, other: "SourceLocation | None") -> str:
+    def against(self, other: "SourceLocation | None", *, unsure: bool = False) -> str:
         """Returns the place, with the caller or maker that the other side does not share.
 
-        Code that only one side runs may be right where it is, so its caller outside of its class is named too.
+        Code that only one side runs may be right where it is, so its caller is named, too: the one in a function that
+        differs between both sides, else the one outside of its class.
+
+        Args:
+            other: the other side's place; None if it has none.
+            unsure: True if the two places may not correspond.
         """
-        if other is None:
-            return f"{self.own_place}, called at {caller}" if (caller := self._caller) else self.own_place
+        place = f"{self.own_place}{self._made}"
+        if other is None or unsure:
+            caller = (other and changed(self.own, other.own)) or self._caller
+            return f"{place}, called at {caller}" if caller else place
         if found := origin(self.own, other.own):
-            return f"{self.own_place}, {found.how} at {found.lines[0]}"
+            return f"{place}, {found.how} at {found.lines[0]}"
         pairs = list(zip(self.own, other.own, strict=False))
         if not pairs or pairs[0][0] != pairs[0][1]:
-            return self.own_place
+            return place
         callers = [left for left, right in pairs if left != right]
-        return f"{self.own_place}, called at {callers[0]}" if callers else self.own_place
+        return f"{place}, called at {callers[0]}" if callers else place
+
+    @property
+    def _made(self) -> str:
+        """The user's call that made the library's closure, as text; empty if there is none, or it is named anyway."""
+        call = library_call(self.library, {frame.file for frame in self.own}) if self.own else None
+        return f", made at {call}" if call and call.function not in self.own[0].function.split(".") else ""
 
     @property
     def _caller(self) -> Frame | None:

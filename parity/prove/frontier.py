@@ -43,10 +43,10 @@ class FrontierSide:
         """The operation's name without its dialect."""
         return self.operation.rpartition(".")[2]
 
-    def against(self, other: "FrontierSide | None") -> str:
+    def against(self, other: "FrontierSide | None", *, unsure: bool = False) -> str:
         """Returns the place, with the operation and the caller if only they distinguish the two sides."""
-        operation = "" if other and other.operation == self.operation else f"{self.name} at "
-        return f"{operation}{self.place.against(other.place if other else None)}"
+        operation = "" if other and not unsure and other.operation == self.operation else f"{self.name} at "
+        return f"{operation}{self.place.against(other.place if other else None, unsure=unsure)}"
 
 
 class Trait(enum.StrEnum):
@@ -133,7 +133,7 @@ class Frontier:
 
     def _texts(self) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
-        return ["" if side is None else side.against(None if self.unsure else other) for side, other in sides]
+        return ["" if side is None else side.against(other, unsure=self.unsure) for side, other in sides]
 
 
 def _list(lines: Sequence[str]) -> str:

@@ -17,8 +17,10 @@ __all__ = ["SEVERITY", "Explanation", "blocking", "explain", "grouped", "places"
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
-CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
-"""Channels whose differences make values, state and memory differ, the surest first."""
+CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace", "loops", "sharding")
+"""Channels whose differences make values, state, collectives and memory differ, the surest first."""
+PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
+"""Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
 NUMBERS = of_aspect(Aspect.VALUES)
 NEXT: Mapping[str, str] = {
     "tree": "parity map {pair}",
@@ -89,7 +91,8 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
     parts = [what, *follows, *([f"also {', '.join(more)}"] if more else [])]
     if runnable:
-        parts.append(f"next: {_command(case, channel, cause)}")
+        known = channel in held or any(one.name in NUMBERS for one in held)
+        parts.append(f"next: {_command(case, *((channel, cause) if known else (held[0], None)))}")
     return Explanation(
         channel=channel.name,
         cause=cause,
@@ -106,7 +109,9 @@ def _cause(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult])
     program = channels.get("program")
     differs = [program] if program and program.findings and program.verdict is not Verdict.PROVED else []
     failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
-    suspects = {**failed, **{one.name: one for one in differs if not failed.keys().isdisjoint(NUMBERS)}}
+    places_it = "loops" not in failed and any(PLACING.search(one.findings[0].sentence()) for one in differs)
+    rests = places_it or not failed.keys().isdisjoint(NUMBERS)
+    suspects = {**failed, **{one.name: one for one in differs if rests}}
     sure = [suspects[name] for name in CAUSES if name in suspects and not _is_guess(suspects[name])]
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]

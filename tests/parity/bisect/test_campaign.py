@@ -12,9 +12,9 @@ import pytest
 import models_nnx.decoder
 import models_nnx.train
 from parity.bisect.blame import STRATEGIES
-from parity.bisect.source import library_call
 from parity.compare.session import Session
-from parity.ir.location import Frame, SourceLocation
+from parity.ir.functions import Frame
+from parity.ir.makers import library_call
 
 OPTIMIZER = models_nnx.train.__file__
 
@@ -84,7 +84,7 @@ def test_the_page_names_each_strategy_with_plants_that_it_earns(plants):
 
 
 def library(*functions):
-    return SourceLocation(frames=tuple(Frame(optax.__file__, 1, function) for function in functions))
+    return [Frame(optax.__file__, 1, function) for function in functions]
 
 
 def test_a_constant_in_a_library_is_traced_to_the_call_that_passed_it():

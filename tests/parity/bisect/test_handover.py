@@ -281,3 +281,11 @@ def test_values_that_both_sides_have_are_not_set_from_outside(tmp_path):
         calls.append(module.step)
     finding, blamed = first(*calls, X, (X > 0).astype("float32"))
     assert finding.found and "total" in blamed, finding.sentence
+
+
+def test_a_maximum_does_not_cause_what_its_operands_differ_by():
+    def largest(factor):
+        return lambda x, w: jnp.max(((x @ w) * factor).astype(jnp.bfloat16).astype(jnp.float32), axis=-1)
+
+    finding, _ = first(largest(1.0), largest(1.002), X, W)
+    assert not finding.found and "differ by as much, within their own rounding" in finding.sentence, finding

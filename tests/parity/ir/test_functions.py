@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.ir.functions import set_outside
+from parity.ir.functions import changed, set_outside
 from parity.ir.location import Frame
 from parity.prove import prove
 
@@ -83,6 +83,21 @@ def test_a_difference_in_code_that_differs_names_its_own_line(tmp_path):
     assert " made at " not in found and " called at " not in found
 
 
+def test_the_caller_that_differs_is_found_behind_helpers_of_one_side(tmp_path):
+    stacks = []
+    for side, text in (("one", NORMS), ("other", NORMS.replace("jnp.sin(", "("))):
+        (tmp_path / side).mkdir()
+        path = tmp_path / side / "norms.py"
+        path.write_text(text)
+        call = Frame(str(path), 18, "Layer.__call__")
+        helpers = [Frame(str(path), 24, "Layer.scaled"), Frame(str(path), 21, "Layer.within")]
+        stacks.append([Frame(str(path), 9, "Norm.__call__"), *(helpers if side == "one" else ()), call])
+    assert changed(*stacks) == stacks[0][-1]
+    assert changed(*reversed(stacks)) == stacks[1][-1]
+    assert changed(stacks[0], stacks[0]) is None
+    assert changed(stacks[0][-1:], stacks[1][-1:]) is None  # the place itself
+
+
 @pytest.mark.parametrize(
     ("old", "new", "outside"),
     [
@@ -104,3 +119,11 @@ def test_equal_code_below_equal_calls_does_what_others_set(tmp_path, old, new, o
         path.write_text(text)
         stacks.append([Frame(str(path), 9, "Norm.__call__"), Frame(str(path), 21, "Layer.within")])
     assert set_outside(*stacks) == outside
+
+
+def test_equal_code_below_calls_that_do_not_correspond_does_what_others_set(tmp_path):
+    path = tmp_path / "norms.py"
+    path.write_text(NORMS)
+    below = Frame(str(path), 9, "Norm.__call__")
+    callers = Frame(str(path), 21, "Layer.within"), Frame(str(path), 18, "Layer.__call__")
+    assert set_outside(*([below, caller] for caller in callers)) == "Norm.__call__"

@@ -144,5 +144,7 @@ module @jit_step {{
 @pytest.mark.parametrize(("name", "number"), [("annotate_device_placement", 1), ("other", None)])
 def test_a_counter_may_be_moved_to_a_memory(name, number):
     like = stablehlo_module(jax.jit(lambda x: x).lower(1))
-    found = increment(read_program(parse_module(CALLED.format(name=name), like)), 0, 0)
+    program = read_program(parse_module(CALLED.format(name=name), like))
+    found = increment(program, 0, 0)
     assert (found and found[0]) == number
+    assert any(op.effect for op in program.body.ops) == (number is None)

@@ -50,6 +50,10 @@ def normed(epsilon, before=lambda x: x):
     return run
 
 
+def rotated(base):
+    return lambda x: jnp.sin(x / base ** (jnp.arange(D) / D))
+
+
 def slope(run):
     return jax.grad(lambda x, *rest: jnp.sum(jnp.sin(jax.tree.leaves(run(x, *rest))[0])))
 
@@ -128,6 +132,7 @@ DIFFERENT = {
         CONSTANT,
     ),
     "a power": (lambda x: jnp.abs(x) ** 1.5, lambda x: jnp.abs(x) ** 1.25, (X,), CONSTANT),
+    "the base of a table of rates": (rotated(1e6), rotated(5e5), (X,), CONSTANT),
     "how often a loop turns": (
         lambda x: lax.fori_loop(0, 10, lambda _, x: jnp.sin(x), x),
         lambda x: lax.fori_loop(0, 11, lambda _, x: jnp.sin(x), x),

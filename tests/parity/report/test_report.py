@@ -260,6 +260,26 @@ def test_without_other_numbers_the_channel_with_a_source_line_comes_first():
     assert "memory failed: leaf2: " in first_line(memory)
 
 
+def test_a_constraint_of_one_program_comes_before_the_collectives_that_follow_from_it():
+    where = "a.py:3 in f"
+    constraint = Finding(where="sharding_constraint", reference=where, candidate="")
+    program = dataclasses.replace(PROGRAM, findings=(constraint,))
+    moved = ChannelResult(
+        name="collectives",
+        verdict=Verdict.FAILED,
+        findings=(dataclasses.replace(constraint, where="all-gather"),),
+    )
+    spec = ChannelResult(name="sharding", verdict=Verdict.FAILED, findings=(finding(5),))
+    assert "program differs: sharding_constraint: reference a.py:3 in f; also " in first_line(
+        program, moved, spec
+    )
+    assert first_line(program, moved, spec).endswith("next: parity inspect toy-a/forward@single")
+    assert "sharding failed: leaf5: " in first_line(PROGRAM, moved, spec)
+    assert "loops failed: " in first_line(
+        program, moved, spec, LOOPS
+    )  # a dropped remat drops constraints, too
+
+
 def test_other_types_and_other_leaves_come_before_operations():
     assert "dots failed: leaf3: " in first_line(VALUES, PROGRAM, DOTS)
     tree = ChannelResult(name="tree", verdict=Verdict.FAILED, findings=(finding(4),))

@@ -1,0 +1,117 @@
+"""Calls of the user that made the closures of a library."""
+
+import ast
+import functools
+import linecache
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from parity.ir.functions import Frame, parsed
+
+__all__ = ["library_call", "library_makers"]
+
+DEEP = 3
+"""Maximum number of library functions between the one that the user calls and the one that uses the constant."""
+
+
+def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None:
+    """Returns the user's call that made the library's function with the constant in it; None if there is none.
+
+    The call is in one of the user's files, or in the only such function of the packages that these belong to.
+
+    Args:
+        library: the library's lines on the call stack of the use, innermost first.
+        files: the user's files.
+    """
+    modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
+    known = [file for file in sorted(files) if file in modules]
+    for file, maker in library_makers(library):
+        package = _package(modules.get(file))
+        if found := list(_makes(known, modules, package, maker)):
+            return found[0]
+        packages = {_package(modules[each]) for each in known}
+        near = [
+            each for each, module in modules.items() if each not in files and _package(module) in packages
+        ]
+        found = list(_makes(sorted(near), modules, package, maker))
+        if len({(frame.file, frame.function) for frame in found}) == 1:
+            return found[0]
+    return None
+
+
+def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:
+    """Returns ``(file, function)`` of the library's functions that made the closures on a call stack."""
+    return [
+        (frame.file, frame.function.partition(".<locals>")[0])
+        for frame in library
+        if ".<locals>" in frame.function
+    ]
+
+
+def _makes(
+    files: Iterable[str], modules: Mapping[str, types.ModuleType], library: str, maker: str
+) -> Iterator[Frame]:
+    """Yields the calls in files that reach a function of a library."""
+    for file in files:
+        if library and not Frame(file, 0).in_library and library in "".join(linecache.getlines(file)):
+            for frame, function in _calls(file, modules[file]):
+                if _package(function) == library and maker in _named(function, DEEP):
+                    yield frame
+
+
+def _package(thing: Any) -> str:
+    name = getattr(thing, "__module__", None) or getattr(thing, "__name__", "")
+    return str(name).partition(".")[0]
+
+
+def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
+    """Yields the calls in a file of functions that its module knows by name."""
+    for name, nodes in _functions(file):
+        for call in nodes:
+            if isinstance(call, ast.Call) and (function := _value(call.func, vars(module))) is not None:
+                yield Frame(file, call.lineno, name), function
+
+
+@functools.lru_cache(maxsize=256)
+def _functions(file: str) -> tuple[tuple[str, tuple[ast.AST, ...]], ...]:
+    """Returns the expressions in each function of a file, then those outside of functions."""
+    tree = parsed(file)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    found = [(node.name, tuple(ast.walk(node))) for node in functions]
+    inside = {id(node) for _, nodes in found for node in nodes}
+    return (*found, ("<module>", tuple(node for node in ast.walk(tree) if id(node) not in inside)))
+
+
+def _value(expression: ast.expr, names: dict[str, Any]) -> Any:
+    if isinstance(expression, ast.Name):
+        return names.get(expression.id)
+    if isinstance(expression, ast.Attribute):
+        return getattr(_value(expression.value, names), expression.attr, None)
+    return None
+
+
+def _named(function: Any, deep: int) -> frozenset[str]:
+    """Returns the names of a function and of the functions in its package that it uses, up to a depth."""
+    if not isinstance(function, types.FunctionType):
+        return frozenset()
+    found = {function.__name__}
+    if not deep:
+        return frozenset(found)
+    known = [
+        function.__globals__,
+        *(vars(x) for x in function.__globals__.values() if isinstance(x, types.ModuleType)),
+    ]
+    for name in _used(function.__code__):
+        for names in known:
+            other = names.get(name)
+            if isinstance(other, types.FunctionType) and _package(other) == _package(function):
+                found |= _named(other, deep - 1)
+                break
+    return frozenset(found)
+
+
+def _used(code: types.CodeType) -> set[str]:
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return set(code.co_names).union(*map(_used, inner))

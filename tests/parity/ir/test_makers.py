@@ -1,0 +1,45 @@
+"""The call that made a library's closure is named, also if several calls of one function could have made it."""
+
+import importlib
+import sys
+
+import optax
+import pytest
+
+from parity.ir.functions import Frame
+from parity.ir.location import SourceLocation
+from parity.ir.makers import library_call
+
+RATES = """import optax
+
+def make(name):
+    if name == "adam":
+        return optax.adam(1e-3)
+    return optax.adamw(1e-3)
+{more}"""
+CLOSURE = Frame(optax.__file__, 1, "scale_by_adam.<locals>.update_fn")
+
+
+@pytest.fixture(params=["", "\ndef other():\n    return optax.adam(1e-2)\n"], ids=["one", "two"])
+def package(request, tmp_path, monkeypatch):
+    name = f"rated_{len(request.param)}"
+    (tmp_path / name).mkdir()
+    texts = {"__init__": "", "model": "", "rates": RATES.format(more=request.param)}
+    for file, text in texts.items():
+        (tmp_path / name / f"{file}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for file in ("model", "rates"):
+        importlib.import_module(f"{name}.{file}")
+    yield name, not request.param
+    for module in [each for each in sys.modules if each.partition(".")[0] == name]:
+        del sys.modules[module]
+
+
+def test_a_function_that_alone_makes_the_closure_is_named(package):
+    name, alone = package
+    model = sys.modules[f"{name}.model"].__file__
+    found = library_call([CLOSURE], {model})
+    assert (found.function if found else None) == ("make" if alone else None)
+    step = Frame(model, 1, "step")
+    text = SourceLocation(frames=(CLOSURE, step)).against(SourceLocation(frames=(CLOSURE, step)))
+    assert (f"made at {found}" in text) if found else (" made at " not in text)
