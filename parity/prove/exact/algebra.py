@@ -418,6 +418,13 @@ class Algebra:
     def _select(self, chosen: int, yes: int, no: int, sort: str) -> int:
         if (literal := self.literal(chosen)) is not None:
             return yes if literal else no
+        values = [self.literal(each) if sort == BOOL else self.value(each) for each in (yes, no)]
+        if values == [True, False]:
+            return chosen if sort == BOOL else self._convert(chosen, BOOL, REAL)
+        if sort == REAL and None not in values:
+            return self.total(
+                [(values[1], self.one), (values[0] - values[1], self._convert(chosen, BOOL, REAL))]
+            )
         return yes if yes == no else self.terms.make("map", "select", [chosen, yes, no], sort)
 
     def _convert(self, cell: int, source: str, target: str) -> int:
