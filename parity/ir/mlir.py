@@ -53,6 +53,12 @@ def integers(attribute: Any) -> tuple[int, ...]:
     return tuple(int(each) for each in attribute)
 
 
+def numbers(text: str, name: str) -> tuple[int, ...]:
+    """Returns the list ``name`` of a printed attribute; empty if it is absent."""
+    found = re.search(rf"\b{name}\s*=\s*\[([^\]]*)\]", text)
+    return tuple(int(each) for each in found[1].split(",") if each.strip()) if found else ()
+
+
 def dictionary_items(attributes: Any) -> list[tuple[str, Any]]:
     """Returns the entries of a dictionary attribute, or of an operation's attributes, by name."""
     names = [entry if isinstance(entry, str) else entry.name for entry in attributes]

@@ -177,6 +177,7 @@ def prove(
             used = _needed(ruled, attempt)
         elif loose is not None and loose.equal:
             used = _needed(loose, functools.partial(attempt, reorder=True))
+            reported = reported if used else strict
         # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
         proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
         entries += [] if reported.equal else reported.search()

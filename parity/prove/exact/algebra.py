@@ -418,6 +418,11 @@ class Algebra:
     def _select(self, chosen: int, yes: int, no: int, sort: str) -> int:
         if (literal := self.literal(chosen)) is not None:
             return yes if literal else no
+        if sort == BOOL and (self.literal(yes), self.literal(no)) == (True, False):
+            return chosen
+        first, second = (self.value(yes), self.value(no)) if sort == REAL else (None, None)
+        if first is not None and second is not None:
+            return self.total([(second, self.one), (first - second, self._convert(chosen, BOOL, REAL))])
         return yes if yes == no else self.terms.make("map", "select", [chosen, yes, no], sort)
 
     def _convert(self, cell: int, source: str, target: str) -> int:

@@ -3,23 +3,17 @@
 import functools
 import itertools
 import math
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.ir.mlir import numbers
 from parity.prove.exact.contents import Block, Step
 from parity.prove.exact.operations import Handler, is_extreme, join, part, signed_index
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, Referring, RefusalError
 
 __all__ = ["CONTRACTIONS", "dot_roles", "gather", "reduce", "reducer"]
-
-
-def numbers(text: str, name: str) -> tuple[int, ...]:
-    """Returns the list ``name`` of a printed attribute; empty if it is absent."""
-    found = re.search(rf"\b{name}\s*=\s*\[([^\]]*)\]", text)
-    return tuple(int(each) for each in found[1].split(",") if each.strip()) if found else ()
 
 
 ROLES = ("batching", "lhs", "rhs", "contracting")
@@ -186,7 +180,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a table with a row added for each index; one batch dimension in front has a table for each place.
+    """Returns a table with a row added for each index; batch dimensions in front have a table for each place.
 
     Raises:
         RefusalError: it scatters anything else.
@@ -201,7 +195,6 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     plain = (
         numbers(text, "inserted_window_dims") == numbers(text, "scatter_dims_to_operand_dims") == (front,)
         and batch == numbers(text, "scatter_indices_batching_dims") == tuple(range(front))
-        and front <= 1
         and f"index_vector_dim = {last}" in text
         and indices.shape[last] == 1
         and numbers(text, "update_window_dims") == tuple(range(last, last + len(table.shape) - 1 - front))
@@ -210,14 +203,10 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     if not plain or table.is_split(front):
         raise RefusalError(f"scatter: got {text}, expected rows added to a table")
     index = tensors.reshape(indices, indices.shape[:-1])
-    if not front:
-        return [_added(tensors, table, index, updates)]
-    parts = []
-    for place in range(table.shape[0]):
-        own = [part(tensors, x, 0, place) for x in (table, index, updates)]
-        made = _added(tensors, *own)
-        parts.append(tensors.reshape(made, (1, *made.shape)))
-    return [join(tensors, parts, 0)]
+    shape, tables = table.shape, math.prod(table.shape[:front])
+    given = [tensors.reshape(x, (tables, *x.shape[front:])) for x in (table, index, updates)]
+    made = [_added(tensors, *[part(tensors, x, 0, place) for x in given]) for place in range(tables)]
+    return [tensors.reshape(join(tensors, [tensors.reshape(x, (1, *x.shape)) for x in made], 0), shape)]
 
 
 def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Reductions and products of matrices by the roles of their axes, regardless of their shapes."""
 
 import itertools
-import re
 from collections.abc import Sequence
 
+from parity.ir.mlir import numbers
 from parity.ir.stablehlo.program import Region
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Terms, Value
@@ -11,7 +11,7 @@ from parity.prove.rules.views import View, whole
 
 __all__ = ["reduction_pattern", "sum_of_one"]
 
-_DIMENSIONS = re.compile(r"(lhs|rhs)_(batching|contracting)_dimensions = \[([\d, ]*)\]")
+_NEUTRAL = {"stablehlo.add": 0, "stablehlo.and": True}
 _Roles = list[tuple[str, int]]
 
 
@@ -55,29 +55,23 @@ def reduction_pattern(
 
 @RewriteRule(
     name="sum-of-one",
-    rewrites="a sum over axes of size one, from zero -> its operand",
+    rewrites="a sum over axes of size one, from zero -> its operand; a conjunction, from true, likewise",
     condition="the reducer is one addition of its two parameters, the initial value 0.0 or -0.0",
     argument="The specification leaves open whether the initial value takes part; XLA's simplifier, which all "
     "its backends run, leaves it out, so that -0 stays -0.",
     attacked_by="sum over an axis and a unit axis",
 )
 def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], body: Region) -> View | None:
-    """Returns the operand of a sum over axes of size one that starts from zero; None for other sums.
-
-    Args:
-        table: table in which terms are numbered.
-        operand, start: the summed array, and the initial value.
-        axes: reduced axes.
-        body: the reducer.
-    """
+    """Returns the operand of a sum or conjunction over axes of size one, from its neutral element; else None."""
     if not table.allows("sum-of-one") or any(operand.type.shape[axis] > 1 for axis in axes):
         return None
-    if len(body.ops) != 1 or body.ops[0].form.name != "stablehlo.add":
+    if len(body.ops) != 1 or start.type.element != operand.type.element:
         return None
-    add = body.ops[0]
-    if sorted(add.operands) != sorted(body.parameters) or list(body.outputs) != [add.results.start]:
+    (combine,) = body.ops
+    if sorted(combine.operands) != sorted(body.parameters) or list(body.outputs) != [combine.results.start]:
         return None
-    if table.real(start.view) != 0 or start.type.element != operand.type.element:
+    known, neutral = table.known(start.view), _NEUTRAL.get(combine.form.name)
+    if known is None or known != neutral or (neutral is True and operand.type.element != "i1"):
         return None
     table.use("sum-of-one")
     return operand.view
@@ -113,14 +107,12 @@ def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None if no rule is allowed."""
     if not table.allows("dot-axes"):
         return None
-    numbers = {
-        (side, role): [int(axis) for axis in axes.split(",") if axis.strip()]
-        for side, role, axes in _DIMENSIONS.findall(str(op.attributes["dot_dimension_numbers"]))
-    }
+    text = str(op.attributes["dot_dimension_numbers"])
     kept = "" if table.allows("dot-contracted") else "c"
     roles, views = [], []
     for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
-        found = _roles(operand, numbers.get((side, "batching"), []), numbers.get((side, "contracting"), []))
+        axes = [numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")]
+        found = _roles(operand, *axes)
         view = operand.view
         if table.allows("dot-moved"):
             order = sorted(range(len(found)), key=lambda axis: found[axis][0])
@@ -142,7 +134,7 @@ def _dot(table: Terms, op: Application) -> View | None:
     return whole(number, op.out.count)
 
 
-def _roles(operand: Value, batch: list[int], contracted: list[int]) -> _Roles:
+def _roles(operand: Value, batch: Sequence[int], contracted: Sequence[int]) -> _Roles:
     """Returns the role of each axis: ``b`` and ``c`` with their position in their kind, ``f`` with the axis."""
     found = []
     for axis, size in enumerate(operand.type.shape):

@@ -76,7 +76,7 @@ def _spread(operand: Value, count: int) -> View:
 
 @RewriteRule(
     name=VANISHING,
-    rewrites="double-negation, select-known and select-equal of floats",
+    rewrites="double-negation and select-equal of floats",
     condition="as for each rule",
     argument="As for each rule; but XLA may find out too late that both branches are one, and what stands between "
     "a product and a sum keeps these from becoming one operation.",
@@ -90,10 +90,10 @@ def _simplified(table: Terms, call: Call) -> Call | View:
             found = simplify(table, call) if table.allows(rule.name) else None
             if found is None:
                 continue
-            if rule.vanishes and not is_whole_number(call.element):
-                if not table.allows(VANISHING):
+            if rule.floats and not is_whole_number(call.element):
+                if not table.allows(rule.floats):
                     continue
-                table.use(VANISHING)
+                table.use(rule.floats)
             table.use(rule.name)
             if isinstance(found, View):
                 return found

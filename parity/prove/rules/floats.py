@@ -1,4 +1,4 @@
-"""Simplifications of floats that round nothing: constants, neutral elements, signs and bounds."""
+"""Simplifications that round nothing: constants, neutral elements, order of operands, signs and bounds."""
 
 import dataclasses
 import math
@@ -29,6 +29,7 @@ _NEUTRAL = {
     "maximum": -math.inf,
     "minimum": math.inf,
 }
+_NEUTRAL_INTEGERS = {"add": 0, "subtract": 0, "multiply": 1, "and": -1, "or": 0, "xor": 0}
 _RIGHT_ONLY = ("subtract", "divide")
 _SIGNS = {"add": "subtract", "subtract": "add"}
 
@@ -67,22 +68,30 @@ def _by_power_of_two(table: Terms, call: Call) -> Call | None:
 
 
 @RewriteRule(
-    name="neutral-float",
-    on=tuple(_NEUTRAL),
-    rewrites="x + -0.0, x - 0.0, x * 1, x / 1, max(x, -inf), min(x, inf) -> x",
-    condition="floats of 32 bits or more; the sign of zero counts",
+    name="neutral",
+    on=tuple({**_NEUTRAL, **_NEUTRAL_INTEGERS}),
+    rewrites="x + -0.0, x - 0.0, x * 1, x / 1, max(x, -inf), min(x, inf), and of integers x + 0, x - 0, x * 1, x & ~0, "
+    "x | 0, x ^ 0 -> x; x & false -> false, x | true -> true",
+    condition="integers, booleans, floats of 32 bits or more; of floats the sign of zero counts",
     argument="The result is x for each x, -0 and infinities included. Compilers remove these first of all.",
     attacked_by="neutral floats",
 )
-def _neutral_float(table: Terms, call: Call) -> View | None:
-    if is_whole_number(call.element) or not is_number(call.element):
+def _neutral(table: Terms, call: Call) -> View | None:
+    if not is_number(call.element):
         return None
+    neutral = (_NEUTRAL_INTEGERS if is_whole_number(call.element) else _NEUTRAL).get(call.name)
+    if call.element == "i1" and call.name == "and":
+        neutral = 1
     left, right = call.operands
     for one, other in ((left, right), (right, left)):
-        value, neutral = table.real(other), _NEUTRAL[call.name]
-        same = value is not None and value == neutral and math.copysign(1, value) == math.copysign(1, neutral)
+        known = table.known(other)
+        if known is None or neutral is None:
+            continue
+        same = known == neutral and math.copysign(1, known) == math.copysign(1, neutral)
         if same and (one is left or call.name not in _RIGHT_ONLY):
             return one
+        if call.element == "i1" and (call.name, known) in (("and", 0), ("or", 1)):
+            return other
     return None
 
 
@@ -157,23 +166,25 @@ def _bounds(table: Terms, call: Call) -> Call | None:
 @RewriteRule(
     name="compared-choice",
     on=("compare",),
-    rewrites="select(p, a, b) < c and other comparisons -> p, not p, or a constant",
+    rewrites="select(p, a, b) < c, a < c and other comparisons -> p, not p, or a constant",
     condition="a, b and c are known numbers",
-    argument="The comparison of each branch is known.",
+    argument="The comparison of each number is known.",
     attacked_by="mask of numbers compared",
     keeps_narrow=True,
 )
 def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     direction, _, order = call.note.partition(" ")
+    if direction not in _COMPARED or order not in ("FLOAT", "SIGNED"):
+        return None
+    compare, known = _COMPARED[direction], [table.known(view) for view in call.operands]
+    if None not in known:
+        return table.constant(np.array([compare(*known)]), "i1").moved([[(call.operands[0].count, 0)]])
     for place, view in enumerate(call.operands):
-        found = inside(table, view, "select")
-        known = [] if found is None else [table.known(each) for each in found[1][1:]]
-        bound = table.known(call.operands[1 - place])
-        if found is None or None in known or bound is None or direction not in _COMPARED:
+        found, bound = inside(table, view, "select"), known[1 - place]
+        numbers = [] if found is None else [table.known(each) for each in found[1][1:]]
+        if found is None or None in numbers or bound is None:
             continue
-        if order not in ("FLOAT", "SIGNED"):
-            continue
-        yes, no = (_COMPARED[direction](*((each, bound)[:: -1 if place else 1])) for each in known)
+        yes, no = (compare(*((each, bound)[:: -1 if place else 1])) for each in numbers)
         predicate = found[1][0]
         if yes == no:
             return table.constant(np.array([yes]), "i1").moved([[(predicate.count, 0)]])
@@ -182,20 +193,46 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
 
 
 @RewriteRule(
-    name="less-constant",
-    on=("subtract",),
-    rewrites="x - c -> x + (-c)",
+    name="operand-order",
+    on=("add", "multiply", "maximum", "minimum"),
+    rewrites="x * y -> y * x; maxima and minima likewise; x + y -> y + x",
+    condition="reals; of sums one operand is an argument or a constant, of products not both are exponentials",
+    argument="IEEE 754 is commutative but for which of two NaNs. A compiler that makes one operation of a product "
+    "and a sum has no choice, because only one operand can be a product.",
+    attacked_by="operands in either order",
+    keeps_narrow=True,
+)
+def _order(table: Terms, call: Call) -> Call | None:
+    if call.commutes or is_whole_number(call.element) or not is_number(call.element):
+        return None
+    if call.name == "add" and not any(map(table.is_given, call.operands)):
+        return None
+    if call.name == "multiply":
+        terms = [table.terms.get(view.source) for view in call.operands]
+        if all(term is not None and term.name == "exponential" for term in terms):
+            return None
+    return dataclasses.replace(call, commutes=True)
+
+
+@RewriteRule(
+    name="integer-sums",
+    on=("subtract", "add"),
+    rewrites="x - c -> x + (-c), x + x -> x * 2",
     condition="integers, c known",
     argument="Exact in arithmetic modulo 2**bits.",
     attacked_by="whole numbers: less a constant",
 )
-def _less_constant(table: Terms, call: Call) -> Call | None:
+def _integer_sums(table: Terms, call: Call) -> Call | None:
+    left, right = call.operands
     if not is_whole_number(call.element) or call.element == "i1":
         return None
-    left, right = call.operands
-    value = table.scalar(right)
-    made = None if value is None else table.whole_number(-value, call.element)
+    if call.name == "add":
+        name, value = "multiply", 2 if left == right else None
+    else:
+        known = table.scalar(right)
+        name, value = "add", None if known is None else -known
+    made = None if value is None else table.whole_number(value, call.element)
     if made is None:
         return None
     operands = (left, made.moved([[(left.count, 0)]]))
-    return dataclasses.replace(call, name="add", operands=operands, commutes=True)
+    return dataclasses.replace(call, name=name, operands=operands, commutes=True)

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from parity.prove.rules.registry import RewriteRule
+from parity.prove.rules.registry import VANISHING, RewriteRule
 from parity.prove.rules.terms import Term, Terms, Value
 from parity.prove.rules.types import Array, is_number, is_whole_number, widens
 from parity.prove.rules.views import View, compose
 
-__all__ = ["Call", "branch", "inside"]
+__all__ = ["Call", "branch", "condition", "inside"]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "LE", "LE": "LT"}
@@ -72,7 +72,7 @@ def _direction(table: Terms, call: Call) -> Call | None:
     condition="any type; of floats see vanishing-floats",
     argument="Of floats negate flips the sign bit, of NaNs too (IEEE 754 calls it a quiet operation on bits).",
     attacked_by="minus minus or minus",
-    vanishes=True,
+    floats=VANISHING,
 )
 def _twice(table: Terms, call: Call) -> View | None:
     """Returns ``x`` for ``not not x`` and ``-(-x)``."""
@@ -112,10 +112,10 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     name="select-known",
     on=("select",),
     rewrites="select by a known predicate -> the branch",
-    condition="the predicate is one known boolean everywhere; of floats see vanishing-floats",
-    argument="Selection does not touch the branch not taken.",
+    condition="the predicate is one known boolean everywhere",
+    argument="Selection does not touch the branch not taken. Compilers fold the predicate before they join products "
+    "and sums.",
     attacked_by="selection by a constant",
-    vanishes=True,
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
     known = table.scalar(call.operands[0])
@@ -168,7 +168,7 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
     condition="both branches are one value; of floats see vanishing-floats",
     argument="Case by case.",
     attacked_by="selection between equals",
-    vanishes=True,
+    floats=VANISHING,
 )
 def _equal_branches(table: Terms, call: Call) -> View | None:
     _, yes, no = call.operands
@@ -189,24 +189,7 @@ def _same_type(table: Terms, call: Call) -> View | None:
 
 
 @RewriteRule(
-    name="through-wider",
-    on=("convert",),
-    rewrites="convert of a widening convert -> one convert",
-    condition="integers; narrow to wide keeps every value; then back, or on to a type as wide as the narrow one",
-    argument="The first conversion changes no value, so the second sees the same.",
-    attacked_by="bytes widened twice",
-)
-def _through_wider(table: Terms, call: Call) -> Call | None:
-    """Returns a conversion of a widened integer as one conversion."""
-    narrow = _before(table, call)
-    if narrow is None or narrow.elements[0] == "i1" or not is_whole_number(narrow.elements[0]):
-        return None
-    return narrow
-
-
-@RewriteRule(
     name="float-through-wider",
-    on=("convert",),
     rewrites="through-wider of floats",
     condition="as for through-wider",
     argument="As for through-wider; but see narrow-floats.",
@@ -214,10 +197,26 @@ def _through_wider(table: Terms, call: Call) -> Call | None:
     loose=True,
     keeps_narrow=True,
 )
-def _float_through_wider(table: Terms, call: Call) -> Call | None:
-    """Returns a conversion of a widened float as one conversion."""
-    narrow = _before(table, call)
-    return narrow if narrow is not None and not is_whole_number(narrow.elements[0]) else None
+@RewriteRule(
+    name="through-wider",
+    on=("convert",),
+    rewrites="convert of a widening convert -> one convert",
+    condition="integers; narrow to wide keeps every value; then back, or on to a type as wide as the narrow one",
+    argument="The first conversion changes no value, so the second sees the same.",
+    attacked_by="bytes widened twice",
+    keeps_narrow=True,
+    floats="float-through-wider",
+)
+def _through_wider(table: Terms, call: Call) -> Call | None:
+    """Returns the conversion without a preceding widening, if its type is the narrow one or wider than it."""
+    found = inside(table, call.operands[0], "convert")
+    if found is None or found[0].elements[0] == "i1":
+        return None
+    term, operands = found
+    narrow, wide = term.elements[0], call.elements[0]
+    if not widens(narrow, wide) or not (call.element == narrow or widens(narrow, call.element)):
+        return None
+    return dataclasses.replace(call, operands=operands, elements=(narrow,))
 
 
 @RewriteRule(
@@ -240,18 +239,6 @@ def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
     ):
         return None
     return dataclasses.replace(call, operands=found[1], elements=("i1",))
-
-
-def _before(table: Terms, call: Call) -> Call | None:
-    """Returns the conversion without a preceding widening, if its type is the narrow one or wider than it."""
-    found = inside(table, call.operands[0], "convert")
-    if found is None:
-        return None
-    term, operands = found
-    narrow, wide = term.elements[0], call.elements[0]
-    if not widens(narrow, wide) or not (call.element == narrow or widens(narrow, call.element)):
-        return None
-    return dataclasses.replace(call, operands=operands, elements=(narrow,))
 
 
 @RewriteRule(
@@ -290,33 +277,6 @@ def _converted(table: Terms, view: View) -> View | None:
 
 
 @RewriteRule(
-    name="neutral-integer",
-    on=("add", "subtract", "multiply", "and", "or", "xor"),
-    rewrites="x + 0, x - 0, x * 1, x & ~0, x | 0, x ^ 0 -> x; x & false -> false, x | true -> true",
-    condition="integers and booleans only: of floats -0 + 0 is 0",
-    argument="Exact in arithmetic modulo 2**bits.",
-    attacked_by="whole numbers: plus zero, times one, folded",
-)
-def _neutral(table: Terms, call: Call) -> View | None:
-    """Returns ``x`` for integers ``x + 0``, ``x * 1``, ``x & true``, ``x | false`` and similar operations."""
-    if not is_whole_number(call.element):
-        return None
-    left, right = call.operands
-    for one, other in ((left, right), (right, left)):
-        known = table.scalar(other)
-        neutral = {"add": 0, "or": 0, "xor": 0, "multiply": 1, "subtract": 0}.get(call.name)
-        if call.name == "and":
-            neutral = 1 if call.element == "i1" else -1 if call.element.startswith("i") else None
-        if call.name == "multiply" and call.element == "i1":
-            neutral = 1
-        if known is not None and known == neutral and not (call.name == "subtract" and one is right):
-            return one
-        if call.element == "i1" and known is not None and (call.name, known) in (("and", 0), ("or", 1)):
-            return other
-    return None
-
-
-@RewriteRule(
     name="known-branch",
     rewrites="case of a known index -> the branch",
     condition="no side effects; the last branch is taken where the index is out of bounds",
@@ -333,13 +293,7 @@ def _neutral(table: Terms, call: Call) -> View | None:
     keeps_narrow=True,
 )
 def branch(table: Terms, index: int, count: int) -> tuple[int | None, list[int]] | None:
-    """Returns the index of a branch in normal form and the branches in order; None for the index if one is known.
-
-    Args:
-        table: table in which terms are numbered.
-        index: number of the index, a boolean or an integer.
-        count: number of branches.
-    """
+    """Returns the index of a branch in normal form and the branches in order; None for the index if one is known."""
     known = table.values.get(index)
     if known is None:
         return None
@@ -347,14 +301,29 @@ def branch(table: Terms, index: int, count: int) -> tuple[int | None, list[int]]
     if value is not None and kind.element != "i1" and table.allows("known-branch"):
         table.use("known-branch")
         return None, [value if 0 <= value < count else count - 1]
-    term = table.terms.get(known.view.source)
-    if count != 2 or term is None or term.name != "convert" or term.elements != ("i1",):
+    found = inside(table, known.view, "convert")
+    if count != 2 or found is None or found[0].elements != ("i1",) or not table.allows("opposite-branch"):
         return None
-    if not known.view.is_whole or not table.allows("opposite-branch"):
-        return None
-    opposite = _opposite_of(table, term.operands[0])
-    if opposite is None or not opposite.is_whole:
+    opposite = _opposite_of(table, found[1][0])
+    if opposite is None:
         return None
     table.use("opposite-branch")
-    made = table.term(Term("convert", term.note, (opposite,), term.elements), kind.element, 1)
+    made = table.term(Term("convert", found[0].note, (opposite,), ("i1",)), kind.element, 1)
     return table.shaped(Value(made, Array((), kind.element))), [1, 0]
+
+
+@RewriteRule(
+    name="given-branches",
+    rewrites="case(p, a, b) -> select(p, b, a)",
+    condition="two branches that only return arguments or constants",
+    argument="Case by case; nothing is computed, so nothing is joined with it.",
+    attacked_by="one of two constants",
+    keeps_narrow=True,
+)
+def condition(table: Terms, index: int) -> Value | None:
+    """Returns the boolean that decides between two branches; None if the index is none, or the rule not allowed."""
+    known = table.values.get(index)
+    found = None if known is None else inside(table, known.view, "convert")
+    if found is None or found[0].elements != ("i1",) or not table.allows("given-branches"):
+        return None
+    return Value(found[1][0], Array((), "i1"))

@@ -1,16 +1,13 @@
-"""Data movement as views, and pads in normal form: pads of pads, and updates of a constant at a known place."""
+"""Data movement as views, and updates of an array at a known place as concatenations."""
 
-import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from parity.ir.mlir import numbers
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, joined, whole
-
-_Edges = tuple[tuple[int, int, int, int], ...]
-"""For each axis that is padded or longer than one: its size, and the padding before, after and between elements."""
 
 
 @normal_form("stablehlo.reshape")
@@ -98,10 +95,21 @@ def _slice(table: Terms, op: Application) -> View | None:
     return _part(table, operand, starts, limits, steps)
 
 
+@normal_form("stablehlo.gather")
+def _gather(table: Terms, op: Application) -> View | None:
+    """Returns a gather of one window at a known place as a slice."""
+    operand, place = op.operands
+    text, sizes = str(op.attributes["dimension_numbers"]), list(op.attributes["slice_sizes"])
+    axes, known = numbers(text, "start_index_map"), table.literal(place.view)
+    if known is None or known.size != len(axes) or numbers(text, "operand_batching_dims"):
+        return None
+    return _window(table, operand, sizes, dict(zip(axes, known.tolist(), strict=True)))
+
+
 @normal_form("stablehlo.dynamic_slice")
 @RewriteRule(
     name="static-slice",
-    rewrites="dynamic_slice -> slice",
+    rewrites="dynamic_slice, gather of one window -> slice",
     condition="the starts are known integers, or the slice is as long as the axis",
     argument="StableHLO clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
     attacked_by="dynamic slice at one known start or another",
@@ -111,16 +119,24 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
     """Returns a dynamic slice with known starts as a slice; starts are clamped to the array."""
     operand, *places = op.operands
     sizes = list(op.attributes["slice_sizes"])
-    known = [
-        0 if size == full else table.scalar(place.view)
-        for size, full, place in zip(sizes, operand.type.shape, places, strict=True)
-    ]
-    starts = [start for start in known if start is not None]
-    if len(starts) < len(known) or not table.allows("static-slice"):
+    known = {
+        axis: start for axis, place in enumerate(places) if (start := table.scalar(place.view)) is not None
+    }
+    return _window(table, operand, sizes, known)
+
+
+def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[int, int]) -> View | None:
+    """Returns a window of some sizes; its first place along each axis is clamped, and known where it matters."""
+    shape = operand.type.shape
+    if any(
+        size != full and axis not in known for axis, (size, full) in enumerate(zip(sizes, shape, strict=True))
+    ):
+        return None
+    if not table.allows("static-slice"):
         return None
     starts = [
-        min(max(start, 0), full - size)
-        for start, full, size in zip(starts, operand.type.shape, sizes, strict=True)
+        min(max(known.get(axis, 0), 0), full - size)
+        for axis, (full, size) in enumerate(zip(shape, sizes, strict=True))
     ]
     limits = [start + size for start, size in zip(starts, sizes, strict=True)]
     view = _part(table, operand, starts, limits, [1] * len(sizes))
@@ -238,6 +254,31 @@ def _replaced(
     return _concatenate(table, Application({"dimension": axis}, out, parts))
 
 
+@RewriteRule(
+    name="scatter-in-place",
+    rewrites="scatter of one window, which it replaces -> update of an array at that place",
+    condition="a known place; the window is inside",
+    argument="As for update-in-place; a scatter of one window writes each of its elements once.",
+    attacked_by="row set or joined",
+)
+def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Value]) -> View | None:
+    """Returns an array with one window replaced, by the text of its axes; None unless its place is known and inside."""
+    operand, place, new = operands
+    axes, known = numbers(text, "scatter_dims_to_operand_dims"), table.literal(place.view)
+    if known is None or known.size != len(axes) or not table.allows("scatter-in-place"):
+        return None
+    sizes = [new.type.shape[axis] for axis in numbers(text, "update_window_dims")]
+    for axis in sorted(numbers(text, "inserted_window_dims")):
+        sizes.insert(axis, 1)
+    starts = dict(zip(axes, known.tolist(), strict=True))
+    firsts = [starts.get(axis, 0) for axis in range(len(sizes))]
+    ends = zip(firsts, sizes, out.shape, strict=False)
+    if len(sizes) != len(out.shape) or any(first < 0 or first + size > full for first, size, full in ends):
+        return None
+    made = _replaced(table, out, operand, Array(tuple(sizes), out.element), new.view, firsts)
+    return table.accept("scatter-in-place", made)
+
+
 def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> list[tuple[View, int]]:
     """Returns the parts of a concatenation along the same axis, or else the operand, with their sizes along it."""
     term = table.terms.get(operand.view.source)
@@ -246,13 +287,6 @@ def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> 
         if all(width % inner == 0 for width in widths):
             return [(part, width // inner) for part, width in zip(term.operands, widths, strict=True)]
     return [(operand.view, operand.type.shape[axis])]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Padding(Term):
-    """A pad in normal form; its operands are the padded array and the one element around it."""
-
-    edges: _Edges = ()
 
 
 @normal_form("stablehlo.pad")
@@ -264,35 +298,19 @@ class Padding(Term):
     attacked_by="pad by nothing",
     keeps_narrow=True,
 )
-@RewriteRule(
-    name="pad",
-    rewrites="a pad of a pad with the same element -> one pad; axes of size one that are not padded -> none; "
-    "negative edges -> a slice",
-    condition="one element around both, no holes where edges are negative",
-    argument="Place p of the inner array becomes low + p * (1 + gap) of the outer; such functions compose; "
-    "but compiled code had other bits at level 3.",
-    attacked_by="pad of a pad",
-    loose=True,
-)
 def _pad(table: Terms, op: Application) -> View | None:
-    """Returns a pad in normal form, or its operand if it adds nothing; pads of pads with one element are merged."""
-    operand, value = op.operands
-    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    edges = zip(operand.type.shape, *(list(op.attributes[name]) for name in names), strict=True)
-    return _padded(table, "pad", op.out, (operand.view, value.view), tuple(edges))
+    operand, _ = op.operands
+    edges = [op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
+    adds = any(
+        low or high or (gap and size > 1)
+        for size, low, high, gap in zip(operand.type.shape, *edges, strict=True)
+    )
+    return None if adds else table.accept("empty-pad", operand.view)
 
 
 @normal_form("stablehlo.dynamic_update_slice")
-@RewriteRule(
-    name="update-as-pad",
-    rewrites="dynamic_update_slice of one element everywhere -> pad of the update with that element",
-    condition="the starts are known integers, or the update is as long as the axis; starts are clamped",
-    argument="Both hold the update's elements in its place and the one element around it; but see pad.",
-    attacked_by="put into zeros here or there",
-    loose=True,
-)
 def _update(table: Terms, op: Application) -> View | None:
-    """Returns an update at a known place as a concatenation, or as a pad if it is of a splat; starts are clamped."""
+    """Returns an update at a known place as a concatenation; starts are clamped."""
     operand, new, *starts = op.operands
     firsts = []
     for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):
@@ -300,69 +318,4 @@ def _update(table: Terms, op: Application) -> View | None:
         if known is None:
             return None
         firsts.append(min(max(known, 0), full - size))
-    if not operand.view.is_splat or not table.allows("update-as-pad"):
-        return _replaced(table, op.out, operand, new.type, new.view, firsts)
-    edges = tuple(
-        (size, first, full - size - first, 0)
-        for size, full, first in zip(new.type.shape, operand.type.shape, firsts, strict=True)
-    )
-    around = View(operand.view.source, operand.view.size, operand.view.offset, ())
-    return _padded(table, "update-as-pad", op.out, (new.view, around), edges)
-
-
-def _padded(table: Terms, rule: str, out: Array, views: tuple[View, View], edges: _Edges) -> View | None:
-    edges = tuple((size, low, high, gap if size > 1 else 0) for size, low, high, gap in edges)
-    inner, around = views
-    if not any(low or high or gap for _, low, high, gap in edges):
-        return table.accept("empty-pad" if rule == "pad" else rule, inner)
-    if not table.allows(rule):
-        return None
-    if any(low < 0 or high < 0 for _, low, high, _ in edges):
-        cut = _cut(inner, edges)
-        if cut is None:
-            return None
-        table.use(rule)
-        return _padded(table, rule, out, (cut[0], around), cut[1])
-    edges = tuple(edge for edge in edges if edge[0] > 1 or any(edge[1:]))
-    below = table.terms.get(inner.source)
-    if isinstance(below, Padding) and inner.is_whole and below.operands[1] == around:
-        both = _composed(below.edges, edges)
-        if both is not None:
-            inner, edges = below.operands[0], both
-    number = table.number(f"~pad {out.element} {edges}", table.flat(inner), table.flat(around))
-    made = Padding("pad", "", (inner, around), (out.element, out.element), edges)
-    table.terms.setdefault(number, made)
-    table.use(rule)
-    return whole(number, out.count)
-
-
-def _cut(view: View, edges: _Edges) -> tuple[View, _Edges] | None:
-    """Returns the part of an array that negative edges leave, and the other edges; None if there are holes."""
-    if any(gap and (low < 0 or high < 0) for _, low, high, gap in edges):
-        return None
-    starts = [max(-low, 0) for _, low, _, _ in edges]
-    limits = [size - max(-high, 0) for size, _, high, _ in edges]
-    if any(start >= limit for start, limit in zip(starts, limits, strict=True)):
-        return None
-    part = view.sliced([size for size, *_ in edges], starts, limits, [1] * len(edges))
-    left = tuple(
-        (limit - start, max(low, 0), max(high, 0), gap)
-        for (_, low, high, gap), start, limit in zip(edges, starts, limits, strict=True)
-    )
-    return None if part is None else (part, left)
-
-
-def _composed(inner: _Edges, outer: _Edges) -> _Edges | None:
-    """Returns two pads as one; None if their axes do not match."""
-    lengths = [low + (size - 1) * (1 + gap) + 1 + high for size, low, high, gap in inner]
-    if lengths != [size for size, *_ in outer]:
-        return None
-    return tuple(
-        (
-            size,
-            far_low + low * (1 + wide),
-            far_high + high * (1 + wide),
-            (1 + gap) * (1 + wide) - 1 if size > 1 else 0,
-        )
-        for (size, low, high, gap), (_, far_low, far_high, wide) in zip(inner, outer, strict=True)
-    )
+    return _replaced(table, op.out, operand, new.type, new.view, firsts)

@@ -11,7 +11,8 @@ from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
-from parity.prove.rules.logic import branch
+from parity.prove.rules.logic import branch, condition
+from parity.prove.rules.moves import window_replaced
 from parity.prove.rules.registry import NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
@@ -91,10 +92,13 @@ class RuledNumbering(Numbering):
         return found
 
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
-        chosen = None if op.effect else branch(self.table, self.env[op.operands[0]], len(op.regions))
-        if chosen is None:
-            return super()._branch(op, depth, tail)
         table, env = self.table, self.env
+        index = env[op.operands[0]]
+        chosen = None if op.effect else branch(table, index, len(op.regions))
+        if chosen is None:
+            number = super()._branch(op, depth, tail)
+            self._select(op, index)
+            return number
         taken, order = chosen
         effects = [self.region(op.regions[k], depth) for k in order]
         if any(effects):
@@ -106,13 +110,44 @@ class RuledNumbering(Numbering):
         if taken is None:
             self.vanished.add(op.results.start)
             return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
+        self._select(op, index)
         return table.number(op.form.bare, taken)
 
+    def _select(self, op: Op, index: int) -> None:
+        """Numbers the results of two branches as selections, where both are given."""
+        predicate = None if op.effect or len(op.regions) > 2 else condition(self.table, index)
+        for slot in op.live or ():
+            kind = parse_array(op.form.slots_out[slot])
+            if predicate is None or kind is None:
+                continue
+            outputs = [self.table.value(self.env[each.outputs[slot]], kind) for each in op.regions[::-1]]
+            if all(self.table.is_given(each.view) for each in outputs):
+                made = elementwise(
+                    self.table, Application({}, kind, [predicate, *outputs]), "stablehlo.select", False
+                )
+                self.env[op.results[slot]] = self.table.shaped(Value(made, kind))
+                self.table.use("given-branches")
+
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
-        found = None
-        if op.form.name == "stablehlo.reduce" and not op.effect:
-            found = self._reduction(op, depth)
+        methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
+        known = None if op.effect else methods.get(op.form.name)
+        found = None if known is None else known(op, depth)
         return super()._opaque(op, depth, tail) if found is None else found
+
+    def _scatter(self, op: Op, _: int) -> int | None:
+        """Numbers a scatter that replaces one window at a known place; None for all others."""
+        table, operands, (body,) = self.table, self._operands(op), op.regions
+        out = parse_array(op.form.slots_out[0])
+        if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
+            return None
+        table.narrow = _is_narrow(operands)
+        text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
+        view = window_replaced(table, text, out, operands)
+        if view is None:
+            return None
+        self.vanished.add(op.results.start)
+        number = self.env[op.results.start] = table.shaped(Value(view, out))
+        return number
 
     def _reduction(self, op: Op, depth: int) -> int | None:
         """Numbers a reduction by the order of kept and reduced axes, regardless of their shape; None without a rule."""
@@ -175,6 +210,8 @@ def _forms(
         computes = op.live is not None and op.form.kind <= Kind.REGION and op.form.results
         if computes and op.results.start not in ruled.vanished:
             for result in op.results:
+                if ruled.env[result] < 0:  # inside an operation that rules removed
+                    continue
                 value = table.values.get(ruled.env[result])
                 found[value.view.source if value else ruled.env[result]].add(strict.env[result])
     return found

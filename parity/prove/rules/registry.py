@@ -50,7 +50,7 @@ class RewriteRule:
         on: the elementwise operations that the function simplifies; empty if other code of the normaliser calls it.
         loose: True if compiled programs may give other bits; then it serves the rung ``reordered`` only.
         keeps_narrow: True if it also keeps the bits of compiled bf16, f16 and f8; other rules need `NARROW` for these.
-        vanishes: True if it removes an operation that a compiler may keep; for floats it needs `VANISHING`.
+        floats: the loose rule that it needs to act on floats; empty if none.
         function: the function that applies it, which the decorator fills in.
     """
 
@@ -62,7 +62,7 @@ class RewriteRule:
     on: tuple[str, ...] = ()
     loose: bool = False
     keeps_narrow: bool = False
-    vanishes: bool = False
+    floats: str = ""
     function: Callable[..., Any] | None = None
 
     def __call__(self, function: _Function) -> _Function:

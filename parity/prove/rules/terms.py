@@ -14,6 +14,7 @@ from parity.prove.rules.views import View, whole
 
 __all__ = ["FOLDED", "Application", "Term", "Terms", "Value"]
 
+_GIVEN = ("#argument ", "#hoisted ", "#moved ", "#part ", "#real ", "#literal")
 FOLDED = 1 << 14
 """Maximum number of elements of an integer or boolean array that is folded."""
 
@@ -197,6 +198,10 @@ class Terms(Table):
         number = self.number(f"#real {element} {value.hex()}")
         self.reals[number] = value
         return whole(number, 1)
+
+    def is_given(self, view: View) -> bool:
+        """True if no operation computes a value. A loop of one turn vanishes, so a carry may be a product."""
+        return self.nodes[view.source][0].startswith(_GIVEN)
 
     def real(self, view: View) -> float | None:
         """Returns the float that all elements of a view equal; None if it is NaN or not known."""

@@ -125,6 +125,61 @@ FLOATS = {
         lambda x, y: lax.dynamic_update_slice(x, y[:2], (3, 0)),
         lambda x, y: jnp.concatenate([x[:3], y[:1]]),
     ),
+    "row set or added": (lambda x, y: x.at[1].set(y[0]), lambda x, y: x.at[1].add(y[0])),
+    "row set beyond or clamped": (
+        lambda x, y: x.at[jnp.array(5)].set(y[0], mode="drop"),
+        lambda x, y: lax.dynamic_update_slice(x, y[:1], (5, 0)),
+    ),
+    "row set twice": (
+        lambda x, y: x.at[jnp.array([1, 1])].set(y[:2]),
+        lambda x, y: jnp.concatenate([x[:1], y[:2], x[3:]]),
+    ),
+    "row set in each of a batch": (
+        lambda x, y: jax.vmap(lambda a, b: a.at[1].set(b[0]))(x, y),
+        lambda x, y: x.at[1].set(y[0]),
+    ),
+    "corner set": (lambda x, y: x.at[1, 1].set(y[0, 0]), lambda x, y: x.at[1].set(y[0])),
+    "row taken beyond": (
+        lambda x, y: jnp.take(x, jnp.array([7]), axis=0, mode="fill"),
+        lambda x, y: x[3:],
+    ),
+    "row taken from the end": (
+        lambda x, y: jnp.take(x, jnp.array([-1]), axis=0, mode="clip"),
+        lambda x, y: x[3:],
+    ),
+    "differences exchanged": (lambda x, y: x - y, lambda x, y: y - x),
+    "quotients exchanged": (lambda x, y: x / y, lambda x, y: y / x),
+    "powers exchanged": (lambda x, y: jnp.power(x, y), lambda x, y: jnp.power(y, x)),
+    "sum of products by turns": (
+        lambda x, y: x * y + jnp.tanh(y) * x,
+        lambda x, y: jnp.tanh(y) * x + y * x,
+    ),
+    "sum of sums": (lambda x, y: (x + y) + 2.0 * x, lambda x, y: 2.0 * x + (x + y)),
+    "products of exponentials": (
+        lambda x, y: jnp.exp(x * y) * jnp.exp(y),
+        lambda x, y: jnp.exp(y) * jnp.exp(x * y),
+    ),
+    "maximum of itself": (lambda x, y: jnp.maximum(x, y), lambda x, y: jnp.maximum(y, y)),
+    "branches of a float": (
+        lambda x, y: x * lax.cond(x[0, 0] > 0, lambda: 2.0, lambda: 3.0),
+        lambda x, y: x * jnp.where(x[0, 0] >= 0, 2.0, 3.0),
+    ),
+    "branches that are switched": (
+        lambda x, y: x * lax.switch(x[0, 0].astype(jnp.int32), [lambda: 3.0, lambda: 2.0]),
+        lambda x, y: x * jnp.where(x[0, 0] > 0, 2.0, 3.0),
+    ),
+    "branches with a product": (
+        lambda x, y: lax.cond(x[0, 0] > 0, lambda: x * y, lambda: y),
+        lambda x, y: jnp.where(x[0, 0] > 0, x * y, y),
+    ),
+    "zeros compared": (
+        lambda x, y: jnp.where(jnp.float32(-0.0) < jnp.float32(0.0), x, y),
+        lambda x, y: x,
+    ),
+    "NaN compared": (
+        lambda x, y: jnp.where(jnp.float32(jnp.nan) != jnp.float32(jnp.nan), x, y),
+        lambda x, y: y,
+    ),
     "unlike parts": (
         lambda x, y: jnp.concatenate([x[:2], x[:2]]),
         lambda x, y: jnp.concatenate([x[:2], x[1:3]]),

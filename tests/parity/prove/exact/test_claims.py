@@ -165,6 +165,12 @@ def running_logsumexp(parts, stale=False):
 
 
 EQUAL = {
+    "bias chosen, or from a mask": (
+        lambda x, y: jax.nn.softmax(x + jnp.where(x > y, 0.0, -1e9)),
+        lambda x, y: jax.nn.softmax(x + (1.0 - (x > y).astype(jnp.float32)) * -1e9),
+        (4, 4),
+        (4, 4),
+    ),
     "roots of square numbers": (
         lambda x, y: x / jnp.sqrt(jnp.float32(16)) + y * jax.lax.rsqrt(jnp.float32(0.25)),
         lambda x, y: x * 0.25 + y * 2,
@@ -251,6 +257,10 @@ EQUAL = {
     ),
 }
 OTHER = {
+    "bias of another mask": (
+        lambda x, y: x + jnp.where(x > y, 0.0, -1e9),
+        lambda x, y: x + (x > y).astype(jnp.float32) * -1e9,
+    ),
     "a root of no square number": (
         lambda x, y: x / jnp.sqrt(jnp.float32(8)) + y,
         lambda x, y: x * jnp.float32(8**-0.5) + y,

@@ -153,6 +153,14 @@ OPERATIONS = {
         (real(B, V, D), whole(V, B, T), real(B, T, D)),
     ),
     "scatter": (lambda x, i: jnp.ones((V, D)).at[i].add(3 * x), (real(B, T, D), whole(V, B, T))),
+    "rows of tables in two batch dimensions": (
+        jax.grad(lambda x, i: jnp.sum(jnp.sin(jnp.take_along_axis(x, i, -1)))),
+        (real(B, T, D), whole(D, B, T, 2)),
+    ),
+    "choice of constants": (
+        lambda i: (jnp.where(i > 2, 3.0, -1.5), jnp.where(i > 2, 1.0, 0.0), jnp.where(i > 1, i < 3, i > 3)),
+        (whole(5, B, T),),
+    ),
     "scatter of one row": (lambda i: jnp.zeros((V, D)).at[i].add(2.0), (whole(V, B, T),)),
     "data": (lambda x: (x + real(B, T, seed=5)) * np.arange(T), (real(B, T),)),
     "loop": (

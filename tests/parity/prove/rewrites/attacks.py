@@ -20,7 +20,7 @@ from parity.prove.rules import elementwise, numbering
 from parity.prove.rules import moves as movements
 from parity.prove.rules.registry import NORMAL_FORMS, SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import Application, Term, Terms, Value
-from parity.prove.rules.types import numpy_type
+from parity.prove.rules.types import Array, numpy_type
 from parity.prove.rules.views import View, whole
 
 
@@ -83,12 +83,6 @@ SINGLE = (
         one=lambda x, y, v, t, k: x[:, :, :T][:, None].sum((1, 3))[..., None] * y,
         other=lambda x, y, v, t, k: x[:, :, :T].sum(2)[..., None] * y,
         miss=lambda x, y, v, t, k: x[:, :, :T][:, None].sum((1, 2))[..., None] * y,
-    ),
-    Step(
-        name="put into zeros here or there",
-        one=lambda x, y, v, t, k: lax.dynamic_update_slice(jnp.zeros_like(x), x[:, :2], (0, 1, 0)) * y,
-        other=lambda x, y, v, t, k: lax.pad(x[:, :2], jnp.float32(0), ((0, 0, 0), (1, 1, 0), (0, 0, 0))) * y,
-        miss=lambda x, y, v, t, k: lax.dynamic_update_slice(jnp.zeros_like(x), x[:, :2], (0, 2, 0)) * y,
     ),
     Step(
         name="dynamic slice at one known start or another",
@@ -199,6 +193,21 @@ def _unchanged(rule: RewriteRule) -> Any:
     return careless
 
 
+def _first_window(rule: RewriteRule) -> Any:
+    def careless(table: Terms, text: str, out: Any, operands: Any) -> View:
+        table.use(rule.name)
+        return operands[0].view
+
+    return careless
+
+
+def _always(rule: RewriteRule) -> Any:
+    def careless(table: Terms, index: int) -> Value:
+        return Value(table.constant(np.ones(1, bool), "i1"), Array((), "i1"))
+
+    return careless
+
+
 PAST = ("unit-dims", "reshape", "broadcast", "transpose")
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "sum-of-one": (numbering, "sum_of_one", _any_sum),
@@ -206,6 +215,8 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
     "known-branch": (numbering, "branch", _first_branch),
     "opposite-branch": (numbering, "branch", _first_branch),
+    "given-branches": (numbering, "condition", _always),
+    "scatter-in-place": (numbering, "window_replaced", _first_window),
     "update-in-place": (movements, "_replaced", _unchanged),
     "fold": (elementwise, "_folded", _zero),
     "integers-past-moves": (elementwise, "_hoisted", _unmoved),

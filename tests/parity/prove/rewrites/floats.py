@@ -67,9 +67,9 @@ FLOATS = (
     ),
     Step(
         name="whole numbers: less a constant",
-        one=lambda x, y, v, t, k: x * (k - 3)[..., None].astype(jnp.float32),
-        other=lambda x, y, v, t, k: x * (k + -3)[..., None].astype(jnp.float32),
-        miss=lambda x, y, v, t, k: x * (k - 4)[..., None].astype(jnp.float32),
+        one=lambda x, y, v, t, k: x * (k + k - 3)[..., None].astype(jnp.float32),
+        other=lambda x, y, v, t, k: x * (2 * k + -3)[..., None].astype(jnp.float32),
+        miss=lambda x, y, v, t, k: x * (k + k - 4)[..., None].astype(jnp.float32),
     ),
     Step(
         name="row put in place or joined",
@@ -78,10 +78,22 @@ FLOATS = (
         miss=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 1, 0)) * y,
     ),
     Step(
+        name="row set or joined",
+        one=lambda x, y, v, t, k: x.at[:, 2].set(y[:, 0]) * y,
+        other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) * y,
+        miss=lambda x, y, v, t, k: x.at[:, 1].set(y[:, 0]) * y,
+    ),
+    Step(
         name="masks multiplied",
         one=lambda x, y, v, t, k: jnp.where(((x > y).astype(jnp.int32) * (x < v)).astype(bool), x, y),
         other=lambda x, y, v, t, k: jnp.where((x > y) & (x < v), x, y),
         miss=lambda x, y, v, t, k: jnp.where((x > y) | (x < v), x, y),
+    ),
+    Step(
+        name="operands in either order",
+        one=lambda x, y, v, t, k: jnp.maximum(x + jnp.tanh(x * y) * v, y),
+        other=lambda x, y, v, t, k: jnp.maximum(y, v * jnp.tanh(y * x) + x),
+        miss=lambda x, y, v, t, k: jnp.maximum(y, v * jnp.tanh(y * y) + x),
     ),
     Step(
         name="branch by a constant",
@@ -94,6 +106,12 @@ FLOATS = (
         one=lambda x, y, v, t, k: lax.cond(k[0, 0] > 1, lambda a: a * v, lambda a: a - y, x),
         other=lambda x, y, v, t, k: lax.cond(k[0, 0] <= 1, lambda a: a - y, lambda a: a * v, x),
         miss=lambda x, y, v, t, k: lax.cond(k[0, 0] > 2, lambda a: a * v, lambda a: a - y, x),
+    ),
+    Step(
+        name="one of two constants",
+        one=lambda x, y, v, t, k: x * lax.cond(k[0, 0] > 1, lambda: 2.0, lambda: 3.0) + y,
+        other=lambda x, y, v, t, k: x * jnp.where(k[0, 0] > 1, 2.0, 3.0) + y,
+        miss=lambda x, y, v, t, k: x * lax.cond(k[0, 0] > 2, lambda: 2.0, lambda: 3.0) + y,
     ),
     Step(
         name="parts repeated",

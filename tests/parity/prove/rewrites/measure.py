@@ -10,9 +10,9 @@ from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
 from campaigns.prover.modules import run_module
 from contract import DOTS, STRUCTURE, SUMS  # pyright: ignore[reportMissingImports]
 from floats import FLOATS  # pyright: ignore[reportMissingImports]
+from further import FURTHER  # pyright: ignore[reportMissingImports]
 from logic import CASTS, INDICES, LOGIC  # pyright: ignore[reportMissingImports]
 from modules import MODULES, Module  # pyright: ignore[reportMissingImports]
-from pads import PADS  # pyright: ignore[reportMissingImports]
 from steps import ELEMENTWISE, MOVES, SHAPES, Step  # pyright: ignore[reportMissingImports]
 from strangers import SUBJECTS  # pyright: ignore[reportMissingImports]
 
@@ -23,7 +23,6 @@ from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equa
 
 STEPS: tuple[Step, ...] = (
     *MOVES,
-    *PADS,
     *ELEMENTWISE,
     *LOGIC,
     *CASTS,
@@ -150,7 +149,7 @@ REWRITES: tuple[Rewrite, ...] = (
 )
 STRANGERS: tuple[Rewrite, ...] = tuple(
     _of_step(step, *how, subject)
-    for subject, several in SUBJECTS.items()
+    for subject, several in (SUBJECTS | FURTHER).items()
     for step in several
     for how in KINDS
 )

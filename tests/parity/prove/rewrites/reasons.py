@@ -5,6 +5,7 @@ __all__ = ["REASONS"]
 _ADDED_ZEROS = "the gradient of slices is a sum of padded pieces: x + 0 is no rule, -0 + 0 is 0"
 _ANOTHER_SUM = "one side sums in two steps, the other in one: another order of additions"
 _OTHER_ORDER = "the gradient multiplies and sums in another order: it is another program"
+_PADS = "one pad or several: no rule, because compiled code had other bits"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
 
 REASONS: dict[str, str] = {
@@ -13,6 +14,11 @@ REASONS: dict[str, str] = {
     "slices of the last axis put together again, gradient": _ADDED_ZEROS,
     "stack of unstacked, gradient": _ADDED_ZEROS,
     "half of a concatenation, gradient": _ADDED_ZEROS,
+    "slice of a slice, gradient": _PADS,
+    "strided slice of a strided slice, gradient": _PADS,
+    "dynamic slice at a known start, gradient": _PADS,
+    "dynamic slice beyond the end, gradient": _PADS,
+    "dynamic index of a constant, gradient": _PADS,
     "on the transposed and back, gradient": "sums of transposed arrays: no rule",
     "product before or after broadcast, gradient": _OTHER_ORDER,
     "product of broadcasts added to, gradient": _OTHER_ORDER,
@@ -27,13 +33,12 @@ REASONS: dict[str, str] = {
     "hoisted out of a loop, gradient": _OTHER_CARRY,
     "hoisted and reshaped out of a loop, gradient": _OTHER_CARRY,
     "flattened inside of a loop, gradient": _OTHER_CARRY,
-    "inside of a branch, gradient": "the branches return residuals of other shapes",
     "square or product, gradient": "2 x g against x g + x g: another rounding",
     "maximum of the lowest, gradient": "a maximum has a gradient of its own: one of NaN",
     "clip by bounds in either order, gradient": "the gradient compares with the bounds in another order",
     "branch by a constant, gradient": "the branches return residuals and zeros, which are added",
-    "minus as plus the negated, gradient": "the gradients of both uses are added in another order",
     "row put in place or joined, gradient": _ADDED_ZEROS,
+    "row set or joined, gradient": _ADDED_ZEROS,
     "parts repeated, gradient": "a sum of two parts against a reduction",
     "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores: exact only",
     "attention of Linen and NNX, gradient": "as forward",
