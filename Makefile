@@ -7,9 +7,10 @@ WORKERS ?= 2
 TESTS ?= tests
 PART ?= 1/1
 MARKED ?= long
-ADDITIONS = docs/test_pages.py docs/test_commands.py models_nnx/test_presets.py parity/test_architecture.py \
-	$(addprefix parity/,run/test_run.py cli channels/test_registry.py channels/test_structure_channels.py compare/backends \
-	report gate mutants/test_mutants.py matrix cases/test_settings.py prove/test_rules.py prove/test_rewrites.py)
+ADDITIONS = $(addprefix docs/,test_pages.py test_commands.py test_language.py) models_nnx/test_presets.py \
+	$(addprefix parity/,test_architecture.py run/test_run.py cli channels/test_registry.py \
+	channels/test_structure_channels.py compare/backends report gate mutants/test_mutants.py matrix \
+	cases/test_settings.py prove/test_rules.py prove/test_rewrites.py)
 SPLIT = --splitting-algorithm least_duration --group $(firstword $(subst /, ,$(PART))) --splits $(lastword $(subst /, ,$(PART)))
 
 # Verdicts are kept by the environment too, which must be the same for `make parity` and `make matrix PART=2/12`.

@@ -1,9 +1,10 @@
 """``python tests/trusted_lines.py``: how many lines of code a wrong `proved` could come from.
 
 Counts the modules that the proof imports, and those that it imports itself through them: the prover with the pairing
-of arguments and weights. Blank lines, comments and docstrings do not count. Packages that only describe cases or sides
-(``OUTSIDE``) hold no step of a proof. Modules that only name and grade differences (``NAMING``), and those that nothing
-else imports, are counted separately: a fault there gives a wrong place or a wrong failure.
+of arguments and weights. Blank lines, comments and docstrings do not count. Neither do the packages of cases and sides
+(``OUTSIDE``), which name arguments and results and make the weight map. Modules that only name and grade differences
+(``NAMING``), and those that nothing else imports, are counted separately: a fault there gives a wrong place or a wrong
+failure.
 
 ``--wheel`` prints the sizes of all packages of the engine instead.
 """

@@ -126,8 +126,8 @@ class MeshSpec:
     def fitted(self, devices: int, held: Collection[str] = ()) -> "MeshSpec":
         """Returns this mesh on at most ``devices``.
 
-        The new size of each axis divides the old one, so that array dimensions stay divisible. Of the meshes that
-        fit, the one with the most axes above one is taken; of these the one with the most devices, then
+        The new size of each axis divides the old one, so that array dimensions stay divisible. Among the meshes
+        that fit, the one with the most axes above one is taken; of these the one with the most devices, then
         the smallest largest axis, then the smallest first axis.
 
         Args:

@@ -92,7 +92,7 @@ class Channel:
         return dataclasses.replace(self._verdict(evidence), name=self.name)
 
     def _verdict(self, evidence: Evidence) -> ChannelResult:
-        if reason := self._no_question(evidence):
+        if reason := self._inapplicable(evidence):
             return self.skipped(reason)
         settled = self._settled(evidence)
         if settled is None:
@@ -108,7 +108,7 @@ class Channel:
         """Returns the verdict ``skipped``, with the reason."""
         return ChannelResult(name=self.name, verdict=Verdict.SKIPPED, detail=reason)
 
-    def _no_question(self, evidence: Evidence) -> str:
+    def _inapplicable(self, evidence: Evidence) -> str:
         """Returns why the channel does not apply to the case; empty if it applies."""
         if reason := evidence.case.accept.not_applicable.get(self.name):
             return reason

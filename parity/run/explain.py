@@ -84,7 +84,7 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     held = blocking(channels.values())
     if not held:
         return None
-    channel = _cause(held, channels)
+    channel = _likeliest(held, channels)
     cause = channel.findings[0] if channel.findings else None
     what = _words(channel, cause)
     follows = [_follows(one) for one in held if one.name in NUMBERS and one is not channel]
@@ -102,7 +102,7 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     )
 
 
-def _cause(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
+def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
     """Returns the channel whose first finding is the likeliest cause of all others."""
     if held[0].verdict is not Verdict.FAILED:
         return held[0]
@@ -157,11 +157,11 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
     return command.format(case=shlex.quote(case), pair=shlex.quote(case.partition("/")[0]))
 
 
-def _rest(held: Sequence[ChannelResult], cause: ChannelResult) -> list[str]:
-    """Returns the findings of the cause's channel, but for the first, and of all blocking channels."""
-    lines = [f"  {line}" for line in grouped([_unsettled(one) for one in cause.findings[1:]])]
+def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
+    """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
+    lines = [f"  {line}" for line in grouped([_unsettled(one) for one in first.findings[1:]])]
     for channel in held:
-        if channel is not cause:
+        if channel is not first:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")
             lines += [f"    {line}" for line in grouped(channel.findings)]
     return lines

@@ -13,7 +13,7 @@ from expected import surprises
 from parity.builds.build import Build, linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Accept, Case
-from parity.channels import ALL, CHANNELS
+from parity.channels import ALL, CHANNELS, Aspect
 from parity.compare.clock import PHASES
 from parity.compare.session import Session
 from parity.run.request import Request
@@ -227,7 +227,7 @@ def test_leftover_leaves_fail_the_tree_and_the_rest_is_skipped():
     assert result.verdict == "failed"
     assert "params/w: reference float32[4, 3], candidate no such leaf" in sentences(result, "tree")
     assert "params/scale: reference no such leaf, candidate float32[4]" in sentences(result, "tree")
-    rest = {"rng", "retrace"} | {name for name, one in CHANNELS.items() if one.needs != "trace"}
+    rest = {"rng", "sharding"} | {name for name, one in CHANNELS.items() if one.aspect is not Aspect.STATE}
     assert {str(result.channels[name].verdict) for name in rest} == {"skipped"}
     assert result.channels["values"].detail == "no weight map"
 
