@@ -100,7 +100,7 @@ def test_the_lines_that_a_proof_rests_on_are_counted():
         text=True,
         check=True,
     ).stdout
-    counted = int(re.search(r"(\d+) lines of \d+ modules: a wrong", printed)[1])
+    counted = int(re.search(r"(\d+) lines that a wrong", printed)[1])
     covered = int(
         re.search(r"about ([\d,]+) lines. `python", (DOCS / "soundness.md").read_text())[1].replace(",", "")
     )
