@@ -197,8 +197,8 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x; maxima and minima likewise; x + y -> y + x",
     condition="reals; of sums one operand is an argument or a constant, of products not both are exponentials",
-    argument="IEEE 754 is commutative but for which of two NaNs. A compiler that makes one operation of a product "
-    "and a sum has no choice, because only one operand can be a product.",
+    argument="IEEE 754 is commutative, except for which of two NaNs is returned. A compiler that makes one operation "
+    "of a product and a sum has no choice, because only one operand can be a product.",
     attacked_by="operands in either order",
     keeps_narrow=True,
 )
