@@ -17,8 +17,10 @@ __all__ = ["SEVERITY", "Explanation", "blocking", "explain", "grouped", "places"
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
-CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace", "loops", "sharding")
-"""Channels whose differences make values, state, collectives and memory differ, the surest first."""
+CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
+"""Channels whose differences make values, state and memory differ, the surest first."""
+STRUCTURE = ("loops", "sharding")
+"""Channels whose differences make collectives and memory differ, the surest first."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
 NUMBERS = of_aspect(Aspect.VALUES)
@@ -112,7 +114,9 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     places_it = "loops" not in failed and any(PLACING.search(one.findings[0].sentence()) for one in differs)
     rests = places_it or not failed.keys().isdisjoint(NUMBERS)
     suspects = {**failed, **{one.name: one for one in differs if rests}}
-    sure = [suspects[name] for name in CAUSES if name in suspects and not _is_guess(suspects[name])]
+    sure = [
+        suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and not _is_guess(suspects[name])
+    ]
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
 
