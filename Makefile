@@ -6,6 +6,7 @@ COMPILER := $(VENV)/.compiler
 WORKERS ?= 2
 TESTS ?= tests
 PART ?= 1/1
+SMOKE ?= 1/1
 MARKED ?= long
 ADDITIONS = $(addprefix docs/,test_pages.py test_commands.py test_language.py) models_nnx/test_presets.py \
 	$(addprefix parity/,test_architecture.py run/test_run.py cli channels/test_registry.py \
@@ -14,7 +15,7 @@ ADDITIONS = $(addprefix docs/,test_pages.py test_commands.py test_language.py) m
 SPLIT = --splitting-algorithm least_duration --group $(firstword $(subst /, ,$(PART))) --splits $(lastword $(subst /, ,$(PART)))
 
 # Verdicts are kept by the environment too, which must be the same for `make parity` and `make matrix PART=2/12`.
-unexport PART MARKED MAKEFLAGS MFLAGS MAKEOVERRIDES
+unexport PART SMOKE MARKED MAKEFLAGS MFLAGS MAKEOVERRIDES
 
 .PHONY: setup compiler parity matrix gate prove test long pipeline-grid exact-grid quick additions page docs pictures plots mutants lint format clean
 
@@ -47,7 +48,7 @@ gate: setup  ## the flips, as far as the records go that `make parity` and `make
 
 prove: setup  ## every twin but the covering matrix shown to be the same program, and the small subset run
 	$(BIN)/parity prove "[!c]*" --shard $(PART)
-	$(BIN)/parity run smoke --paranoid
+	$(BIN)/parity run smoke --paranoid --shard $(SMOKE)
 
 pipeline-grid: setup  ## every pipeline schedule, gather and mode against the layers in sequence
 	PYTHONPATH=.:tests $(BIN)/parity run --pair campaigns.matrix.pipeline_grid:PAIR "pipeline-grid-*"

@@ -30,6 +30,7 @@ def train_step(model, optimizer, batch):
     return loss
 
 
+@pytest.mark.long
 def test_the_recommended_loop_trains_as_the_naive_one():
     assert LOOP
     batches = [np.random.default_rng(seed).normal(size=(4, 3)).astype("float32") for seed in range(3)]

@@ -48,7 +48,7 @@ def batch():
     return np.random.default_rng(7).normal(size=(4, 12, 16)).astype(np.float32)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(examples()))
 def test_an_example_is_a_pair_of_twins(name, sides):
     with jax.numpy_rank_promotion("allow"):  # a user's own setting
@@ -65,7 +65,7 @@ DRIFTS = """self.mean.set_value(
         )"""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "right", "wrong", "channel", "word"),
     [

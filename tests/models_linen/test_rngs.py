@@ -29,6 +29,7 @@ DROPOUTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_equal_keys_give_bit_identical_initial_parameters(layout):
     linen, nnx = (twin.initial(LAYOUTS[layout], 3) for twin in TWINS)

@@ -261,7 +261,7 @@ PLANTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", PLANTS)
 def test_the_sequence_catches_a_bug_that_both_twins_share(name, monkeypatch):

@@ -20,7 +20,7 @@ def test_batched_attention_is_attention_one_by_one():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("x64", "quick")
 def test_the_gradient_is_the_finite_difference():
     """Along one random direction in each parameter."""

@@ -69,7 +69,7 @@ def test_zero1(text, spec, shape, expected, dim, reason):
     assert (got.spec, got.dim) == (expected, dim) and reason in got.reason
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(
     st.lists(st.sampled_from((1, 2, 3, 4, 6, 8, 12)), max_size=4),

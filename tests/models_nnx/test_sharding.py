@@ -122,7 +122,7 @@ def test_resolve_accepts_exactly_the_shapes_that_jax_can_shard(names, rules, mes
         assert sharding.bytes_per_device(shape, "float32", spec, mesh) == 4 * int(np.prod(local))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(tensors, rule_tables, meshes())
 def test_explain_agrees_with_resolve_and_names_a_rule_or_a_reason(names, rules, mesh):

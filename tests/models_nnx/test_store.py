@@ -372,6 +372,7 @@ def test_only_leftovers_of_dead_writers_of_this_machine_are_removed(tmp_path, pr
     assert gone == {f".step_dead.{host}-{processes['dead']}-0a.partial"}
 
 
+@pytest.mark.long
 def test_an_unfinished_writer_keeps_its_folder_while_others_write(tmp_path, monkeypatch):
     """Three threads write at once, two of them the same step: none takes a file of another."""
     barrier, original = threading.Barrier(3, timeout=30), store._write_manifest

@@ -157,7 +157,7 @@ class DecodeSuite:
         np.testing.assert_array_equal(frozen[:, :1], greedy[:, :1])
         np.testing.assert_array_equal(frozen, greedy)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_rows_with_the_same_prompt_draw_separate_tokens_at_every_step(self):
         config = config_of("qwen3")
         warm = DecodeConfig(length=LENGTH, temperature=30.0)
@@ -167,6 +167,7 @@ class DecodeSuite:
             assert min(len(np.unique(column)) for column in drawn.T) > 4
             assert min(len(np.unique(row)) for row in drawn) > STEPS // 2
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name, layout, remat", TRACED)
     def test_a_model_that_trains_with_remat_decodes_too(self, name, layout, remat):
         """Covers one layer and cycles of several, with attention of both kinds."""

@@ -167,7 +167,7 @@ class ModelSuite:
             if "layers" in axes:
                 assert axes.index("layers") == scan_axis, path
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.parametrize("layout", LayerLayout)
     def test_initial_values(self, layout):
         config = dataclasses.replace(SMALL, layout=layout)

@@ -76,6 +76,7 @@ class MtpSuite:
             assert 0 < depth["accepted"] < weight
             assert found["acceptance"] == pytest.approx(depth["accepted"] / weight, rel=1e-9)
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     def test_choices_of_the_main_model_that_do_not_roll_are_noticed(self, monkeypatch):
         config, batch = few_tokens(DENSE)

@@ -119,6 +119,7 @@ class TrainSuite:
             assert snapshot["last_finite"] == 1
             np.testing.assert_array_equal(snapshot["key"], jax.random.key_data(jax.random.key(5)))
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     def test_non_finite_steps_are_skipped_and_counted_until_there_are_too_many(self):
         config, train = CASES["scanned-accumulate1-clipped"]
@@ -140,7 +141,7 @@ class TrainSuite:
         assert (oracle.step, oracle.count, oracle.bad, oracle.bad_total) == (8, 4, 3, 5)
         assert all(np.isnan(leaf).all() for leaf in snapshot["params"].values())
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     def test_spikes_are_skipped_by_the_loss_that_is_optimised_until_there_are_too_many(self):
         """Includes a non-finite batch, which is no spike; the z-loss is part of the compared loss."""

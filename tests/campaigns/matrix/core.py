@@ -51,7 +51,7 @@ DEFAULT = 5.0
 """Default cost in seconds of a case that resembles none in the report."""
 RUN = 8.0
 """Cost factor of a case that runs although it is proved."""
-REST = 0.02
+REST = 0.03
 """Share of the pairs that the core may leave to the other cases: the last ones cost as much as all before."""
 WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
 """Programs that a program contains: pairs of options in a step also occur in its gradients."""
@@ -124,7 +124,7 @@ def _cheapest(holders: Mapping[Any, Sequence[int]], cost: Sequence[float]) -> li
 
 
 def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, float]:
-    """Returns the seconds of each case: as reported, or the third quartile of similarly named cases.
+    """Returns the seconds of each case: as reported, or twice the third quartile of similarly named cases.
 
     The core prefers cases whose cost is guessed too low, so the guess is rather too high.
     """
@@ -135,7 +135,7 @@ def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, flo
     costs = {}
     for case in cases:
         like = next((known[kind] for kind in _kinds(case) if kind in known), [DEFAULT])
-        guess = sorted(like)[3 * len(like) // 4] * (RUN if case.accept.paranoid else 1.0)
+        guess = 2 * sorted(like)[3 * len(like) // 4] * (RUN if case.accept.paranoid else 1.0)
         costs[case.id] = seconds.get(case.id) or guess
     return costs
 

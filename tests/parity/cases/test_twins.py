@@ -309,7 +309,7 @@ class NnxSum(nnx.Module):
         return (x @ self.a[...] + x @ self.b[...]) * (1 + self.error)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_order_of_summation_is_within_the_floor_or_arbitrated():
     found = results(LinenSum, NnxSum, not_applicable={"memory": "one side makes two products"})
     for channel in ("values", "gradients", "state"):
@@ -318,7 +318,7 @@ def test_another_order_of_summation_is_within_the_floor_or_arbitrated():
     assert_passed(found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_times_the_noise_fails():
     found = results(LinenSum, lambda rngs: NnxSum(rngs, error=100 * 2.0**-23))
     assert rungs(found, "values")["forward"] == "failed"

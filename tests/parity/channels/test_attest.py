@@ -24,7 +24,7 @@ def real(id):
     return next(case for case in PAIR.cases({}) if case.id == id)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_segment_in_the_batch_is_vacuous_if_values_decide():
     """History P2: rows of one document hide packing bugs. A proof holds for all batches."""
     case = real("llama2-scan/forward@fsdp4.tensor2-auto")

@@ -15,7 +15,7 @@ def looked(case):
     return CHANNELS["exact"].look(Evidence.of(case, Session()))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_pipeline_is_proved_equal_in_exact_arithmetic():
     result = looked(sample("forward"))
     assert result.verdict is Verdict.EQUAL

@@ -90,7 +90,7 @@ def words(result):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_live_flags_pass_and_are_listed():
     result = outcome(FULL, NAMED, UNROLL)
     assert (result.verdict, result.findings) == (Verdict.EQUAL, ())
@@ -185,7 +185,7 @@ MEANS_NONE = {"hears": {"full": {"remat": "none"}}}
 ABLATIONS = ({"dropout": "1"}, {"rate": "2.0"}, {"remat": "none"})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ablations", "message"),
     [

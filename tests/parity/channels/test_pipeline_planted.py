@@ -103,6 +103,7 @@ def test_two_gathers_per_repeat_are_named(monkeypatch):
     assert "collectives" in caught and "all-gather" in text and "pipeline.py" in text, text
 
 
+@pytest.mark.long
 def test_sown_values_that_stay_in_the_loop_are_an_error(monkeypatch):
     """History A2."""
     monkeypatch.setattr(models_nnx.pipeline, "SOWN", ())

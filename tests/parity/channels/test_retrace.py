@@ -149,7 +149,7 @@ def test_it_is_found_wherever_the_function_lives(step):
     assert len(outcome(plain, step).findings) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("step", "calls"), [(plain, 2), (closing, 1)])
 def test_a_step_without_lasting_callables_is_traced_once(step, calls):
     """A second trace would be useless here, and takes as long as the trace that all channels share."""

@@ -153,7 +153,7 @@ SAME_RATES = {
     "a table": (lambda c: jnp.asarray(TABLE)[c], lambda c: jnp.asarray(TABLE)[jnp.minimum(c, 29)]),
     "a branch": (
         lambda c: jax.lax.cond(c < 900, lambda: 0.1, lambda: 0.05),
-        lambda c: jnp.where(c < 900, 0.1, 0.05),
+        lambda c: jnp.where(2 * c < 1800, 0.1, 0.05),
     ),
     "an inverse root": (
         lambda c: jnp.minimum((c + 1) ** -0.5, (c + 1) * 4000**-1.5),

@@ -360,7 +360,7 @@ jax.stages.Lowered.compile = announced
     assert report["partial"] == {"planned": 1, "finished": 0} and report["cases"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_before_the_first_case_ends_quietly(shell, tmp_path):
     top = f"{NOW}\ntime.sleep(30)"
     code, out, err, report = interrupt(shell, project(tmp_path, top=top))

@@ -71,7 +71,7 @@ def test_bad_input_gets_one_line_and_exit_2(shell, tmp_path, arguments, message)
     assert message in ended.err and ended.err.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_parts_prove_each_case_once_and_merge_into_one_report(command, tmp_path):
     whole = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad", "prefill")]
     for number in (1, 2):

@@ -66,7 +66,7 @@ def test_a_report_is_printed_again_as_the_run_printed_it(ran, command):
     assert again.out == table
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_result_of_a_bisect_is_in_the_record_and_on_the_page(command, tmp_path):
     folder = project(tmp_path, right="Planted")
     ended = command("run", "--bisect", "--json", "r.json", "--html", "r.html", cwd=folder)
@@ -129,6 +129,7 @@ def test_the_record_of_a_part_is_judged_as_far_as_it_goes_and_the_rest_is_named(
     assert ended.code == 2 and "--part: only with --from" in ended.err
 
 
+@pytest.mark.long
 def test_the_record_of_a_part_with_a_difference_blocks(ran, command):
     folder, _ = ran
     report = json.loads((folder / "r.json").read_text())
@@ -172,7 +173,7 @@ def test_the_gate_runs_the_cases_of_a_flip_and_keeps_baselines(command, tmp_path
     assert "left/grad@single values: proved -> bitwise, worse" in lower.out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_parts_of_a_run_merge_to_the_run(ran, command):
     folder, _ = ran
     command("run", "left", "--json", "run.json", cwd=folder)
@@ -275,7 +276,7 @@ def test_bad_input_is_one_line_and_exit_2(ran, command, arguments, words):
     assert not {"x", "x.html", "x.json"} & {path.name for path in ran[0].iterdir()} - {"x.html"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_reader_that_goes_away_ends_the_run_with_a_partial_report(shell, tmp_path):
     folder = project(tmp_path)
     process = shell.start("run", "--json", "r.json", cwd=folder)

@@ -55,7 +55,7 @@ def printed(one):
     return screen.file.getvalue().splitlines()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
     chosen = "llama2-scan/forward@fsdp4.tensor2-auto"
     ended = command("inspect", chosen, "--json", "s.json")

@@ -201,7 +201,7 @@ def test_loops_against_layers_under_one_map():
     assert proof is not None and proof.rung is Verdict.UNPROVED and proof.frontier
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_that_demands_a_proof_names_the_operation_that_a_walk_sees_through():
     """One side writes its layers out, each behind a barrier: compilers see it, numbers do not change."""
 

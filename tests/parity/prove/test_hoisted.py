@@ -42,6 +42,7 @@ def test_twins_that_close_over_other_tables_are_not(found, program):
     assert (other["program"], other["values"]) == ("unproved", "failed")
 
 
+@pytest.mark.long
 def test_constants_are_identified_by_their_bytes(found):
     assert found["payloads"] == [False, True]
     assert found["prints"] == [False, True]

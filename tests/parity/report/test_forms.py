@@ -63,7 +63,7 @@ CHANNELS = ("proved", *ENDS[1:], "waived")
 TEXTS = st.text(max_size=20)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=60)
 @given(
     id=TEXTS.map("toy{}".format),

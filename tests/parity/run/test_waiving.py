@@ -157,7 +157,7 @@ def test_settings_hold_waivers(tmp_path):
         find_settings(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_shows_waived_findings_and_refuses_waivers_that_match_nothing(command, tmp_path):
     text = EXAMPLE.read_text().replace("jax.nn.gelu(self.up", "jax.nn.silu(self.up")
     (tmp_path / "my_twins.py").write_text(text)

@@ -25,16 +25,8 @@ def found_in(row):
     return found, "\n".join(map(findings_text, results))
 
 
-HEAVY = {"Bidirectional", "OptimizedLSTMCell", "RNN", "SpectralNorm"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.long if ":" in name or name in HEAVY else pytest.mark.slow)
-        for name in ROWS
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ROWS)
 def test_a_layer_of_both_flavours(name):
     row = ROWS[name]
     found, said = found_in(row)
@@ -49,6 +41,7 @@ def test_a_layer_of_both_flavours(name):
     assert not astray, said
 
 
+@pytest.mark.long
 def test_every_layer_of_flax_has_a_row():
     """A new version of Flax may have new layers: they get a row, or a reason in `names.LEFT_OUT`."""
     rows = {re.split(": ", name)[0] for name in ROWS}
@@ -56,6 +49,7 @@ def test_every_layer_of_flax_has_a_row():
     assert not rows & set(names.LEFT_OUT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("about", DECLARED)
 def test_a_declared_difference_is_on_the_page(about):
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {about}")]

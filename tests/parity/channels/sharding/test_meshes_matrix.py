@@ -54,7 +54,7 @@ def test_every_twin_requires_one_program():
     assert not any(CASES[id].accept.not_applicable for id in TWINS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("id", QUICK)
 def test_the_twins_are_proved(id):
     """One case of each kind; `make parity` has them all."""

@@ -166,6 +166,7 @@ def test_a_block_that_returns_elsewhere_under_a_scan_with_types(planted):
 PUT = "    if mode is ShardMode.EXPLICIT:\n        return jax.sharding.reshard(x, spec)\n"
 
 
+@pytest.mark.long
 def test_a_step_whose_constraints_are_all_no_ops(planted, seen):
     edit = PUT + "    return jax.lax.with_sharding_constraint(x, spec)\n", "    return x\n"
     found = seen(planted(f"unroll/train_step@{CONTEXT}-auto", "shared/sharding.py", edit))
@@ -221,6 +222,7 @@ def test_a_vocabulary_that_its_axis_does_not_divide(mode, command):
     assert ended.code == 2 and "pad it to 272" in ended.out and "pad it to 272" in ended.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_two_axes_of_a_kernel_swapped(mode, planted, seen):
     found = seen(
@@ -251,6 +253,7 @@ SPECS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_parameters_left_in_the_placement_of_moments(mode, planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-{mode}", "train.py", FROM))
@@ -265,6 +268,7 @@ def test_gradients_left_in_the_placement_of_parameters(planted, seen):
     )
 
 
+@pytest.mark.long
 def test_gradients_left_in_the_placement_of_parameters_break_the_types(planted):
     result = outcome(planted(f"unroll-zero1/train_step@{ZERO1}-explicit", "train.py", TO))
     assert result.verdict == "error"
@@ -315,6 +319,7 @@ BENIGN = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BENIGN)
 def test_rules_that_resolve_equally_are_no_finding(name, ruled, seen):
     case = ruled(f"unroll/train_step@{FSDP}-explicit", name, BENIGN[name])

@@ -341,7 +341,7 @@ def test_grouped_products_of_stages_compile():
     assert "estimated_cycles" in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_compiler
 def test_both_sides_compile_at_once(monkeypatch):
     """Both compilations begin before either is awaited."""

@@ -145,7 +145,7 @@ def test_a_death_is_reported_with_signal_and_last_output_and_the_next_call_works
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_call_that_takes_too_long_is_stopped(pool, tasks):
     start = time.monotonic()
     with pytest.raises(WorkerError, match=r"^exceeded 1 s$"):
@@ -153,7 +153,7 @@ def test_a_call_that_takes_too_long_is_stopped(pool, tasks):
     assert time.monotonic() - start < 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_call_that_takes_too_much_memory_is_stopped(pool, tasks):
     one = pool(1, memory=300 * MIB)
     assert one.submit(tasks("fill"), 50 * MIB, 0.5).result()
@@ -199,7 +199,7 @@ def test_a_pool_that_is_forgotten_leaves_no_process(tasks):
     assert gone(pid)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_closing_a_pool_ends_a_call_with_an_error(tasks):
     pool = Pool(1, Limits())
     call = pool.submit(tasks("hang"))

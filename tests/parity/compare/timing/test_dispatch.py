@@ -91,7 +91,7 @@ def test_a_step_that_only_reads_gives_nothing_away(sides):
             assert not any(leaf.is_deleted() for leaf in flat.values()), name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_recommended_way_is_no_dearer_than_linens_and_the_naive_one_is(sides):
     found = measure(*sides, rounds=5)
     assert list(found) == list(sides[1].ways)
