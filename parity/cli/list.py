@@ -42,8 +42,11 @@ def list_cases(
     if coverage:
         from parity.cases.coverage import unvaried_text
 
-        if found := unvaried_options(cases):
-            echo(unvaried_text(found))
+        found, given = unvaried_options(cases), any(case.config is not None for case in cases)
+        nothing = (
+            "every option is varied" if given else "no case has a config; give one as twins(..., config=)"
+        )
+        echo(unvaried_text(found) if found else nothing)
         return
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))

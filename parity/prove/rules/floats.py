@@ -98,16 +98,16 @@ def _neutral(table: Terms, call: Call) -> View | None:
 @RewriteRule(
     name="fold-floats",
     on=("add", "subtract", "multiply", "divide", "sqrt", "negate", "convert"),
-    rewrites="f32 arithmetic on one known number, repeated -> the number; conversion that changes no value",
+    rewrites="f32 arithmetic on one known float, repeated -> the float; conversion that changes no value",
     condition="the result is normal or zero; of functions only sqrt",
     argument="IEEE 754 rounds these correctly, so there is one result.",
     attacked_by="constants computed or written",
     keeps_narrow=True,
 )
 def _folded_float(table: Terms, call: Call) -> View | None:
-    known = [table.known(view) for view in call.operands]
-    values = [float(value) for value in known if value is not None and holds(value, "f32")]
-    if len(values) < len(known) or "i1" in call.elements:
+    known = [table.real(view) for view in call.operands]
+    values = [value for value in known if value is not None and holds(value, "f32")]
+    if len(values) < len(known):
         return None
     if call.name == "convert":
         found = values[0]
@@ -195,22 +195,18 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
 @RewriteRule(
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
-    rewrites="x * y -> y * x; maxima and minima likewise; x + y -> y + x",
-    condition="reals; of sums one operand is an argument or a constant, of products not both are exponentials",
+    rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
+    condition="reals; of sums and products one operand is an argument or a constant",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. A compiler that makes one operation "
-    "of a product and a sum has no choice, because only one operand can be a product.",
+    "of two has no choice, because only one operand is computed.",
     attacked_by="operands in either order",
     keeps_narrow=True,
 )
 def _order(table: Terms, call: Call) -> Call | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
-    if call.name == "add" and not any(map(table.is_given, call.operands)):
+    if call.name in ("add", "multiply") and not any(map(table.is_given, call.operands)):
         return None
-    if call.name == "multiply":
-        terms = [table.terms.get(view.source) for view in call.operands]
-        if all(term is not None and term.name == "exponential" for term in terms):
-            return None
     return dataclasses.replace(call, commutes=True)
 
 

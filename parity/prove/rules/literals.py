@@ -1,7 +1,6 @@
 """Constants and iotas: integers and booleans by their values, uniform floats as one scalar."""
 
 import hashlib
-import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,9 @@ from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import FOLDED, Application, Terms
 from parity.prove.rules.types import is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
+
+_LEAST = 2.0**-126
+"""Smallest positive normal number of f32; processors may take smaller ones for zero."""
 
 
 @normal_form("stablehlo.constant")
@@ -33,7 +35,7 @@ def _constant(table: Terms, op: Application) -> View | None:
         known: Any = value.get_splat_value() if is_number(out.element) else None
         if kind is not None:
             made = table.constant(np.array([known.value]).astype(kind), out.element)
-        elif known is not None and isinstance(known.value, float) and not math.isnan(known.value):
+        elif known is not None and isinstance(known.value, float) and abs(known.value or 1) >= _LEAST:
             made = table.make_real(known.value, out.element)
         else:
             text = str(value).partition(" : ")[0]

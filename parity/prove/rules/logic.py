@@ -112,10 +112,10 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     name="select-known",
     on=("select",),
     rewrites="select by a known predicate -> the branch",
-    condition="the predicate is one known boolean everywhere",
-    argument="Selection does not touch the branch not taken. Compilers fold the predicate before they join products "
-    "and sums.",
+    condition="the predicate is one known boolean everywhere; of floats see vanishing-floats",
+    argument="Selection does not touch the branch not taken.",
     attacked_by="selection by a constant",
+    floats=VANISHING,
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
     known = table.scalar(call.operands[0])
@@ -279,7 +279,7 @@ def _converted(table: Terms, view: View) -> View | None:
 @RewriteRule(
     name="known-branch",
     rewrites="case of a known index -> the branch",
-    condition="no side effects; the last branch is taken where the index is out of bounds",
+    condition="no side effects; a number computed from constants; the last branch is taken where it is out of bounds",
     argument="The others do not run. XLA replaces such an operation by its branch before anything is fused.",
     attacked_by="branch by a constant",
     keeps_narrow=True,
@@ -292,13 +292,13 @@ def _converted(table: Terms, view: View) -> View | None:
     attacked_by="branches exchanged",
     keeps_narrow=True,
 )
-def branch(table: Terms, index: int, count: int) -> tuple[int | None, list[int]] | None:
+def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | None, list[int]] | None:
     """Returns the index of a branch in normal form and the branches in order; None for the index if one is known."""
     known = table.values.get(index)
     if known is None:
         return None
     value, kind = table.scalar(known.view), known.type
-    if value is not None and kind.element != "i1" and table.allows("known-branch"):
+    if value is not None and kind.element != "i1" and certain and table.allows("known-branch"):
         table.use("known-branch")
         return None, [value if 0 <= value < count else count - 1]
     found = inside(table, known.view, "convert")
@@ -316,8 +316,9 @@ def branch(table: Terms, index: int, count: int) -> tuple[int | None, list[int]]
     name="given-branches",
     rewrites="case(p, a, b) -> select(p, b, a)",
     condition="two branches that only return arguments or constants",
-    argument="Case by case; nothing is computed, so nothing is joined with it.",
+    argument="Case by case; but a compiler joins what follows with the selection, or computes it in both branches.",
     attacked_by="one of two constants",
+    loose=True,
     keeps_narrow=True,
 )
 def condition(table: Terms, index: int) -> Value | None:

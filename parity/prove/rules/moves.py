@@ -3,11 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from parity.ir.mlir import numbers
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, joined, whole
+
+_INDICES = ("i32", "i64")
+"""Types of starts; XLA on CPU clamps unsigned ones as if signed, and sizes do not fit into bytes."""
 
 
 @normal_form("stablehlo.reshape")
@@ -100,7 +105,7 @@ def _gather(table: Terms, op: Application) -> View | None:
     """Returns a gather of one window at a known place as a slice."""
     operand, place = op.operands
     text, sizes = str(op.attributes["dimension_numbers"]), list(op.attributes["slice_sizes"])
-    axes, known = numbers(text, "start_index_map"), table.literal(place.view)
+    axes, known = numbers(text, "start_index_map"), _places(table, place)
     if known is None or known.size != len(axes) or numbers(text, "operand_batching_dims"):
         return None
     return _window(table, operand, sizes, dict(zip(axes, known.tolist(), strict=True)))
@@ -110,7 +115,7 @@ def _gather(table: Terms, op: Application) -> View | None:
 @RewriteRule(
     name="static-slice",
     rewrites="dynamic_slice, gather of one window -> slice",
-    condition="the starts are known integers, or the slice is as long as the axis",
+    condition="the starts are known integers, signed, of 32 bits or more, or the slice is as long as the axis",
     argument="StableHLO clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
     attacked_by="dynamic slice at one known start or another",
     keeps_narrow=True,
@@ -119,10 +124,17 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
     """Returns a dynamic slice with known starts as a slice; starts are clamped to the array."""
     operand, *places = op.operands
     sizes = list(op.attributes["slice_sizes"])
-    known = {
-        axis: start for axis, place in enumerate(places) if (start := table.scalar(place.view)) is not None
-    }
+    starts = {axis: _start(table, place) for axis, place in enumerate(places)}
+    known = {axis: start for axis, start in starts.items() if start is not None}
     return _window(table, operand, sizes, known)
+
+
+def _places(table: Terms, place: Value) -> np.ndarray | None:
+    return table.literal(place.view) if place.type.element in _INDICES else None
+
+
+def _start(table: Terms, place: Value) -> int | None:
+    return None if (known := _places(table, place)) is None else int(known[0])
 
 
 def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[int, int]) -> View | None:
@@ -264,7 +276,7 @@ def _replaced(
 def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Value]) -> View | None:
     """Returns an array with one window replaced, by the text of its axes; None unless its place is known and inside."""
     operand, place, new = operands
-    axes, known = numbers(text, "scatter_dims_to_operand_dims"), table.literal(place.view)
+    axes, known = numbers(text, "scatter_dims_to_operand_dims"), _places(table, place)
     if known is None or known.size != len(axes) or not table.allows("scatter-in-place"):
         return None
     sizes = [new.type.shape[axis] for axis in numbers(text, "update_window_dims")]
@@ -314,7 +326,7 @@ def _update(table: Terms, op: Application) -> View | None:
     operand, new, *starts = op.operands
     firsts = []
     for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):
-        known = 0 if size == full else table.scalar(start.view)
+        known = 0 if size == full else _start(table, start)
         if known is None:
             return None
         firsts.append(min(max(known, 0), full - size))

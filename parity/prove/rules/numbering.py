@@ -34,6 +34,8 @@ class RuledNumbering(Numbering):
         self._normalisers: dict[Form, _Normaliser | None] = {}
         self.vanished: set[int] = set()
         """First results of operations that rules removed: moves, and those equal to an operand or a constant."""
+        self._certain: set[int] = set()
+        """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
@@ -50,6 +52,10 @@ class RuledNumbering(Numbering):
             table.use_again(known.used)
         if known.vanished:
             self.vanished.add(op.results.start)
+        out = parse_array(op.form.slots_out[0])
+        single = out is not None and out.count == 1 and self._certain.issuperset(op.operands)
+        if single or op.form.name == "stablehlo.constant":
+            self._certain.update(op.results)
         return known.number
 
     def _normal(self, op: Op) -> int | None:
@@ -94,7 +100,7 @@ class RuledNumbering(Numbering):
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
         table, env = self.table, self.env
         index = env[op.operands[0]]
-        chosen = None if op.effect else branch(table, index, len(op.regions))
+        chosen = None if op.effect else branch(table, index, len(op.regions), op.operands[0] in self._certain)
         if chosen is None:
             number = super()._branch(op, depth, tail)
             self._select(op, index)

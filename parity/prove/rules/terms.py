@@ -85,7 +85,7 @@ class Terms(Table):
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         built: True if the operation that is being numbered is still present in its normal form.
-        reals: known floats by number, none of them NaN.
+        reals: known floats by number, none of them NaN or too small for a normal f32.
     """
 
     def __init__(self, enabled: Collection[str]) -> None:
@@ -215,7 +215,8 @@ class Terms(Table):
     def whole_number(self, value: int, element: str) -> View | None:
         """Returns an integer modulo the size of its type, as one element; None if its type does not fill bytes."""
         kind = numpy_type(element)
-        return None if kind is None else self.constant(np.array([value]).astype(kind), element)
+        number = np.array([value % 2**64], np.uint64)
+        return None if kind is None else self.constant(number.astype(kind), element)
 
     def settled(self, view: View, element: str) -> View:
         """Returns a view; a view of a folded array is replaced by its elements."""

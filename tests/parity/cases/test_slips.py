@@ -14,6 +14,7 @@ from flax import linen, nnx
 import parity
 from parity.cases.coverage import unvaried
 from parity.cases.settings import SettingsError, collect
+from parity.cli.list import list_cases
 from parity.run.request import Request
 from parity.run.run import CaseRunner
 from parity.run.schedule import Schedule
@@ -204,6 +205,18 @@ def test_options_that_no_config_varies_are_listed():
     assert unvaried(varied) == {"one, two": {"loss.z_loss": "0.0"}}
     assert unvaried([("map", {"a": 1, "b": 2}), ("map", {"a": 1, "b": 3})]) == {"map": {"a": "1"}}
     assert unvaried([("map", {"a": 1, "b": 2}), ("map", {"a": 1})]) == {"map": {"a": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [(None, "no case has a config; give one as twins(..., config=)"), ({}, "every option is varied")],
+)
+def test_no_option_to_list_is_one_sentence(config, words, tmp_path, monkeypatch, capsys):
+    text = GOOD + f"PAIR = pair(config={config})\n"
+    start = project(tmp_path, monkeypatch, '[tool.parity]\npairs = ["good_six:PAIR"]\n', good_six=text)
+    monkeypatch.chdir(start)
+    list_cases(coverage=True)
+    assert capsys.readouterr().out == f"{words}\n"
 
 
 @pytest.mark.long

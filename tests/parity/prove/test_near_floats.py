@@ -6,6 +6,23 @@ import numpy as np
 import pytest
 from jax import lax
 
+_GATHERED = lax.GatherDimensionNumbers((0, 1), (), (0,))
+_SCATTERED = lax.ScatterDimensionNumbers((0, 1), (), (0,))
+
+
+def _counted():
+    """Returns a mask that is true everywhere, which no compiler folds."""
+    return lax.iota(jnp.int32, 4)[:, None] >= -lax.iota(jnp.int32, 6)[None]
+
+
+def _where(predicate, yes, no):
+    return jnp.where(predicate, yes(), no())
+
+
+def _either(choose, one, other):
+    return choose(other[0, 0] > 0, lambda: one, lambda: other)
+
+
 FLOATS = {
     "x + 0.0": (lambda x, y: lax.add(x, jnp.zeros_like(x)), lambda x, y: x),
     "0.0 + x": (lambda x, y: lax.add(jnp.zeros_like(x), x), lambda x, y: x),
@@ -147,6 +164,22 @@ FLOATS = {
         lambda x, y: jnp.take(x, jnp.array([-1]), axis=0, mode="clip"),
         lambda x, y: x[3:],
     ),
+    "rows sliced at an unsigned place": (
+        lambda x, y: lax.dynamic_slice(x, (np.uint32(2**32 - 1), np.uint32(0)), (2, 6)),
+        lambda x, y: x[2:],
+    ),
+    "rows put at an unsigned place": (
+        lambda x, y: lax.dynamic_update_slice(x, y[:1], (np.uint8(200), np.uint8(0))),
+        lambda x, y: jnp.concatenate([x[:3], y[:1]]),
+    ),
+    "row taken by a byte": (
+        lambda x, y: lax.gather(x, np.array([200], np.uint8), _GATHERED, (2, 6), mode="promise_in_bounds"),
+        lambda x, y: x[2:],
+    ),
+    "row set by a byte": (
+        lambda x, y: lax.scatter(jnp.tile(x, (75, 1)), np.array([120], np.int8), y, _SCATTERED, mode="clip"),
+        lambda x, y: jnp.concatenate([jnp.tile(x, (75, 1))[:120], y, jnp.tile(x, (75, 1))[124:]]),
+    ),
     "differences exchanged": (lambda x, y: x - y, lambda x, y: y - x),
     "quotients exchanged": (lambda x, y: x / y, lambda x, y: y / x),
     "powers exchanged": (lambda x, y: jnp.power(x, y), lambda x, y: jnp.power(y, x)),
@@ -159,7 +192,44 @@ FLOATS = {
         lambda x, y: jnp.exp(x * y) * jnp.exp(y),
         lambda x, y: jnp.exp(y) * jnp.exp(x * y),
     ),
+    "products of exponentials behind others": (
+        lambda x, y: jnp.exp(x * y) * jnp.abs(jnp.exp(y * y)),
+        lambda x, y: jnp.abs(jnp.exp(y * y)) * jnp.exp(x * y),
+    ),
+    "products of exponentials of a loop": (
+        lambda x, y: jnp.exp(x * y) * lax.fori_loop(0, 1, lambda _, a: jnp.exp(a), y * y),
+        lambda x, y: lax.fori_loop(0, 1, lambda _, a: jnp.exp(a), y * y) * jnp.exp(x * y),
+    ),
+    "products of exponentials of a product of matrices": (
+        lambda x, y: jnp.exp(x * y) * jnp.einsum("ab,->ab", jnp.exp(y * y), jnp.ones((), y.dtype)),
+        lambda x, y: jnp.einsum("ab,->ab", jnp.exp(y * y), jnp.ones((), y.dtype)) * jnp.exp(x * y),
+    ),
     "maximum of itself": (lambda x, y: jnp.maximum(x, y), lambda x, y: jnp.maximum(y, y)),
+    "branches that a difference of products reads": (
+        lambda x, y: _either(lax.cond, x, y) * x - _either(lax.cond, y, x) * y,
+        lambda x, y: _either(_where, x, y) * x - _either(_where, y, x) * y,
+    ),
+    "branches of constants that a sum reads": (
+        lambda x, y: lax.cond(x[0, 0] > 0, lambda: 0.1, lambda: 0.3) * 0.7 + 0.2 + x * y,
+        lambda x, y: jnp.where(x[0, 0] > 0, 0.1, 0.3) * 0.7 + 0.2 + x * y,
+    ),
+    "selection by a count": (lambda x, y: jnp.where(_counted(), x * y, 0) + y, lambda x, y: x * y + y),
+    "factor by a count": (
+        lambda x, y: x * y * _counted().astype(jnp.int32).astype(x.dtype) + y,
+        lambda x, y: x * y + y,
+    ),
+    "branch by a count": (
+        lambda x, y: lax.cond(_counted()[1, 2], lambda: x * y, lambda: x) + y,
+        lambda x, y: x * y + y,
+    ),
+    "branch by a choice": (
+        lambda x, y: lax.cond(jnp.where(x[0, 0] > 0, 1.0, 2.0) < 3, lambda: x * y, lambda: x) + y,
+        lambda x, y: x * y + y,
+    ),
+    "denormals compared": (
+        lambda x, y: jnp.where(jnp.where(x[0, 0] > y[0, 0], np.float32(1e-40), np.float32(0)) > 0, x, y),
+        lambda x, y: jnp.where(x[0, 0] > y[0, 0], x, y),
+    ),
     "branches of a float": (
         lambda x, y: x * lax.cond(x[0, 0] > 0, lambda: 2.0, lambda: 3.0),
         lambda x, y: x * jnp.where(x[0, 0] >= 0, 2.0, 3.0),
@@ -209,3 +279,12 @@ def test_a_product_with_a_known_small_number_keeps_its_bits(check):
     one, other = np.float32(2.0**127), np.float32(2.0**-127)
     assert not check(lambda a: a / one, lambda a: a * other, (x,)).proved
     assert check(lambda a: a / (one / 4), lambda a: a * (other * 4), (x,)).proved
+
+
+@pytest.mark.parametrize("number", [1, 2**63 + 5, 2**64 - 1])
+def test_a_difference_of_large_whole_numbers_is_a_sum(check, number):
+    with jax.enable_x64(True):
+        x = jax.ShapeDtypeStruct((4,), jnp.uint64)
+        one, other = np.uint64(number), np.uint64(2**64 - number)
+        assert check(lambda a: a - one, lambda a: a + other, (x,)).proved
+        assert not check(lambda a: a - one, lambda a: a + one, (x,)).proved

@@ -178,7 +178,7 @@ def _unmoved(rule: RewriteRule) -> Any:
 
 
 def _first_branch(rule: RewriteRule) -> Any:
-    def careless(table: Terms, index: int, count: int) -> Any:
+    def careless(table: Terms, index: int, count: int, certain: bool) -> Any:
         table.use(rule.name)
         return None, [0]
 
