@@ -9,7 +9,7 @@ import os
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -202,21 +202,25 @@ def place_in_project(error: BaseException) -> str:
     return f"at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
 
 
-def _load(names: Iterable[str], extra: Sequence[str], select: Sequence[str]) -> list[Pair]:
-    """Returns the pairs; one that cannot be loaded becomes a pair whose only case fails, if others are named.
+def _load(
+    names: Collection[str], extra: Sequence[str], select: Sequence[str]
+) -> tuple[list[Pair], list[SettingsError]]:
+    """Returns the pairs, and the errors of those that cannot be loaded: pairs whose only case fails.
 
     Raises:
         SettingsError: a pair cannot be loaded, and the command names no cases and no other pair.
     """
     pairs: list[Pair] = []
+    errors: list[SettingsError] = []
     for name in names:
         try:
             pairs += load_pairs(name)
         except SettingsError as error:
-            if name in extra or not (extra or select):
+            if name in extra or len(names) == 1 or not (extra or select):
                 raise
+            errors.append(error)
             pairs.append(_broken(name, error))
-    return pairs
+    return pairs, errors
 
 
 def _broken(name: str, error: SettingsError) -> Pair:
@@ -280,8 +284,10 @@ def collect(
             f"{settings.root}/pyproject.toml [tool.parity]: got no pairs, expected pairs = "
             '["module:ATTRIBUTE", ...], or --pair module:ATTRIBUTE'
         )
-    pairs = _load(names, extra, select)
+    pairs, errors = _load(names, extra, select)
     cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
+    if errors and not all(any(matches(case, selector) for case in cases) for selector in select):
+        raise errors[0]  # a selector may mean a case of the pair that cannot be loaded
     if devices is None and not overrides:
         _check_waivers(settings.waivers, [case.id for case in cases])
     if settings.budgets or settings.waivers:

@@ -52,7 +52,8 @@ def list_cases(
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
     groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for case in cases:
-        groups[case.id.split("/")[0], str(case.mesh)].append(case.program)
+        named = case.id.partition("@")[2]  # without the axes of size one
+        groups[case.id.split("/")[0], named or str(case.mesh)].append(case.program)
     fold = textwrap.TextWrapper(width=screen.width, subsequent_indent="  ", break_on_hyphens=False)
     # Rich's tables are slower than collecting all cases.
     lines = [f"{'variant':<40}  {'mesh':<28}  programs"]

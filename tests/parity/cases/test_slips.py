@@ -135,6 +135,14 @@ def test_a_broken_pair_has_its_line_and_does_not_block_another_pair(tmp_path, mo
     assert broken.verdict == "error" and "broken_one.py:2" in broken.sentence()
 
 
+def test_a_selector_without_a_case_may_mean_one_of_a_broken_pair(tmp_path, monkeypatch):
+    text = '[tool.parity]\npairs = ["broken_two:PAIR", "good_three:PAIR"]\n'
+    start = project(tmp_path, monkeypatch, text, broken_two="import no_such_thing\n", good_three=GOOD)
+    assert len(collect(start=start, select=["good"])[1]) == 2
+    with pytest.raises(SettingsError, match=r"broken_two.py:1: import no_such_thing"):
+        collect(start=start, select=["good", "mine/forward@single"])
+
+
 def test_a_pair_is_taken_though_the_table_names_none(tmp_path, monkeypatch):
     start = project(tmp_path, monkeypatch, "[tool.parity]\nworkers = 1\n", good_two=GOOD)
     assert [case.id for case in collect(["good_two:PAIR"], start=start)[1]] == ["good/forward@single"]
