@@ -101,7 +101,7 @@ class Alignment:
         given = zip(left[first].inputs, right[second].inputs, strict=False)
         off = [distance(left[i].sketch, right[j].sketch) for i, j in given]
         most = max(filter(np.isfinite, off), default=0.0)
-        return distance(left[first].sketch, right[second].sketch) <= AMPLIFIED * most
+        return 0 < distance(left[first].sketch, right[second].sketch) <= AMPLIFIED * most
 
     def equals(self, side: int, at: int) -> list[int]:
         """Returns the values of the other side that are equal to a value up to noise."""

@@ -289,3 +289,13 @@ def test_a_maximum_does_not_cause_what_its_operands_differ_by():
 
     finding, _ = first(largest(1.0), largest(1.002), X, W)
     assert not finding.found and "differ by as much, within their own rounding" in finding.sentence, finding
+
+
+def test_a_gradient_that_only_one_side_stops_is_certain():
+    """Its value is equal on both sides, and so are its operands: nothing differs by as much."""
+
+    def gradient(stop):
+        return lambda x, w: jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) @ stop(w).T))(w)
+
+    finding, _ = first(gradient(jax.lax.stop_gradient), gradient(lambda w: w), X, W)
+    assert finding.found and "stop_gradient" in finding.sentence, finding
