@@ -301,6 +301,8 @@ def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
         if op.form.name not in _COUNTING or len(inputs) != 1:
             return None
         value = inputs[0]
+    if not words and value not in program.body.parameters:  # a variable of a loop or a branch
+        return None
     return value, words or f"the argument {program.argument_names[program.body.parameters.index(value)]}"
 
 

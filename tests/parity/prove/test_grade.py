@@ -592,3 +592,16 @@ def test_a_proof_in_exact_arithmetic_settles_it(monkeypatch):
     program = norms(1e-6, channels=("program",), arithmetic=True)[0].channels["program"]
     assert program.verdict == "unproved"
     assert program.detail.endswith("; but equal for all inputs if numbers were exact")
+
+
+def test_a_counter_of_a_branch_rests_on_numbers():
+    """Which argument it comes from is not known there."""
+
+    def branched(late):
+        def rate(step):
+            return jnp.cos(jnp.minimum(step + 1 if late else step, 5).astype("float32"))
+
+        return lambda x, step: lax.cond(x[0, 0] > 0, lambda at: x * rate(at), lambda at: x, step)
+
+    proof = compared(branched(False), branched(True), (X, STEP))
+    assert proof.frontier and not grades(proof)
