@@ -26,7 +26,6 @@ __all__ = [
     "Keys",
     "Pair",
     "Placement",
-    "SelectionError",
     "made",
     "matches",
     "select",
@@ -259,10 +258,6 @@ def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
     return unvaried((case.id.partition("/")[0], case.config) for case in cases if case.config is not None)
 
 
-class SelectionError(ValueError):
-    """A selector matches no case."""
-
-
 def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     """Returns the cases whose id matches a selector, in the order of the matrix; all cases if there are no selectors.
 
@@ -270,7 +265,7 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     select the subset of that name.
 
     Raises:
-        SelectionError: a selector matches nothing; the message names the nearest ids.
+        ValueError: a selector matches nothing; the message names the nearest ids.
     """
     chosen: set[str] = set()
     ids = [case.id for case in cases]
@@ -278,7 +273,7 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     for selector in selectors:
         matched = [case.id for case in cases if matches(case, selector)]
         if not matched:
-            raise SelectionError(matches_none(selector, ids))
+            raise ValueError(matches_none(selector, ids))
         chosen.update(matched)
     return [case for case in cases if not selectors or case.id in chosen]
 

@@ -111,7 +111,7 @@ def _read(file: Path) -> list[Mutant]:
         tables = tomllib.loads(file.read_text()).get("mutant", [])
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise MutantError(f"mutants {file}: cannot be read: {error}") from error
-    found = read(list[Mutant], tables, f"mutants {file}", MutantError)
+    found = read(list[Mutant], tables, f"mutants {file}")
     for mutant in found:
         where = f"mutants {file}, {mutant.id!r}"
         if not mutant.edits or bool(mutant.case) == bool(mutant.oracle):

@@ -16,7 +16,7 @@ from parity.report.records import SCHEMA, VERDICTS
 from parity.run.run import CaseResult, Run
 from parity.verdicts import Verdict, channel_of
 
-__all__ = ["Record", "ReportFileError", "check_report", "read_report", "restore"]
+__all__ = ["Record", "check_report", "read_report", "restore"]
 
 Record = Mapping[str, Any]
 """A report, or one case of it, in the form of the schema."""
@@ -71,10 +71,6 @@ class _Report(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class ReportFileError(ValueError):
-    """A file is not a usable report."""
-
-
 def read_report(path: Path) -> Record:
     """Returns the report of a file.
 
@@ -82,15 +78,15 @@ def read_report(path: Path) -> Record:
         path: a file that ``--json`` wrote.
 
     Raises:
-        ReportFileError: the file cannot be read, is not JSON, or is not a report of this schema.
+        ValueError: the file cannot be read, is not JSON, or is not a report of this schema.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or str(error)
-        raise ReportFileError(f"report {path}: {why}; expected a file that --json wrote") from error
+        raise ValueError(f"report {path}: {why}; expected a file that --json wrote") from error
     except ValueError as error:
-        raise ReportFileError(
+        raise ValueError(
             f"report {path}: not valid JSON ({error}); expected a file that --json wrote"
         ) from error
     check_report(found, f"report {path}")
@@ -105,23 +101,21 @@ def check_report(found: Any, name: str) -> None:
         name: its name in messages.
 
     Raises:
-        ReportFileError: the first mistake: its place, the value, the expected one.
+        ValueError: the first mistake: its place, the value, the expected one.
     """
     if not isinstance(found, dict) or "schema" not in found:
-        raise ReportFileError(
-            f"{name}: got no key schema, expected a report as `parity run --json` writes it"
-        )
+        raise ValueError(f"{name}: got no key schema, expected a report as `parity run --json` writes it")
     if found["schema"] != SCHEMA:
-        raise ReportFileError(
+        raise ValueError(
             f"{name}: got schema {found['schema']!r}, expected {SCHEMA}; read it with the version that wrote it"
         )
     ids: set[str] = set()
-    for number, case in enumerate(read(_Report, found, name, ReportFileError).cases, 1):
+    for number, case in enumerate(read(_Report, found, name).cases, 1):
         where = f"{name}: cases, number {number}"
         if case.verdict not in VERDICTS:
-            raise ReportFileError(f"{where}.verdict: {unknown(case.verdict, VERDICTS)}")
+            raise ValueError(f"{where}.verdict: {unknown(case.verdict, VERDICTS)}")
         if case.id in ids:
-            raise ReportFileError(f"{where}: got id {case.id} a second time, expected each case once")
+            raise ValueError(f"{where}: got id {case.id} a second time, expected each case once")
         ids.add(case.id)
 
 

@@ -6,16 +6,12 @@ from typing import Any
 from parity.report import records
 from parity.run.request import Shard
 
-__all__ = ["MergeError", "merge"]
+__all__ = ["merge"]
 
 SAME = ("python", "packages", "flags", "devices", "commit", "settings")
 """Keys of the environment that must be equal in all parts; else their verdicts belong to different runs."""
 DROPPED = frozenset({"shard", "partial", "waivers", "gate"})
 """Keys of a part that the whole report does not copy."""
-
-
-class MergeError(ValueError):
-    """The reports are not the parts of one run."""
 
 
 def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -27,7 +23,7 @@ def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         reports: by name, such as the file name.
 
     Raises:
-        MergeError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.
+        ValueError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.
     """
     parts = _parts(reports)
     names = [name for _, name in sorted((shard.number, name) for name, shard in parts.items())]
@@ -45,7 +41,7 @@ def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     ids = [case["id"] for _, case in cases]
     if len(set(ids)) < len(ids) or len({place for place, _ in cases}) < len(cases):
         twice = sorted({one for one in ids if ids.count(one) > 1}) or "two cases at one place"
-        raise MergeError(
+        raise ValueError(
             f"report: got {twice} in several parts, expected each case once; run the parts again"
         )
     seconds = sum(reports[name]["seconds"] for name in names)
@@ -62,36 +58,36 @@ def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
     """Returns the shard of each report.
 
     Raises:
-        MergeError: they are not all parts of one run.
+        ValueError: they are not all parts of one run.
     """
     parts: dict[str, Shard] = {}
     for name, report in reports.items():
         found = report.get("shard")
         if not isinstance(found, Mapping):
-            raise MergeError(
+            raise ValueError(
                 f"report {name}: got a whole run, expected a part; make parts with --shard 1/2, ..."
             )
         shard = Shard(found["number"], found["of"], tuple(found["places"]), found["total"])
         if len(shard.places) != len(report["cases"]):
-            raise MergeError(
+            raise ValueError(
                 f"report {name}: got {len(report['cases'])} cases at {len(shard.places)} places, "
                 "expected a report as --shard writes it; run the part again"
             )
         twin = next((other for other, known in parts.items() if known.number == shard.number), None)
         if twin:
-            raise MergeError(
+            raise ValueError(
                 f"report {name}: got part {shard.number} again, after {twin}; name each part once"
             )
         parts[name] = shard
     if not parts:
-        raise MergeError("report: got no report, expected those of all parts")
+        raise ValueError("report: got no report, expected those of all parts")
     sizes = sorted({(shard.of, shard.total) for shard in parts.values()})
     if len(sizes) > 1:
         words = " and ".join(f"{of} parts of {total} cases" for of, total in sizes)
-        raise MergeError(f"report: got reports of {words}, expected those of one run; run all parts again")
+        raise ValueError(f"report: got reports of {words}, expected those of one run; run all parts again")
     missing = sorted(set(range(1, sizes[0][0] + 1)) - {shard.number for shard in parts.values()})
     if missing:
-        raise MergeError(
+        raise ValueError(
             f"report: got {len(parts)} of {sizes[0][0]} parts, missing {', '.join(map(str, missing))}; "
             "name their reports too"
         )
@@ -105,6 +101,6 @@ def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping
     ]
     for key, left, right in pairs:
         if left != right and not (key == "backends" and [] in (left, right)):
-            raise MergeError(
+            raise ValueError(
                 f"report {other_name}: got {key} {right}, expected {left} as in {name}; run all parts alike"
             )
