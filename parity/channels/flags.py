@@ -13,13 +13,13 @@ from parity.verdicts import ChannelResult, Finding
 __all__ = ["CHANNEL"]
 
 
-def _flip(case: Case, flag: Flag, bench: Session) -> Finding | None:
+def _flip(case: Case, flag: Flag, session: Session) -> Finding | None:
     """Lowers both sides with and without a flag; nothing is compiled.
 
     Args:
         case: gives the configuration that is varied.
         flag: one that the case declares.
-        bench: keeps lowered programs.
+        session: keeps lowered programs.
 
     Returns:
         The problem; None if the flag changes both programs in the same way.
@@ -37,8 +37,8 @@ def _flip(case: Case, flag: Flag, bench: Session) -> Finding | None:
     )
     left = dataclasses.replace(off, candidate=on.reference)
     right = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
-    live = tuple(not _same(case, bench, strictly=True) for case in (left, right))
-    if all(live) and (not _same(off, bench) or _same(on, bench)):
+    live = tuple(not _same(case, session, strictly=True) for case in (left, right))
+    if all(live) and (not _same(off, session) or _same(on, session)):
         return None
     texts = ["changes" if changed else "stays the same program" for changed in live]
     if all(live):
@@ -58,10 +58,10 @@ def _flip(case: Case, flag: Flag, bench: Session) -> Finding | None:
     )
 
 
-def _same(case: Case, bench: Session, *, strictly: bool = False) -> bool:
+def _same(case: Case, session: Session, *, strictly: bool = False) -> bool:
     """Returns True if both sides are proved to have the same values, or if strictly: are the same program."""
     try:
-        evidence = Evidence.of(case, bench)
+        evidence = Evidence.of(case, session)
         return evidence.is_one_program() if strictly else evidence.proof is not None and evidence.proof.proved
     except MapError:
         return False

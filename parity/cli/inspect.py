@@ -48,7 +48,6 @@ def inspect(
     from parity.compare.evidence import Evidence
     from parity.report.records import write_json
     from parity.report.structure import print_summaries, summaries_record
-    from parity.run.selection import open_cases
 
     checked_files(json=json)
     request = make_request(
@@ -62,7 +61,7 @@ def inspect(
         full_size=full_size,
         paranoid=True,
     )
-    cases, session = open_cases(request)
+    cases, session = request.open_cases()
     summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)
     record = summaries_record(summaries)

@@ -39,28 +39,25 @@ class Terminal(Listener):
         earlier: Sequence[Record] = (),
     ):
         self._files, self._earlier = files or {}, earlier
-        self._progress: Progress | None = None
+        self._progress = Progress(console())
         self.unwritten: list[str] = []
 
     def begins(self, record: Run) -> None:
         """Prints why cached verdicts are not reused, and starts the progress."""
         _say_labels("cases are compared again; changed since the last run", record.changed)
-        self._progress = Progress(console(), record.planned).__enter__()
+        self._progress.start(record.planned)
 
     def started(self, case: Case) -> None:
         """Shows a case that starts."""
-        if self._progress:
-            self._progress.started(case)
+        self._progress.started(case)
 
     def finished(self, result: CaseResult) -> None:
         """Counts a case."""
-        if self._progress:
-            self._progress.finished(result)
+        self._progress.finished(result)
 
     def ended(self, record: Run) -> None:
         """Ends the progress, prints why no verdict is cached, and writes the report."""
-        if self._progress:
-            self._progress.__exit__()
+        self._progress.stop()
         _say_labels("no result is kept; changed during this run", record.uncached)
         self.write(record)
 

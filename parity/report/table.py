@@ -87,15 +87,14 @@ LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
 class Progress:
-    """A line with the running case, the number of finished ones, and the time left; used as a context manager.
+    """A line with the running case, the number of finished ones, and the time left.
 
     Args:
         console: the console; without a terminal, a line per case is printed instead.
-        total: number of cases.
     """
 
-    def __init__(self, console: Console, total: int):
-        self._console, self._total, self._done, self._start = console, total, 0, time.monotonic()
+    def __init__(self, console: Console):
+        self._console, self._total, self._done, self._start = console, 0, 0, 0.0
         columns = (
             TextColumn("{task.description}", table_column=None),
             BarColumn(bar_width=14),
@@ -103,31 +102,30 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
         )
-        self._bar = Bar(*columns, console=console, transient=True) if console.is_terminal else None
-        self._task = self._bar.add_task("", total=total, left="") if self._bar else None
+        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", left="")
 
-    def __enter__(self) -> "Progress":
-        if self._bar:
-            self._bar.start()
-        return self
+    def start(self, total: int) -> None:
+        """Shows the line for a number of cases."""
+        self._total, self._start = total, time.monotonic()
+        self._bar.update(self._task, total=total)
+        self._bar.start()
 
-    def __exit__(self, *exception: object) -> None:
-        if self._bar:
-            self._bar.stop()
+    def stop(self) -> None:
+        """Removes the line."""
+        self._bar.stop()
 
     def started(self, case: Case) -> None:
         """Shows the case that starts."""
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, description=case.id[:48])
+        self._bar.update(self._task, description=case.id[:48])
 
     def finished(self, result: CaseResult) -> None:
         """Counts a case; one that did not pass is printed at once, its findings follow after the table."""
         self._done += 1
         per_case = (time.monotonic() - self._start) / self._done
-        if self._bar and self._task is not None:
-            left = f"{per_case * (self._total - self._done):.0f} s left"
-            self._bar.update(self._task, advance=1, left=left)
-        if self._bar is None or result.blocking:
+        left = f"{per_case * (self._total - self._done):.0f} s left"
+        self._bar.update(self._task, advance=1, left=left)
+        if self._bar.disable or result.blocking:
             line = Text(f"[{self._done}/{self._total}] {result.case.id} ")
             line.append(str(result.verdict), STYLES[str(result.verdict)])
             names = ", ".join(channel.name for channel in result.blocking)

@@ -173,12 +173,12 @@ def raised_gc_threshold() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseResult:
+def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> CaseResult:
     """Compares one case.
 
     Args:
         case: the case to compare.
-        bench: shared between the cases of a session.
+        session: shared with other cases.
         channels: the channels to compare; all by default.
     """
     if case.placement.skip_reason:
@@ -186,16 +186,16 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
     if case.placement.too_few_devices:
         return _not_compared(case, _unable("tree", "devices", case.placement.too_few_devices))
     start = time.perf_counter()
-    bench.clock.take()
+    session.clock.take()
     results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
         with raised_gc_threshold():
-            with bench.clock.book("build"):
-                work = Evidence.of(case, bench)
+            with session.clock.book("build"):
+                work = Evidence.of(case, session)
             names = (work.builds[0].name, work.builds[1].name)
             for name in channels:
-                with bench.clock.book("judge"):
+                with session.clock.book("judge"):
                     result = _channel(name, work)
                 same = [other.name for other in results.values() if _same_error(other, result)]
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
@@ -206,7 +206,7 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
     except Exception as error:
         results["tree"] = _error("tree", "comparing", error)
     clear_caches_if_many_mappings()
-    seconds = bench.clock.take()
+    seconds = session.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
     results = waive(case.id, results, case.accept.waivers)
     return CaseResult(
@@ -369,12 +369,7 @@ class CaseRunner:
         on_phase: Callable[[str], None] = lambda phase: None,
     ):
         self._request = request
-        self.session = Session(
-            paranoid=request.paranoid,
-            required=request.required,
-            backend=backend or request.find_backend(),
-            notify=on_phase,
-        )
+        self.session = request.open_session(backend or request.find_backend(), on_phase)
 
     def run(self, case: Case) -> CaseResult:
         """Returns the result of a case, with the files that it opened if the request watches folders."""
