@@ -7,8 +7,7 @@ import jax
 from parity.builds.topologies import FAMILIES, Topology
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.compiler import Compiler
-from parity.compare.backends.devices import Accelerators, Devices
-from parity.compare.backends.lowering import Lowering
+from parity.compare.backends.devices import Accelerators, Devices, Lowering
 
 __all__ = ["BACKENDS", "find", "known_backends"]
 

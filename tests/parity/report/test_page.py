@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from parity.report.formats import FORMS
-from parity.report.formats.html import FOLDER
-from parity.report.formats.pictures import MOST_SHARDS, _colour, grids
+from parity.report.formats.html import FOLDER, MOST_SHARDS, _colour, grids
 from parity.report.reading import check_report, restore
 from parity.report.records import as_json
 from parity.report.shards import merge
