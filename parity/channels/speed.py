@@ -6,8 +6,7 @@ from parity.cases.budgets import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.results import SIDES, compared
 from parity.compare.evidence import Evidence
-from parity.compare.timing.phases import compile_seconds, steps
-from parity.compare.timing.rounds import Paired, paired
+from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
 from parity.verdicts import ChannelResult, Finding
 
 __all__ = ["CHANNEL"]

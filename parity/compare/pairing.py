@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from parity.builds.build import Group
 from parity.builds.tree import is_counter
 from parity.builds.weights.map import Entry, WeightMap
-from parity.builds.weights.order import first_uses
 from parity.builds.weights.transforms import (
     Concat,
     Identity,
@@ -19,6 +18,7 @@ from parity.builds.weights.transforms import (
 )
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
+from parity.ir.jaxprs import first_uses
 from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide

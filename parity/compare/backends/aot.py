@@ -11,8 +11,7 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from parity.builds.meshes import MeshSpec
-from parity.builds.topologies import Topology
+from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import Backend, quiet
 from parity.compare.backends.compiler import Compilation, Compiler, Request, shared
 from parity.compare.backends.environment import version

@@ -7,8 +7,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from parity.builds.meshes import MeshSpec
-from parity.builds.topologies import Topology
+from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import Backend, quiet
 
 __all__ = ["Accelerators", "Devices", "Lowering"]

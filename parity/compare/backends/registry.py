@@ -4,7 +4,7 @@ import difflib
 
 import jax
 
-from parity.builds.topologies import FAMILIES, Topology
+from parity.builds.meshes import FAMILIES, Topology
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.devices import Accelerators, Devices, Lowering

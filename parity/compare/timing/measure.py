@@ -18,8 +18,16 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.side import Side
-from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
-from parity.compare.timing.rounds import Paired, interleave, paired
+from parity.compare.timing.rounds import (
+    Paired,
+    Steps,
+    first_step,
+    initialise,
+    interleave,
+    paired,
+    source,
+    steps,
+)
 from parity.ir.hlo.memory import read_memory
 
 __all__ = ["BOUNDS", "Measured", "measure_each", "subjects"]

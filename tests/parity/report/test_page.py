@@ -10,9 +10,8 @@ import pytest
 
 from parity.report.formats import FORMS
 from parity.report.formats.html import FOLDER, MOST_SHARDS, _colour, grids
-from parity.report.reading import check_report, restore
+from parity.report.reading import check_report, merge, restore
 from parity.report.records import as_json
-from parity.report.shards import merge
 
 VOID = frozenset({"meta", "link", "br", "input", "img", "hr"})
 

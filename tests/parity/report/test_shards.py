@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from parity.report.shards import merge
+from parity.report.reading import merge
 from parity.run.request import Shard
 
 

@@ -8,8 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from parity.cases.budgets import Budget
-from parity.channels.donation import read_donation
-from parity.channels.memory import compare_memory
+from parity.channels.memory import compare_memory, read_donation
 from parity.compare.inspection import collective_rows, loop_rows, memory_rows
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles
