@@ -9,7 +9,6 @@ __all__ = [
     "ANY_RUNG",
     "BLOCKING",
     "EXPECTED_GOT",
-    "IMPLIES",
     "RUNGS",
     "ChannelResult",
     "Finding",

@@ -7,15 +7,7 @@ from typing import Any
 from parity.cases.tables import Table, read, unknown
 from parity.ir.hlo.memory import QUANTITIES
 
-__all__ = [
-    "BUDGETED",
-    "MEMORY_BUDGETS",
-    "PACKING_BUDGETS",
-    "UNLIKE_BUDGETS",
-    "Budget",
-    "budgets_for",
-    "read_budgets",
-]
+__all__ = ["MEMORY_BUDGETS", "PACKING_BUDGETS", "UNLIKE_BUDGETS", "Budget", "budgets_for", "read_budgets"]
 
 
 class Budget(Table, frozen=True, kw_only=True):

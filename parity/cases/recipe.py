@@ -16,7 +16,7 @@ from parity.builds.build import Build, linen_build, nnx_build
 from parity.builds.constants import traceable
 from parity.ir.jaxprs import forwarded_arguments
 
-__all__ = ["KEY", "SCALE", "CallSpec", "as_jax_holds", "holds_64_bits", "linen_twin", "nnx_twin"]
+__all__ = ["KEY", "CallSpec", "as_jax_holds", "holds_64_bits", "linen_twin", "nnx_twin"]
 
 Inputs = Callable[[int], Mapping[str, np.ndarray]]
 Loss = Callable[[Any, Mapping[str, Any]], jax.Array]

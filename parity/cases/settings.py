@@ -33,7 +33,6 @@ __all__ = [
     "make_importable",
     "must_have_pairs",
     "parse_settings",
-    "place_in_project",
     "resources",
 ]
 

@@ -23,16 +23,7 @@ from parity.cases.waivers import Waiver
 from parity.values.noise import is_float
 from parity.verdicts import Requirement, Verdict
 
-__all__ = [
-    "CaseOptions",
-    "input_specs",
-    "kept_state",
-    "linen_spec",
-    "mesh_axes",
-    "registered",
-    "specs_by_rules",
-    "widened",
-]
+__all__ = ["CaseOptions", "input_specs", "linen_spec", "mesh_axes", "registered", "specs_by_rules", "widened"]
 
 
 def mesh_axes(rules: Sequence[tuple[str, Any]]) -> set[str]:

@@ -12,7 +12,7 @@ from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "compare_collectives"]
+__all__ = ["CHANNEL"]
 
 
 def collectives(evidence: Evidence) -> ChannelResult:

@@ -25,7 +25,7 @@ from parity.ir.location import SourceLocation, equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import ChannelResult, Finding, Row, Verdict
 
-__all__ = ["CHANNEL", "Loops", "compare_loops"]
+__all__ = ["CHANNEL", "Loops"]
 
 FLAX = str(Path(flax.__file__).parent)
 COUNTER = 4

@@ -20,7 +20,7 @@ from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.optimised import optimised_module
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "Alias", "Donation", "compare_donation", "compare_memory", "read_donation"]
+__all__ = ["CHANNEL", "compare_memory"]
 
 
 def memory(evidence: Evidence) -> ChannelResult:

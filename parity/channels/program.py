@@ -21,7 +21,7 @@ from parity.ir.jax_internals import live
 from parity.ir.location import call_stacks
 from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "RESTS_ON_NUMBERS", "Origins", "attest", "origins"]
+__all__ = ["CHANNEL", "RESTS_ON_NUMBERS", "attest", "origins"]
 
 
 RESTS_ON_NUMBERS = "not settled for all inputs: the numbers decide"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from parity.compare.inspection import Summary
     from parity.compare.session import Session
 
-__all__ = ["inspect", "summarise_cases"]
+__all__ = ["inspect"]
 
 
 def inspect(

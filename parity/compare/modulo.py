@@ -15,7 +15,7 @@ from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, prove
 
-__all__ = ["NOTHING", "ModuloSharding", "ShardingDifference", "prove_modulo_sharding"]
+__all__ = ["NOTHING", "prove_modulo_sharding"]
 
 NOTHING = "nothing"
 

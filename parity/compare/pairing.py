@@ -28,7 +28,6 @@ from parity.prove.search import side_of
 
 __all__ = [
     "Pairing",
-    "Unmatched",
     "pair_positions",
     "pair_programs",
     "state_arguments",

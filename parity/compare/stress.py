@@ -19,7 +19,7 @@ from parity.values.noise import DRAWS, is_float
 from parity.values.stress_inputs import measured_difference
 from parity.verdicts import Finding
 
-__all__ = ["Stressed", "stress"]
+__all__ = ["stress"]
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3

@@ -17,8 +17,6 @@ from parity.values.ladder import ARBITRATION, FLOOR_FACTOR
 from parity.verdicts import RUNGS, Requirement, Verdict
 
 __all__ = [
-    "DEMANDS",
-    "TOLERANCES",
     "Feature",
     "Flip",
     "Gate",

@@ -14,7 +14,7 @@ from parity.report.reading import Record
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, Requirement, Verdict
 
-__all__ = ["BLOCKED", "Cell", "Readiness", "gate_record", "judge"]
+__all__ = ["gate_record", "judge"]
 
 READY, WAIVED, NO_QUESTION, ABSENT = "ready", "waived", "no question", "not in the record"
 BLOCKED = ("missing", "failed", "below", "ambiguous", "skipped")

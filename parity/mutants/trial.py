@@ -21,7 +21,7 @@ from parity.mutants.mutant import Mutant, MutantError, import_root, plant
 from parity.mutants.processes import RUN
 from parity.verdicts import BLOCKING
 
-__all__ = ["Outcome", "Status", "content_of", "sources_of", "try_mutants"]
+__all__ = ["Outcome", "Status", "sources_of", "try_mutants"]
 
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 WITHOUT = shutil.ignore_patterns("__pycache__")

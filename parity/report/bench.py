@@ -14,7 +14,7 @@ from parity.compare.timing.measure import Measured
 from parity.compare.timing.rounds import Paired
 from parity.compare.timing.scaling import HIGHEST, Curve
 
-__all__ = ["amount", "bench_record", "print_bench", "print_curve", "print_measured", "scaling_record"]
+__all__ = ["bench_record", "print_bench", "print_curve", "print_measured", "scaling_record"]
 
 SCHEMA, SCALING_SCHEMA = 1, 2
 NEXT: Mapping[str, str] = {

@@ -18,7 +18,7 @@ from parity.run.request import Shard
 from parity.run.run import CaseResult, Run
 from parity.verdicts import Verdict, channel_of
 
-__all__ = ["Record", "check_report", "merge", "read_report", "restore"]
+__all__ = ["Record", "merge", "read_report", "restore"]
 
 Record = Mapping[str, Any]
 """A report, or one case of it, in the form of the schema."""

@@ -22,14 +22,11 @@ from parity.verdicts import BLOCKING, ChannelResult, Verdict
 __all__ = [
     "Progress",
     "findings_text",
-    "notes_text",
     "print_details",
     "print_findings",
     "print_proofs",
     "print_table",
     "print_tracebacks",
-    "ties_text",
-    "waived_text",
 ]
 
 MOST_FINDINGS = 8

@@ -33,8 +33,6 @@ __all__ = [
     "CaseRunner",
     "Outcome",
     "Run",
-    "clear_caches_if_many_mappings",
-    "error_finding",
     "error_result",
     "is_own",
     "numbers_only",

@@ -20,8 +20,6 @@ __all__ = [
     "climb",
     "deviation",
     "is_within",
-    "layer_table",
-    "place_of",
 ]
 
 

@@ -25,7 +25,7 @@ from parity.ir.jax_internals import (
     kept_arguments,
 )
 
-__all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "load_compiler", "missing_compiler"]
+__all__ = ["AheadOfTime", "missing_compiler"]
 
 PACKAGE = "libtpu"
 FLAGS = "LIBTPU_INIT_ARGS"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from parity.ir.location import SourceLocation
 
-__all__ = ["Leaf", "Loop", "LoopTree", "PlacedLoop", "Side", "count_trips"]
+__all__ = ["Leaf", "Loop", "LoopTree", "Side", "count_trips"]
 
 Side = tuple[int | None, int]
 """The slot of a carry and an offset to it, or None and a constant."""

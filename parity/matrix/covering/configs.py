@@ -19,7 +19,7 @@ from models_nnx.shared.config import (
 from parity.matrix.covering.factors import DECODING, TRAINING, Factor
 from parity.matrix.decoders import Variant
 
-__all__ = ["PATH", "SPACES", "Configuration", "read_rows", "recipe"]
+__all__ = ["SPACES", "Configuration", "read_rows", "recipe"]
 
 PATH = Path(__file__).with_name("cases.json")
 SHAPE = (32, 40)

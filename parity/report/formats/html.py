@@ -15,7 +15,7 @@ from parity.report.reading import Record
 from parity.report.records import VERDICTS
 from parity.report.table import COLUMNS, LOUD
 
-__all__ = ["FORM", "MOST_SHARDS", "cut_up", "grids", "html", "render"]
+__all__ = ["FORM", "grids", "html", "render"]
 
 
 FOLDER = Path(__file__).parent / "page"
