@@ -6,17 +6,14 @@ import enum
 import fnmatch
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
+from parity.cases.accepted import Budget, Waiver
 from parity.cases.coverage import unvaried
-from parity.cases.waivers import Waiver
 from parity.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from parity.cases.budgets import Budget
 
 __all__ = [
     "Accept",
@@ -88,7 +85,7 @@ class Accept:
     zero_gradients: Sequence[str] = ()
     not_finite: Sequence[str] = ()
     waivers: Sequence[Waiver] = ()
-    budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     bridged: str = ""
 
     def __post_init__(self):

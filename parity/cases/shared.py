@@ -16,10 +16,10 @@ from parity.builds.convert.stored import read_stored
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import describe, flatten, to_host
 from parity.builds.weights.map import Rule, strip_container
+from parity.cases.accepted import Waiver
 from parity.cases.case import Accept, Case, Keys, Pair
 from parity.cases.coverage import options_of
 from parity.cases.tables import unknown
-from parity.cases.waivers import Waiver
 from parity.values.noise import is_float
 from parity.verdicts import Requirement, Verdict
 

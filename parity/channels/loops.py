@@ -9,7 +9,7 @@ from typing import Any
 
 import flax
 
-from parity.cases.budgets import MEMORY_BUDGETS, budgets_for
+from parity.cases.accepted import MEMORY_BUDGETS, budgets_for
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.memory import compare_memory
 from parity.channels.report_rows import loop_table

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.builds.build import renamed
-from parity.cases.budgets import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
+from parity.cases.accepted import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.report_rows import memory_table
 from parity.channels.results import compared, span

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from parity.cases.budgets import Budget
+from parity.cases.accepted import Budget
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["SIDES", "budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from parity.cases.budgets import Budget, budgets_for
+from parity.cases.accepted import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.results import SIDES, compared
 from parity.compare.evidence import Evidence

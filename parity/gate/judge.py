@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from parity.cases.budgets import Budget
+from parity.cases.accepted import Budget
 from parity.cases.case import matches_none, selects
 from parity.gate.flips import Feature, Flip, Rules
 from parity.report.formats.form import sentence

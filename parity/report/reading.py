@@ -9,9 +9,9 @@ import msgspec
 
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
+from parity.cases.accepted import Waiver
 from parity.cases.case import Accept, Case, Placement
 from parity.cases.tables import read, unknown
-from parity.cases.waivers import Waiver
 from parity.report import records
 from parity.report.records import SCHEMA, VERDICTS
 from parity.run.request import Shard

@@ -122,7 +122,7 @@ class Request:
 
         Args:
             start: see `Request`.
-            limits: ``workers``, ``cache``, ``compile-gib``, ``compile-seconds``; they override those of the project.
+            limits: ``workers``, ``cache``, ``compile_gib``, ``compile_seconds``; they override those of the project.
             **fields: other fields of `Request`.
 
         Raises:

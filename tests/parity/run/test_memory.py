@@ -15,8 +15,8 @@ import jax
 import msgspec
 import pytest
 
+from parity.cases.accepted import Waiver
 from parity.cases.case import Case
-from parity.cases.waivers import Waiver
 from parity.compare.backends.cache import DiskCache
 from parity.run import manifest as manifests
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
