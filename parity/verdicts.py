@@ -10,6 +10,7 @@ __all__ = [
     "BLOCKING",
     "EXPECTED_GOT",
     "RUNGS",
+    "SIDES",
     "ChannelResult",
     "Finding",
     "Requirement",
@@ -23,6 +24,8 @@ __all__ = [
 
 Row = Mapping[str, str | int | float | None]
 """One row of a table by column; None is an unknown or non-finite number."""
+
+SIDES = ("reference", "candidate")
 
 EXPECTED_GOT = ("expected", "got")
 """Labels of a finding on a single side."""

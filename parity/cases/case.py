@@ -12,7 +12,6 @@ from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
 from parity.cases.accepted import Budget, Waiver
-from parity.cases.coverage import unvaried
 from parity.verdicts import Verdict
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "matches",
     "select",
     "selects",
-    "unvaried_options",
 ]
 
 
@@ -248,11 +246,6 @@ def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: M
     """
     wants = "mesh" in inspect.signature(make).parameters
     return make(mesh=mesh_of(mesh)) if wants else make()
-
-
-def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
-    """Returns ``{variants: {option: its only value}}`` of the options that no case with such a config varies."""
-    return unvaried((case.id.partition("/")[0], case.config) for case in cases if case.config is not None)
 
 
 def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:

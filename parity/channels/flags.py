@@ -5,10 +5,10 @@ import dataclasses
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.results import SIDES, compared
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
 

@@ -13,7 +13,7 @@ from parity.cases.accepted import MEMORY_BUDGETS, budgets_for
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.memory import compare_memory
 from parity.channels.report_rows import loop_table
-from parity.channels.results import SIDES, budgeted, compared, one_sided, pair_up, span, times
+from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.ir.hlo.memory import read_memory
@@ -23,7 +23,7 @@ from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import equations, opened, origin
 from parity.ir.location import SourceLocation, equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
-from parity.verdicts import ChannelResult, Finding, Row, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict
 
 __all__ = ["CHANNEL", "Loops"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Role
-from parity.channels.results import SIDES, compared, one_sided, vacuous
+from parity.channels.results import compared, one_sided, vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_arguments
 from parity.compare.runs import changed_choices, judged_runs, only_ties
@@ -19,7 +19,7 @@ from parity.compare.stress import stress
 from parity.values.ladder import climb
 from parity.values.static import Content, Fact, result_facts
 from parity.values.vacuity import constant_leaves, is_declared, not_finite, same_buffers
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["idle_state", "idle_values", "measured", "missing_outputs", "not_run", "ties", "zero_gradients"]
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from parity.cases.accepted import Budget
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["SIDES", "budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]
+__all__ = ["budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]
 
-SIDES = ("reference", "candidate")
 T = TypeVar("T")
 
 

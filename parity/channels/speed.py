@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 
 from parity.cases.accepted import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.results import SIDES, compared
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
 

@@ -25,6 +25,7 @@ from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
 from parity.prove.numbering import users
 from parity.prove.proof import NO_UNPAIRED
 from parity.prove.search import side_of
+from parity.verdicts import SIDES
 
 __all__ = [
     "Pairing",
@@ -36,7 +37,6 @@ __all__ = [
     "unmatched_frontier",
 ]
 
-SIDES = ("reference", "candidate")
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
 SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "

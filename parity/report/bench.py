@@ -98,6 +98,10 @@ def _numbers(pair: Paired) -> dict[str, Any]:
     return {"under": left, "over": right, **spread, "rounds": pair.values.tolist()}
 
 
+def _environment() -> dict[str, Any]:
+    return {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()}
+
+
 def bench_record(found: Sequence[Measured]) -> dict[str, Any]:
     """Returns all measurements as plain data for a JSON file, with the values of every round.
 
@@ -106,7 +110,7 @@ def bench_record(found: Sequence[Measured]) -> dict[str, Any]:
     """
     return {
         "schema": SCHEMA,
-        "environment": {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()},
+        "environment": _environment(),
         "comparisons": [
             {
                 "id": one.id,
@@ -161,7 +165,7 @@ def scaling_record(curves: Sequence[Curve]) -> dict[str, Any]:
     """
     return {
         "schema": SCALING_SCHEMA,
-        "environment": {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()},
+        "environment": _environment(),
         "scaling": [
             {
                 "axis": curve.axis,

@@ -16,7 +16,7 @@ from parity.compare.inspection import Row, Section, Summary
 from parity.compare.layout import Placed, placed
 from parity.report.table import MOST_FINDINGS, STYLES, findings_text
 from parity.run.run import CaseResult
-from parity.verdicts import ChannelResult
+from parity.verdicts import SIDES, ChannelResult
 
 __all__ = [
     "placements",
@@ -27,7 +27,6 @@ __all__ = [
     "summaries_record",
 ]
 
-SIDES = ("reference", "candidate")
 HEADS = {"carry_bytes": "carry bytes", "stacked_bytes": "stacked", "total_bytes": "total bytes"}
 
 

@@ -4,7 +4,8 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
-from parity.cases.case import Case, unvaried_options
+from parity.cases.case import Case
+from parity.cases.coverage import unvaried_options
 from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.run.parallel import run_in_workers

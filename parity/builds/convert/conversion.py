@@ -14,10 +14,10 @@ from parity.builds.convert.stored import Stored, check_new, read_stored, same_bi
 from parity.builds.skeleton import Skeleton, fill, leaves_of
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import WeightMap, strip_container
+from parity.verdicts import SIDES
 
-__all__ = ["SIDES", "Conversion", "convert"]
+__all__ = ["Conversion", "convert"]
 
-SIDES = ("reference", "candidate")
 SHOWN = 12
 """Maximum number of leaves that a message lists; the remaining ones are counted."""
 

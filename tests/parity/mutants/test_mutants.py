@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from parity.channels import ALL
-from parity.mutants import MutantError, Outcome, Status, as_json, as_markdown, read_mutants, read_outcomes
-from parity.mutants.matrix import catches, score
-from parity.mutants.mutant import Edit, Mutant, choose, find_old, plant
+from parity.mutants.matrix import as_json, as_markdown, catches, read_outcomes, score
+from parity.mutants.mutant import Edit, Mutant, MutantError, choose, find_old, plant, read_mutants
+from parity.mutants.trial import Outcome, Status
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 HEAD = '[[mutant]]\nid = "one"\n'
