@@ -16,7 +16,7 @@ from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
 from parity.report.formats import FORMS
 from parity.report.records import VERDICTS, as_json, check_writable, summarise, write_json
-from parity.report.table import COLUMNS, SHORT, Progress, findings_text, print_findings, print_table
+from parity.report.table import COLUMNS, MARKS, Progress, findings_text, print_findings, print_table
 from parity.run.explain import LISTED
 from parity.run.run import CaseResult, Run
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -192,7 +192,7 @@ def test_the_table_fits_and_cuts_no_word(width):
     text = "\n".join(table)
     assert text.count("@single") == text.count("@data2.fsdp2.tensor2-auto") == 1
     for verdict in set(Verdict) - {Verdict.SKIPPED}:
-        assert text.split().count(SHORT[verdict]) == 2 * len(COLUMNS), verdict
+        assert text.split().count(MARKS[verdict][0]) == 2 * len(COLUMNS), verdict
     assert text.count("1234.8") == 2 * len(Verdict)
 
 
