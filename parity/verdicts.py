@@ -19,6 +19,7 @@ __all__ = [
     "channel_of",
     "finding_of",
     "implies",
+    "listed",
     "weakest",
 ]
 
@@ -250,3 +251,9 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
     labels = tuple(record.get("labels", ("reference", "candidate")))
     follows = tuple(finding_of(one) for one in record.get("follows", ()))
     return Finding(**{**record, "labels": labels, "follows": follows})
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Returns the first names in one line, and the number of the others: ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

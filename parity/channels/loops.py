@@ -23,7 +23,7 @@ from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import equations, opened, origin
 from parity.ir.location import SourceLocation, equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
-from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 
 __all__ = ["CHANNEL", "Loops"]
 
@@ -413,8 +413,7 @@ def _without(scan: PassedThrough, carried: Collection[str]) -> PassedThrough:
 def _words(side: list[PassedThrough], scan: PassedThrough) -> str:
     if not side:
         return "returns none of its scanned inputs"
-    more = f" and {len(scan.arrays) - LISTED} more" if len(scan.arrays) > LISTED else ""
-    return f"returns {len(scan.arrays)} scanned inputs unchanged: {', '.join(scan.arrays[:LISTED])}{more}"
+    return f"returns {len(scan.arrays)} scanned inputs unchanged: {listed(scan.arrays, LISTED)}"
 
 
 CHANNEL = Channel(

@@ -17,7 +17,7 @@ from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float
 from parity.values.stress_inputs import measured_difference
-from parity.verdicts import Finding
+from parity.verdicts import Finding, listed
 
 __all__ = ["stress"]
 
@@ -50,9 +50,7 @@ class Stressed:
         if self.left_out:
             text += f"; {self.left_out} of them chose other experts and were not compared"
         if self.elsewhere:
-            rest = len(self.elsewhere) - MOST_SHOWN
-            listed = ", ".join(self.elsewhere[:MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-            text += f"; computed numbers may not have reached {listed}"
+            text += f"; computed numbers may not have reached {listed(self.elsewhere, MOST_SHOWN)}"
         return text
 
 

@@ -16,8 +16,9 @@ from parity.channels.channel import BY_RULES
 from parity.report.records import summarise
 from parity.run.explain import explain
 from parity.run.run import CaseResult, Run, numbers_only
+from parity.run.schedule import Listener
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, ChannelResult, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Verdict, listed
 
 __all__ = [
     "Progress",
@@ -69,7 +70,7 @@ RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
-class Progress:
+class Progress(Listener):
     """A line with the running case, the number of finished ones, and the time left.
 
     Args:
@@ -88,13 +89,13 @@ class Progress:
         self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("", left="")
 
-    def start(self, total: int) -> None:
-        """Shows the line for a number of cases."""
-        self._total, self._start = total, time.monotonic()
-        self._bar.update(self._task, total=total)
+    def begins(self, record: Run) -> None:
+        """Shows the line for the planned cases."""
+        self._total, self._start = record.planned, time.monotonic()
+        self._bar.update(self._task, total=record.planned)
         self._bar.start()
 
-    def stop(self) -> None:
+    def ended(self, record: Run) -> None:
         """Removes the line."""
         self._bar.stop()
 
@@ -218,9 +219,8 @@ def _renamed(result: CaseResult) -> str:
     rows = tree.tables.get("renamed", ()) if tree else ()
     if not rows:
         return ""
-    shown = ", ".join(f"{row['reference']} is {row['candidate']}" for row in rows[:MOST_RENAMED])
-    more = f" and {len(rows) - MOST_RENAMED} more" if len(rows) > MOST_RENAMED else ""
-    return f"{result.case.id.partition('/')[0]}: {shown}{more}; `parity map` shows all"
+    shown = listed([f"{row['reference']} is {row['candidate']}" for row in rows], MOST_RENAMED)
+    return f"{result.case.id.partition('/')[0]}: {shown}; `parity map` shows all"
 
 
 def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:

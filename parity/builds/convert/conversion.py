@@ -14,7 +14,7 @@ from parity.builds.convert.stored import Stored, check_new, read_stored, same_bi
 from parity.builds.skeleton import Skeleton, fill, leaves_of
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import WeightMap, strip_container
-from parity.verdicts import SIDES
+from parity.verdicts import SIDES, listed
 
 __all__ = ["Conversion", "convert"]
 
@@ -167,8 +167,7 @@ def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(sorted(names)[:SHOWN]) or "none"
-    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+    return listed(sorted(names), SHOWN) or "none"
 
 
 def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:

@@ -14,6 +14,7 @@ from parity.prove.exact.interpreter import Interpreter, Named, ProofCache
 from parity.prove.exact.relation import Link, Relation, atom, carry, merge
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import Node, RefusalError, Terms
+from parity.verdicts import listed
 
 __all__ = ["Equality", "definitions", "equal", "explain", "where", "words"]
 
@@ -206,8 +207,7 @@ def explain(terms: Terms, reference: int, candidate: int) -> str:
     for side, term, user, own, other in sides:
         lines.append(f"  {side}: {words(terms, term)}")
         if only := sorted(own - other):
-            more = f" and {len(only) - 4} more" if len(only) > 4 else ""
-            lines.append(f"    only it reads {', '.join(only[:4])}{more}")
+            lines.append(f"    only it reads {listed(only, 4)}")
         used = "" if terms.origins[term] else f", used at {place(terms, user)}"
         lines.append(f"    made at {place(terms, term)}{used}")
     return "\n".join(lines)

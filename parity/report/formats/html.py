@@ -14,6 +14,7 @@ from parity.report.formats.form import Form, blocking, explanation, first_differ
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
 from parity.report.table import COLUMNS, LOUD
+from parity.verdicts import listed
 
 __all__ = ["FORM", "grids", "html", "render"]
 
@@ -283,9 +284,8 @@ def _devices(fixed: Mapping[str, int], sizes: Mapping[str, int]) -> str:
     for number, place in enumerate(itertools.product(*(range(size) for size in sizes.values()))):
         at = dict(zip(sizes, place, strict=True))
         if all(at[axis] == index for axis, index in fixed.items()):
-            numbers.append(number)
-    listed = ", ".join(map(str, numbers[:6]))
-    return listed + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
+            numbers.append(str(number))
+    return listed(numbers, 6)
 
 
 def _colour(index: int, count: int) -> str:

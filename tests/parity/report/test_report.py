@@ -316,11 +316,12 @@ def test_findings_are_printed_as_they_are():
 def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
     console = screen()
     progress = Progress(console)
-    progress.start(2)
-    for one in (result(), failed(id="toy-b/grad")):
+    record = run(result(), failed(id="toy-b/grad"))
+    progress.begins(record)
+    for one in record.results:
         progress.started(one.case)
         progress.finished(one)
-    progress.stop()
+    progress.ended(record)
     assert console.file.getvalue().splitlines() == [
         "[1/2] toy-a/forward@single passed",
         "[2/2] toy-b/grad@single failed: values",
@@ -330,12 +331,13 @@ def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
 def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
     console = screen(terminal=True)
     progress = Progress(console)
-    progress.start(3)
+    record = run(planned=3)
+    progress.begins(record)
     progress.started(result().case)
     progress.finished(result())
     progress.started(failed(id="toy-b/grad").case)
     progress._bar.refresh()
-    progress.stop()
+    progress.ended(record)
     text = console.file.getvalue()
     assert "toy-b/grad@single" in text and "1/3" in text and "s left" in text
 
