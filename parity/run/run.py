@@ -258,10 +258,10 @@ def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
             return verdict
     if found <= {Verdict.SKIPPED}:
         return Verdict.SKIPPED
-    return PASSED if "program" not in channels or _settled(channels) else Verdict.UNPROVED
+    return PASSED if "program" not in channels or _covers_values(channels) else Verdict.UNPROVED
 
 
-def _settled(channels: Mapping[str, ChannelResult]) -> bool:
+def _covers_values(channels: Mapping[str, ChannelResult]) -> bool:
     """Returns True if a proof or a run covers the values of a case."""
     asked = [channels[name].verdict for name in of_aspect(Aspect.VALUES) if name in channels]
     return channels["program"].verdict in PROOFS or any(verdict is not Verdict.SKIPPED for verdict in asked)

@@ -99,7 +99,7 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
     except KeyboardInterrupt:
         pass
     finally:
-        record.uncached = cache.settle()
+        record.uncached = cache.store_waiting()
         record.seconds = time.perf_counter() - start
         _put_in_order(record, schedule)
         listener.ended(record)

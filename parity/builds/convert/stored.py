@@ -155,7 +155,7 @@ def write_stored(folder: Path, tree: Any) -> None:
                 raise OSError(f"{', '.join(wrong)} read back as other bits")
             partial.rename(folder)
         except (OSError, ValueError, RuntimeError) as error:
-            _settle(partial)
+            _remove_until_quiet(partial)
             _release(error)
             raise ValueError(
                 f"{folder}: not written ({_reason(error)}); make room, or name another"
@@ -164,7 +164,7 @@ def write_stored(folder: Path, tree: Any) -> None:
             _remove(partial)
 
 
-def _settle(partial: Path) -> None:
+def _remove_until_quiet(partial: Path) -> None:
     """Removes the files of a failed write until pending writes add no more."""
     began = quiet = time.monotonic()
     while (now := time.monotonic()) < min(quiet + SETTLING, began + PATIENCE):

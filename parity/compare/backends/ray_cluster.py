@@ -296,7 +296,7 @@ def _versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
-def _settle(site: Site) -> None:
+def _enter(site: Site) -> None:
     """Changes to the folder of the project.
 
     Raises:
@@ -345,7 +345,7 @@ def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterato
 
     def work() -> None:
         try:
-            _settle(site)
+            _enter(site)
         except OtherMachineError as error:
             _SAID.put(("raised", (type(error).__name__, str(error))))
         else:

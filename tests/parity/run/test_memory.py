@@ -369,7 +369,7 @@ def kept(project, tmp_path):
 
 def store(memory, result):
     memory.keep(result)
-    return memory.settle()
+    return memory.store_waiting()
 
 
 def test_what_passed_comes_back_as_cached(kept):
