@@ -189,7 +189,7 @@ class Finding:
     distance: str = ""
     cause: str = ""
     next_step: str = ""
-    labels: tuple[str, str] = ("reference", "candidate")
+    labels: tuple[str, str] = SIDES
     traceback: str = ""
     follows: tuple["Finding", ...] = ()
 
@@ -248,7 +248,7 @@ def channel_of(name: str, record: Mapping[str, Any]) -> ChannelResult:
 
 def finding_of(record: Mapping[str, Any]) -> Finding:
     """Returns a finding from plain data; absent fields are empty."""
-    labels = tuple(record.get("labels", ("reference", "candidate")))
+    labels = tuple(record.get("labels", SIDES))
     follows = tuple(finding_of(one) for one in record.get("follows", ()))
     return Finding(**{**record, "labels": labels, "follows": follows})
 

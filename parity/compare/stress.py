@@ -17,7 +17,7 @@ from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float
 from parity.values.stress_inputs import measured_difference
-from parity.verdicts import Finding, listed
+from parity.verdicts import SIDES, Finding, listed
 
 __all__ = ["stress"]
 
@@ -247,7 +247,7 @@ def _unguarded(evidence: Evidence, aims: Aims, trials: Sequence[Trial]) -> Itera
                 for off in _kept_finite(guarded.get(group, {}), bare.get(group, {})):
                     shown = {
                         name: str(side[group][off.path][off.worst])
-                        for name, side in zip(("reference", "candidate"), sides, strict=True)
+                        for name, side in zip(SIDES, sides, strict=True)
                     }
                     found = dataclasses.replace(off, **shown)
                     yield group, _finding(found, 0.0, f"on wild data ({trial.name})")

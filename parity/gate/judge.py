@@ -12,7 +12,7 @@ from parity.gate.flips import Feature, Flip, Rules
 from parity.report.formats.form import sentence
 from parity.report.reading import Record
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, Requirement, Verdict
+from parity.verdicts import BLOCKING, SIDES, Requirement, Verdict
 
 __all__ = ["gate_record", "judge"]
 
@@ -295,11 +295,11 @@ def _numbers(result: Record, channel: str, quantity: str) -> tuple[float, float]
     elif channel == "speed":
         pairs = [(1.0, row["low"]) for row in rows if row["quantity"] == quantity]
     elif channel == "collectives":
-        names = ("reference_count", "candidate_count") if quantity == "count" else ("reference", "candidate")
+        names = ("reference_count", "candidate_count") if quantity == "count" else SIDES
         pairs = [(row[names[0]], row[names[1]]) for row in rows] or [(0, 0)]
     else:
         stage = [row for row in rows if row["stage"] == "optimised"]
-        sides = [[row for row in stage if row["side"] == side] for side in ("reference", "candidate")]
+        sides = [[row for row in stage if row["side"] == side] for side in SIDES]
         totals = [
             len(side) if quantity == "count" else sum(row["carry_bytes"] for row in side) for side in sides
         ]

@@ -18,7 +18,7 @@ from parity.prove.numbering import Numbering, Table, captures, initial_colours
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array
-from parity.verdicts import listed
+from parity.verdicts import SIDES, listed
 
 __all__ = ["Search", "attributes_of", "side_of"]
 
@@ -276,7 +276,7 @@ class Search:
 
     def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> tuple[str, ...]:
         lines = []
-        for side, label in enumerate(("reference", "candidate")):
+        for side, label in enumerate(SIDES):
             other = set(colours[1 - side].values())
             env = self._numberings[side].env
             for slot, colour in colours[side].items():

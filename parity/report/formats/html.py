@@ -14,7 +14,7 @@ from parity.report.formats.form import Form, blocking, explanation, first_differ
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
 from parity.report.table import COLUMNS, LOUD
-from parity.verdicts import listed
+from parity.verdicts import SIDES, listed
 
 __all__ = ["FORM", "grids", "html", "render"]
 
@@ -118,7 +118,7 @@ def _held(number: int, case: Record) -> dict[str, Any]:
 
 
 def _finding(finding: Record) -> dict[str, Any]:
-    labels = finding.get("labels", ("reference", "candidate"))
+    labels = finding.get("labels", SIDES)
     rest = (
         finding.get("distance"),
         f"likely {finding['cause']}" if finding.get("cause") else "",
@@ -126,9 +126,7 @@ def _finding(finding: Record) -> dict[str, Any]:
     )
     return {
         "where": finding["where"],
-        "sides": [
-            (label, finding[key]) for label, key in zip(labels, ("reference", "candidate"), strict=True)
-        ],
+        "sides": [(label, finding[key]) for label, key in zip(labels, SIDES, strict=True)],
         "rest": "; ".join(filter(None, rest)),
     }
 
@@ -218,7 +216,7 @@ def grids(cases: Iterable[Record]) -> dict[str, dict[str, Any]]:
     for case in cases:
         meshes = (case["mesh"], case.get("candidate_mesh") or case["mesh"])
         for row in case["channels"].get("sharding", {}).get("tables", {}).get("specs", ()):
-            for mesh, side in zip(meshes, ("reference", "candidate"), strict=True):
+            for mesh, side in zip(meshes, SIDES, strict=True):
                 cut, names = (str(row.get(key) or "") for key in (side, f"{side}_axes"))
                 key = f"{mesh}|{cut}|{names}"
                 if key not in found and (grid := _grid(mesh, cut, names)):
