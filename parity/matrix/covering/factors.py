@@ -60,6 +60,11 @@ class Factor:
         if len(self.values) < 2:
             raise ValueError(f"factor {self.name}: got {list(self.values)}, expected two values or more")
 
+    @property
+    def ordinary(self) -> str:
+        """The default value."""
+        return next(iter(self.values))
+
 
 def _factors(needs: Needs | None = None, /, **values: Mapping[str, Mapping[str, Any]]) -> tuple[Factor, ...]:
     """Returns factors with the same needs, each ``name={value: fields}``."""
