@@ -13,10 +13,9 @@ from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales
 from parity.compare.unpaired import split_step
-from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float
-from parity.values.stress_inputs import measured_difference
+from parity.values.stress_inputs import measured_difference, off_over_counts
 from parity.verdicts import SIDES, Finding, listed
 
 __all__ = ["stress"]
