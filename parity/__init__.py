@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from parity.builds.build import Build, Flavour, Program, linen_build, nnx_build
     from parity.builds.meshes import MeshSpec
     from parity.builds.weights.map import Rule
-    from parity.cases.budgets import Budget
+    from parity.cases.accepted import Budget, Waiver
     from parity.cases.case import Accept, Case, Explore, Flag, Keys, Pair, Placement
     from parity.cases.own import CustomSide, twin_programs
     from parity.cases.twins import twins
-    from parity.cases.waivers import Waiver
     from parity.report.assertion import TwinsDifferError, assert_twins
     from parity.verdicts import Verdict
 
@@ -50,9 +49,8 @@ _MODULES = {
     "parity.builds.meshes": ("MeshSpec",),
     "parity.cases.own": ("CustomSide", "twin_programs"),
     "parity.cases.twins": ("twins",),
-    "parity.cases.waivers": ("Waiver",),
     "parity.report.assertion": ("TwinsDifferError", "assert_twins"),
-    "parity.cases.budgets": ("Budget",),
+    "parity.cases.accepted": ("Budget", "Waiver"),
     "parity.verdicts": ("Verdict",),
     "parity.builds.weights.map": ("Rule",),
 }

@@ -217,7 +217,7 @@ class _Cases:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Caches verdicts, and writes the report in the one process that has all records."""
-        self._uncached = self._schedule.cache.settle()
+        self._uncached = self._schedule.cache.store_waiting()
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return

@@ -9,8 +9,8 @@ __all__ = [
     "ANY_RUNG",
     "BLOCKING",
     "EXPECTED_GOT",
-    "IMPLIES",
     "RUNGS",
+    "SIDES",
     "ChannelResult",
     "Finding",
     "Requirement",
@@ -19,11 +19,14 @@ __all__ = [
     "channel_of",
     "finding_of",
     "implies",
+    "listed",
     "weakest",
 ]
 
 Row = Mapping[str, str | int | float | None]
 """One row of a table by column; None is an unknown or non-finite number."""
+
+SIDES = ("reference", "candidate")
 
 EXPECTED_GOT = ("expected", "got")
 """Labels of a finding on a single side."""
@@ -186,7 +189,7 @@ class Finding:
     distance: str = ""
     cause: str = ""
     next_step: str = ""
-    labels: tuple[str, str] = ("reference", "candidate")
+    labels: tuple[str, str] = SIDES
     traceback: str = ""
     follows: tuple["Finding", ...] = ()
 
@@ -245,6 +248,12 @@ def channel_of(name: str, record: Mapping[str, Any]) -> ChannelResult:
 
 def finding_of(record: Mapping[str, Any]) -> Finding:
     """Returns a finding from plain data; absent fields are empty."""
-    labels = tuple(record.get("labels", ("reference", "candidate")))
+    labels = tuple(record.get("labels", SIDES))
     follows = tuple(finding_of(one) for one in record.get("follows", ()))
     return Finding(**{**record, "labels": labels, "follows": follows})
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Returns the first names in one line, and the number of the others: ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -24,7 +24,6 @@ CALLERS = (
 )
 NAMING = (
     "parity.ir.location",
-    "parity.prove.annotations",
     *(f"parity.prove.{name}" for name in ("exchange", "frontier", "grade", "search")),
 )
 SKIPPED = {

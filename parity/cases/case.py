@@ -6,17 +6,13 @@ import enum
 import fnmatch
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
-from parity.cases.coverage import unvaried
-from parity.cases.waivers import Waiver
+from parity.cases.accepted import Budget, Waiver
 from parity.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from parity.cases.budgets import Budget
 
 __all__ = [
     "Accept",
@@ -26,12 +22,10 @@ __all__ = [
     "Keys",
     "Pair",
     "Placement",
-    "SelectionError",
     "made",
     "matches",
     "select",
     "selects",
-    "unvaried_options",
 ]
 
 
@@ -89,7 +83,7 @@ class Accept:
     zero_gradients: Sequence[str] = ()
     not_finite: Sequence[str] = ()
     waivers: Sequence[Waiver] = ()
-    budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     bridged: str = ""
 
     def __post_init__(self):
@@ -254,15 +248,6 @@ def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: M
     return make(mesh=mesh_of(mesh)) if wants else make()
 
 
-def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
-    """Returns ``{variants: {option: its only value}}`` of the options that no case with such a config varies."""
-    return unvaried((case.id.partition("/")[0], case.config) for case in cases if case.config is not None)
-
-
-class SelectionError(ValueError):
-    """A selector matches no case."""
-
-
 def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     """Returns the cases whose id matches a selector, in the order of the matrix; all cases if there are no selectors.
 
@@ -270,7 +255,7 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     select the subset of that name.
 
     Raises:
-        SelectionError: a selector matches nothing; the message names the nearest ids.
+        ValueError: a selector matches nothing; the message names the nearest ids.
     """
     chosen: set[str] = set()
     ids = [case.id for case in cases]
@@ -278,7 +263,7 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     for selector in selectors:
         matched = [case.id for case in cases if matches(case, selector)]
         if not matched:
-            raise SelectionError(matches_none(selector, ids))
+            raise ValueError(matches_none(selector, ids))
         chosen.update(matched)
     return [case for case in cases if not selectors or case.id in chosen]
 

@@ -5,7 +5,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["options_of", "unvaried", "unvaried_text"]
+from parity.cases.case import Case
+
+__all__ = ["options_of", "unvaried_options", "unvaried_text"]
 
 
 def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -45,21 +47,19 @@ def _fields(config: Any) -> Mapping[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
-def unvaried(configs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, str]]:
-    """Returns ``{pairs: {option: its only value}}`` of the options that have one value in all configs of a kind.
+def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
+    """Returns ``{variants: {option: its only value}}`` of the options that have one value in all configs of a kind.
 
-    An option that some configs lack counts as varied.
-
-    Args:
-        configs: name of the pair and config of each case; see `options_of`.
+    An option that some configs lack counts as varied; a case without a config has no options.
     """
     kinds: dict[type, dict[str, list[dict[str, str]]]] = collections.defaultdict(
         lambda: collections.defaultdict(list)
     )
-    for pair, config in configs:
-        kind = Mapping if isinstance(config, Mapping) else type(config)
-        row = {option: repr(value) for option, value in options_of(config).items()}
-        kinds[kind][pair].append(row)
+    for case in cases:
+        if case.config is not None:
+            kind = Mapping if isinstance(case.config, Mapping) else type(case.config)
+            row = {option: repr(value) for option, value in options_of(case.config).items()}
+            kinds[kind][case.id.partition("/")[0]].append(row)
     found = {}
     for named in kinds.values():
         first, *rest = (row for rows in named.values() for row in rows)

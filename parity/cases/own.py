@@ -14,8 +14,7 @@ from parity.builds.constants import traceable
 from parity.builds.tree import flatten
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
-from parity.cases.registered import CaseOptions, registered
-from parity.cases.shared import input_specs, specs_by_rules
+from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules
 
 __all__ = ["CustomSide", "twin_programs"]
 

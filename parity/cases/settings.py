@@ -9,19 +9,16 @@ import os
 import sys
 import tomllib
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from parity.builds.build import Build
+from parity.cases.accepted import Waiver, read_budgets
 from parity.cases.case import Case, Pair, matches
 from parity.cases.tables import Table, read
-from parity.cases.waivers import Waiver
-
-if TYPE_CHECKING:
-    from parity.cases.budgets import Budget
 
 __all__ = [
     "BUILT_IN",
@@ -33,7 +30,6 @@ __all__ = [
     "make_importable",
     "must_have_pairs",
     "parse_settings",
-    "place_in_project",
     "resources",
 ]
 
@@ -92,30 +88,30 @@ class Settings(_Project, frozen=True, kw_only=True):
     @property
     def resources(self) -> dict[str, Any]:
         """Limits of a run, as keyword arguments of `Resources`."""
-        names = ("workers", "compile_gib", "compile_seconds", "cache")
-        given = {name.replace("_", "-"): getattr(self, name) for name in names}
-        return resources(
-            {name: value for name, value in given.items() if value is not None}, self.root or Path()
-        )
+        return resources({name: getattr(self, name) for name in LIMITS}, self.root or Path())
 
 
-def resources(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Returns keyword arguments of `Resources` from settings, or from options of the same names.
+LIMITS: Mapping[str, tuple[str, Callable[[Any, Path], Any]]] = {
+    "workers": ("workers", lambda count, root: count),
+    "compile_gib": ("memory", lambda gib, root: int(gib * 2**30)),
+    "compile_seconds": ("seconds", lambda seconds, root: float(seconds)),
+    "cache": ("cache", lambda folder, root: root / Path(folder).expanduser() if folder else None),
+}
+"""Setting, or option, of a limit -> the keyword argument of `Resources`, and its value in a project's folder."""
+
+
+def resources(limits: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Returns keyword arguments of `Resources` from settings or options; those that are None are left out.
 
     Args:
-        table: the settings.
+        limits: by the names in `LIMITS`.
         root: base of a relative folder.
     """
-    found: dict[str, Any] = {}
-    if "workers" in table:
-        found["workers"] = table["workers"]
-    if "compile-gib" in table:
-        found["memory"] = int(table["compile-gib"] * 2**30)
-    if "compile-seconds" in table:
-        found["seconds"] = float(table["compile-seconds"])
-    if "cache" in table:
-        found["cache"] = root / Path(table["cache"]).expanduser() if table["cache"] else None
-    return found
+    return {
+        field: value_of(limits[name], root)
+        for name, (field, value_of) in LIMITS.items()
+        if limits.get(name) is not None
+    }
 
 
 def find_settings(start: Path) -> Settings:
@@ -137,17 +133,11 @@ def find_settings(start: Path) -> Settings:
             continue
         try:
             project = read(_Project, table)
-            budgets = _budgets(project.budgets) if project.budgets else {}
+            budgets = read_budgets(project.budgets)
         except ValueError as error:
             raise SettingsError(f"{path} [tool.parity]: {error}") from error
         return Settings(**{**msgspec.structs.asdict(project), "budgets": budgets, "root": folder})
     return Settings()
-
-
-def _budgets(table: Mapping[str, Any]) -> "Mapping[str, Budget]":
-    from parity.cases.budgets import read_budgets
-
-    return read_budgets(table)
 
 
 def must_have_pairs(start: Path) -> None:

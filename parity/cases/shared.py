@@ -1,9 +1,10 @@
-"""Common parts of builds from user code: specs of state and batch, a float64 copy, an initial state."""
+"""Common parts of pairs from user code: their options and cases, specs, a float64 copy, an initial state."""
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,15 @@ from parity.builds.build import Build
 from parity.builds.convert.stored import read_stored
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import describe, flatten, to_host
-from parity.builds.weights.map import strip_container
+from parity.builds.weights.map import Rule, strip_container
+from parity.cases.accepted import Waiver
+from parity.cases.case import Accept, Case, Keys, Pair
+from parity.cases.coverage import options_of
+from parity.cases.tables import unknown
 from parity.values.noise import is_float
+from parity.verdicts import Requirement, Verdict
 
-__all__ = ["input_specs", "kept_state", "linen_spec", "mesh_axes", "specs_by_rules", "widened"]
+__all__ = ["CaseOptions", "input_specs", "linen_spec", "mesh_axes", "registered", "specs_by_rules", "widened"]
 
 
 def mesh_axes(rules: Sequence[tuple[str, Any]]) -> set[str]:
@@ -126,3 +132,107 @@ def _read(path: str | Path, random: Mapping[str, np.ndarray]) -> dict[str, np.nd
         name if name in random else names.get(strip_container(name), name): array
         for name, array in arrays.items()
     }
+
+
+Make = Callable[..., Build]
+
+
+class CaseOptions(TypedDict, total=False):
+    """Options of a registration for all its cases; `parity.cases.twins.twins` describes each."""
+
+    state: Any
+    weight_rules: Sequence[Rule]
+    meshes: Sequence[str]
+    require: Verdict | Sequence[Verdict]
+    zero_gradients: Sequence[str]
+    not_applicable: Mapping[str, str] | None
+    waivers: Sequence[Waiver]
+    keys: Keys
+    bridged: str
+    full_size: Pair
+    config: Any
+
+
+def _check(name: str, options: CaseOptions) -> None:
+    """Checks the types of options, so that a slip is named where the pair is registered."""
+    channels, rules = options.get("not_applicable") or {}, options.get("weight_rules", ())
+    if not isinstance(channels, Mapping):
+        raise TypeError(
+            f'pair {name}: not_applicable: got {channels!r}, expected {{channel: reason}}, such as {{"memory": "..."}}'
+        )
+    for rule in rules if isinstance(rules, Sequence) else [rules]:
+        if not isinstance(rule, Rule):
+            raise TypeError(
+                f"pair {name}: weight_rules: got {rule!r}, expected a sequence of parity.Rule(reference=, candidate=)"
+            )
+    if (keys := options.get("keys", Keys.SHARED)) not in list(Keys):
+        raise ValueError(f"pair {name}: keys: {unknown(str(keys), Keys)}")
+
+
+def registered(
+    name: str,
+    by: str,
+    programs: Sequence[str],
+    builds: Mapping[str, Make],
+    options: CaseOptions,
+    axis_rules: Sequence[tuple[str, Any]] = (),
+) -> Pair:
+    """Returns a pair with a case for each program on each mesh.
+
+    Args:
+        name: first word of the case ids.
+        by: the function that registers it.
+        programs: names of the programs.
+        builds: ``reference``, ``candidate`` and optionally ``float64_reference``, as `Case` takes them.
+        options: of all cases.
+        axis_rules: logical axis name -> mesh axes.
+
+    Raises:
+        TypeError: an unknown option, or one of the wrong type.
+        ValueError: an unknown rung, or other keys than `Keys` has.
+    """
+    if extra := sorted(set(options) - set(CaseOptions.__annotations__)):
+        known = ", ".join(sorted(CaseOptions.__annotations__))
+        raise TypeError(f"pair {name}: {by} got {', '.join(extra)}, expected its own arguments or {known}")
+    _check(name, options)
+    state, require = options.get("state"), options.get("require", Verdict.ARBITRATED)
+    Requirement.of(require, f"pair {name}: require")
+    given = {
+        "rules": tuple(options.get("weight_rules", ())),
+        "keys": Keys(options.get("keys", Keys.INDEPENDENT)),
+        "config": options.get("config"),
+        "prepare_state": dict if state is None else functools.partial(kept_state, name, state),
+        "accept": Accept(
+            require=require,
+            zero_gradients=options.get("zero_gradients", ()),
+            not_applicable=options.get("not_applicable") or {},
+            waivers=tuple(options.get("waivers", ())),
+            bridged=options.get("bridged", ""),
+        ),
+    }
+
+    def cases(settings: Mapping[str, str]) -> list[Case]:
+        if settings:
+            raise ValueError(f"pair {name}: got settings {dict(settings)}, expected none; it has no config")
+        meshes = [MeshSpec.parse(mesh) for mesh in options.get("meshes", ("single",))]
+        for mesh in meshes:
+            mesh.check_axes(mesh_axes(axis_rules))
+        return [
+            Case(
+                id=f"{name}/{program}@{mesh}",
+                program=program,
+                mesh=mesh,
+                smoke=True,
+                **builds,
+                **given,
+            )
+            for program in programs
+            for mesh in meshes
+        ]
+
+    options_of(options.get("config"))
+    whole = Pair(name=name, about=f"registered with {by}", cases=cases)
+    published = options.get("full_size")
+    if published is None:
+        return whole
+    return dataclasses.replace(whole, full_size=lambda settings, devices: published.cases(settings))

@@ -33,23 +33,22 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
 
-def read(kind: type[T], value: Any, where: str = "", error: type[ValueError] = ValueError) -> T:
+def read(kind: type[T], value: Any, where: str = "") -> T:
     """Returns a table as a type; dates become texts.
 
     Args:
         kind: a `Table`, another type that msgspec knows, or a type of ``typing`` made of such.
         value: parsed TOML or JSON.
         where: the file or table, for messages.
-        error: the type of the error.
 
     Raises:
-        ValueError: of type ``error``; the first mistake: its place, the value, the expected one.
+        ValueError: the first mistake: its place, the value, the expected one.
     """
     plain = msgspec.to_builtins(value)
     try:
         return msgspec.convert([plain], list[kind])[0]  # in a list, so that each error has a place
     except msgspec.ValidationError as wrong:
-        raise error(": ".join(filter(None, (where, *_sentence(kind, plain, wrong))))) from wrong
+        raise ValueError(": ".join(filter(None, (where, *_sentence(kind, plain, wrong))))) from wrong
 
 
 def unknown(name: str, names: Iterable[str]) -> str:

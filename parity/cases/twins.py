@@ -11,10 +11,8 @@ from flax import nnx as flax_nnx
 
 from parity.builds.build import Build
 from parity.cases.case import Pair
-from parity.cases.flavours import linen_twin, nnx_twin
-from parity.cases.recipe import CallSpec, Inputs, Loss
-from parity.cases.registered import CaseOptions, registered
-from parity.cases.shared import input_specs, specs_by_rules, widened
+from parity.cases.recipe import CallSpec, Inputs, Loss, linen_twin, nnx_twin
+from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules, widened
 
 __all__ = ["twins"]
 

@@ -2,7 +2,7 @@
 
 Each channel has one file, which declares a `Channel`, and one line in `CHANNELS`, whose order is that of reports and
 tables. Helpers have separate files: `axes` for `sharding`, `measure` for the channels of values, `results` for what
-several channels share, `attest` for flavours. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each
+several channels share. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each
 `Channel.look`.
 """
 

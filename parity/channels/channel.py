@@ -11,7 +11,7 @@ from parity.compare.one_program import compile_to_one
 from parity.compare.sample import why_not_sampled
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "no_findings"]
+__all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled"]
 
 
 ONE_PROGRAM = "one_program"

@@ -11,11 +11,11 @@ import numpy as np
 from parity.builds.build import SEED, Group, Saving
 from parity.builds.tree import Role, as_data, to_host
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.results import SIDES, compared
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.values.ladder import deviation
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
 

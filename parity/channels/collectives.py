@@ -4,7 +4,7 @@ import collections
 import dataclasses
 from collections.abc import Hashable, Sequence
 
-from parity.cases.budgets import budgets_for
+from parity.cases.accepted import budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
@@ -12,7 +12,7 @@ from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "compare_collectives"]
+__all__ = ["CHANNEL"]
 
 
 def collectives(evidence: Evidence) -> ChannelResult:

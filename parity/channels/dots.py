@@ -9,7 +9,7 @@ from parity.compare.evidence import Evidence
 from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "compare_dots"]
+__all__ = ["CHANNEL"]
 
 
 def dots(evidence: Evidence) -> ChannelResult:

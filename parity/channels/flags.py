@@ -5,21 +5,21 @@ import dataclasses
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.results import SIDES, compared
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
 
 
-def _flip(case: Case, flag: Flag, bench: Session) -> Finding | None:
+def _flip(case: Case, flag: Flag, session: Session) -> Finding | None:
     """Lowers both sides with and without a flag; nothing is compiled.
 
     Args:
         case: gives the configuration that is varied.
         flag: one that the case declares.
-        bench: keeps lowered programs.
+        session: keeps lowered programs.
 
     Returns:
         The problem; None if the flag changes both programs in the same way.
@@ -37,8 +37,8 @@ def _flip(case: Case, flag: Flag, bench: Session) -> Finding | None:
     )
     left = dataclasses.replace(off, candidate=on.reference)
     right = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
-    live = tuple(not _same(case, bench, strictly=True) for case in (left, right))
-    if all(live) and (not _same(off, bench) or _same(on, bench)):
+    live = tuple(not _same(case, session, strictly=True) for case in (left, right))
+    if all(live) and (not _same(off, session) or _same(on, session)):
         return None
     texts = ["changes" if changed else "stays the same program" for changed in live]
     if all(live):
@@ -58,10 +58,10 @@ def _flip(case: Case, flag: Flag, bench: Session) -> Finding | None:
     )
 
 
-def _same(case: Case, bench: Session, *, strictly: bool = False) -> bool:
+def _same(case: Case, session: Session, *, strictly: bool = False) -> bool:
     """Returns True if both sides are proved to have the same values, or if strictly: are the same program."""
     try:
-        evidence = Evidence.of(case, bench)
+        evidence = Evidence.of(case, session)
         return evidence.is_one_program() if strictly else evidence.proof is not None and evidence.proof.proved
     except MapError:
         return False

@@ -1,9 +1,8 @@
 """The channel ``gradients``: gradients of all parameters under the batch's loss scale."""
 
 from parity.builds.build import Group
-from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.measure import measured
+from parity.channels.measure import measured, zero_gradients
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import dead_gradients
 from parity.verdicts import ChannelResult
@@ -29,5 +28,5 @@ CHANNEL = Channel(
     judge=gradients,
     settled=Settled.LOWERED,
     group=Group.GRADIENTS,
-    guard=guards.zero_gradients,
+    guard=zero_gradients,
 )

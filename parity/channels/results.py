@@ -5,12 +5,11 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from parity.cases.budgets import Budget
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.cases.accepted import Budget
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["SIDES", "budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]
+__all__ = ["budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]
 
-SIDES = ("reference", "candidate")
 T = TypeVar("T")
 
 

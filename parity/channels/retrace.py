@@ -10,12 +10,12 @@ import jax
 
 from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.results import SIDES, compared, one_sided, span
+from parity.channels.results import compared, one_sided, span
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.jax_internals import key_difference, tracing_keys
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
 

@@ -10,7 +10,7 @@ from parity.builds.build import SEED, Build, Group
 from parity.builds.tree import Role
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.results import SIDES, compared, span
+from parity.channels.results import compared, span
 from parity.channels.starts import compare_starts, recipes
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -24,7 +24,7 @@ from parity.values.rng.audit import (
     repeated_keys,
     unforeseen_draws,
 )
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
 

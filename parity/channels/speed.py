@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from parity.cases.budgets import Budget, budgets_for
+from parity.cases.accepted import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.results import SIDES, compared
+from parity.channels.results import compared
 from parity.compare.evidence import Evidence
-from parity.compare.timing.phases import compile_seconds, steps
-from parity.compare.timing.rounds import Paired, paired
-from parity.verdicts import ChannelResult, Finding
+from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
+from parity.verdicts import SIDES, ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
 

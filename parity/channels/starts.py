@@ -38,7 +38,7 @@ from parity.values.rng.distribution import (
 from parity.values.rng.draws import Recorder
 from parity.values.rng.recipes import LeafProvenance
 from parity.values.rng.repeats import compare_repeats
-from parity.verdicts import Finding, Verdict
+from parity.verdicts import SIDES, Finding, Verdict
 
 __all__ = ["Starts", "compare_starts", "recipes"]
 
@@ -121,7 +121,7 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
 def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:
     """Returns the side whose drawn leaves are all arrays made before the trace; empty if there is none."""
     paths = _paths(one.entry for one in drawn)
-    for name, build, mine in zip(("reference", "candidate"), evidence.builds, paths, strict=True):
+    for name, build, mine in zip(SIDES, evidence.builds, paths, strict=True):
         jaxpr, places = _program(evidence.session, build)
         arrays = set(jaxpr.jaxpr.constvars)
         outs = (jaxpr.jaxpr.outvars[places[path]] for path in mine)

@@ -7,10 +7,9 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Leaf, Role
-from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.consequences import causes_first
-from parity.channels.measure import measured
+from parity.channels.measure import idle_state, measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import nothing_moved
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -61,5 +60,5 @@ CHANNEL = Channel(
     judge=state,
     settled=Settled.LOWERED,
     group=Group.STATE,
-    guard=guards.idle_state,
+    guard=idle_state,
 )

@@ -10,10 +10,10 @@ from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first, owner_of
 from parity.channels.report_rows import map_table, renamed_modules
-from parity.channels.results import SIDES, one_sided
+from parity.channels.results import one_sided
 from parity.compare.certificate import PROOF, certify
 from parity.compare.evidence import Evidence
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "CONTRADICTED"]
 

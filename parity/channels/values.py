@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 
 from parity.builds.build import SEED, Group
-from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.measure import measured
+from parity.channels.measure import idle_values, measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import constant_leaves
 from parity.verdicts import ChannelResult, Finding
@@ -55,5 +54,5 @@ CHANNEL = Channel(
     judge=values,
     settled=Settled.LOWERED,
     group=Group.VALUES,
-    guard=guards.idle_values,
+    guard=idle_values,
 )

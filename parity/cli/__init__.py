@@ -30,8 +30,7 @@ from parity.cli import (
     run,
     train,
 )
-from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, Command
-from parity.cli.renamed import renamed
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, Command, renamed
 from parity.compare.backends.environment import prepare
 
 __all__ = ["app", "main"]

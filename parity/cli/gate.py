@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parity.cli import options
-from parity.cli.options import (
-    DIFFERENCE,
-    INTERRUPTED,
-    PARITY,
-    checked_files,
-    console,
-    echo,
-    make_request,
-)
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo, make_request
 
 if TYPE_CHECKING:
     from parity.gate.flips import Rules

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parity.cli import options
-from parity.cli.options import (
-    DIFFERENCE,
-    INTERRUPTED,
-    PARITY,
-    checked_files,
-    console,
-    echo,
-    make_request,
-)
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo, make_request
 from parity.verdicts import BLOCKING
 
 if TYPE_CHECKING:
@@ -27,7 +19,7 @@ if TYPE_CHECKING:
     from parity.compare.inspection import Summary
     from parity.compare.session import Session
 
-__all__ = ["inspect", "summarise_cases"]
+__all__ = ["inspect"]
 
 
 def inspect(
@@ -48,7 +40,6 @@ def inspect(
     from parity.compare.evidence import Evidence
     from parity.report.records import write_json
     from parity.report.structure import print_summaries, summaries_record
-    from parity.run.selection import open_cases
 
     checked_files(json=json)
     request = make_request(
@@ -62,7 +53,7 @@ def inspect(
         full_size=full_size,
         paranoid=True,
     )
-    cases, session = open_cases(request)
+    cases, session = request.open_cases()
     summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)
     record = summaries_record(summaries)

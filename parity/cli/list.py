@@ -27,7 +27,6 @@ def list_cases(
 ) -> None:
     """List pairs, variants, programs and meshes."""
     from parity.cases.case import select as selected
-    from parity.cases.case import unvaried_options
     from parity.cases.settings import collect, parse_settings
     from parity.compare.backends.registry import find, known_backends
     from parity.compare.placement import place
@@ -40,7 +39,7 @@ def list_cases(
     cases = place(selected(cases, select or ()), find("cpu"))
     screen = console()
     if coverage:
-        from parity.cases.coverage import unvaried_text
+        from parity.cases.coverage import unvaried_options, unvaried_text
 
         found, given = unvaried_options(cases), any(case.config is not None for case in cases)
         nothing = (

@@ -35,10 +35,9 @@ def show_map(
     from parity.compare.certificate import export as exported
     from parity.compare.evidence import Evidence
     from parity.report.records import write_json
-    from parity.run.selection import open_cases
 
     checked_files(export=export)
-    cases, session = open_cases(make_request([select], pair, setting))
+    cases, session = make_request([select], pair, setting).open_cases()
     work = Evidence.of(cases[0], session)
     screen = console()
     echo(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}")

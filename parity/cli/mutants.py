@@ -36,16 +36,9 @@ def mutants(
     import os
 
     from parity.compare.backends.environment import describe_environment
-    from parity.mutants import (
-        as_json,
-        as_markdown,
-        print_matrix,
-        read_mutants,
-        read_outcomes,
-        succeeded,
-        try_mutants,
-    )
-    from parity.mutants.mutant import PREFIX, choose
+    from parity.mutants.matrix import as_json, as_markdown, print_matrix, read_outcomes, succeeded
+    from parity.mutants.mutant import PREFIX, choose, read_mutants
+    from parity.mutants.trial import try_mutants
     from parity.report.records import write_json, write_text
     from parity.run.request import Shard
 

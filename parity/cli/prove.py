@@ -107,9 +107,8 @@ def _each(
     """Proves and prints each case; returns the records so far, the number of cases, and the seconds."""
     from parity.compare.evidence import Evidence
     from parity.run.run import raised_gc_threshold
-    from parity.run.selection import open_cases
 
-    cases, session = open_cases(request)
+    cases, session = request.open_cases()
     records, start = [], time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt), raised_gc_threshold():
         for case in cases:

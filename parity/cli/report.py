@@ -26,8 +26,7 @@ def report(
     from parity.cli.terminal import finish, read_earlier, say_changes, say_reports
     from parity.report.formats import write_forms
     from parity.report.formats.form import headline, passes
-    from parity.report.reading import read_report, restore
-    from parity.report.shards import merge
+    from parity.report.reading import merge, read_report, restore
     from parity.report.table import print_table
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)

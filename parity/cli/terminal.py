@@ -7,17 +7,15 @@ from typing import NoReturn
 
 import typer
 
-from parity.cases.case import Case
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console, echo
 from parity.report.changes import changes
 from parity.report.formats import FORMS, write_forms
 from parity.report.reading import Record, read_report
 from parity.report.records import as_json
 from parity.report.table import Progress, print_findings
-from parity.run.run import CaseResult, Run
-from parity.run.schedule import Listener
+from parity.run.run import Run
 from parity.run.waiving import unused_in
-from parity.verdicts import BLOCKING, Verdict
+from parity.verdicts import BLOCKING, Verdict, listed
 
 __all__ = ["Terminal", "end_reports", "finish", "read_earlier", "say_changes", "say_reports"]
 
@@ -25,7 +23,7 @@ SHOWN = 5
 """Maximum number of changes that are listed when cases are compared again."""
 
 
-class Terminal(Listener):
+class Terminal(Progress):
     """Shows the progress of a run, and writes its report after every end of the run.
 
     Args:
@@ -33,34 +31,19 @@ class Terminal(Listener):
         earlier: reports that forms compare with, the oldest first.
     """
 
-    def __init__(
-        self,
-        files: Mapping[str, Path] | None = None,
-        earlier: Sequence[Record] = (),
-    ):
+    def __init__(self, files: Mapping[str, Path] | None = None, earlier: Sequence[Record] = ()):
+        super().__init__(console())
         self._files, self._earlier = files or {}, earlier
-        self._progress: Progress | None = None
         self.unwritten: list[str] = []
 
     def begins(self, record: Run) -> None:
         """Prints why cached verdicts are not reused, and starts the progress."""
         _say_labels("cases are compared again; changed since the last run", record.changed)
-        self._progress = Progress(console(), record.planned).__enter__()
-
-    def started(self, case: Case) -> None:
-        """Shows a case that starts."""
-        if self._progress:
-            self._progress.started(case)
-
-    def finished(self, result: CaseResult) -> None:
-        """Counts a case."""
-        if self._progress:
-            self._progress.finished(result)
+        super().begins(record)
 
     def ended(self, record: Run) -> None:
         """Ends the progress, prints why no verdict is cached, and writes the report."""
-        if self._progress:
-            self._progress.__exit__()
+        super().ended(record)
         _say_labels("no result is kept; changed during this run", record.uncached)
         self.write(record)
 
@@ -71,8 +54,7 @@ class Terminal(Listener):
 
 def _say_labels(words: str, labels: Sequence[str]) -> None:
     if labels:
-        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-        echo(f"cache: {words}: {', '.join(labels[:SHOWN])}{more}")
+        echo(f"cache: {words}: {listed(labels, SHOWN)}")
 
 
 def finish(

@@ -16,7 +16,7 @@ from parity.cli.options import DIFFERENCE, FullSize
 if TYPE_CHECKING:
     from parity.matrix.training import Trainer
 
-__all__ = ["Which", "train"]
+__all__ = ["train"]
 
 
 class Which(enum.StrEnum):

@@ -29,7 +29,7 @@ from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaire
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
 from parity.values.rng.demand import Demand
-from parity.verdicts import Finding, Requirement, Verdict
+from parity.verdicts import SIDES, Finding, Requirement, Verdict
 
 if TYPE_CHECKING:
     from parity.prove.exact import Equality, ProofCache
@@ -67,7 +67,7 @@ class Evidence:
             SideError: a build failed.
         """
         mesh_of = session.backend_of(case).mesh
-        makes = zip(("reference", "candidate"), (case.reference, case.candidate), case.meshes, strict=True)
+        makes = zip(SIDES, (case.reference, case.candidate), case.meshes, strict=True)
         reference, candidate = (built(name, made, make, mesh_of, mesh) for name, make, mesh in makes)
         return cls(case=case, session=session, builds=(reference, candidate))
 

@@ -14,7 +14,7 @@ from parity.prove.exact.rounded import BITS, NUMBERS, Rounding
 from parity.prove.rules.registry import MOVED
 from parity.verdicts import Finding
 
-__all__ = ["ELEMENTS", "UNROLL", "ZEROS", "difference", "equal_exactly", "named", "relation", "walk"]
+__all__ = ["ZEROS", "difference", "equal_exactly", "named", "relation", "walk"]
 
 MOST_STEPS = 300_000
 """Maximum number of operations, iteration by iteration, before the proof stops."""

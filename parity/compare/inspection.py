@@ -17,17 +17,7 @@ from parity.ir.hlo.model import LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.lowered import lowered_loops
 
-__all__ = [
-    "Row",
-    "Section",
-    "SideSummary",
-    "Summary",
-    "collective_rows",
-    "inspect_sides",
-    "loop_rows",
-    "memory_rows",
-    "summarise_case",
-]
+__all__ = ["Row", "Section", "Summary", "inspect_sides", "loop_rows", "summarise_case"]
 
 Row = dict[str, str | int | None]
 """One line of a table by column; None is an unknown number."""

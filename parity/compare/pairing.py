@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from parity.builds.build import Group
 from parity.builds.tree import is_counter
 from parity.builds.weights.map import Entry, WeightMap
-from parity.builds.weights.order import first_uses
 from parity.builds.weights.transforms import (
     Concat,
     Identity,
@@ -19,22 +18,17 @@ from parity.builds.weights.transforms import (
 )
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
-from parity.prove import (
-    UnpairedPositions,
-    WeightView,
-    WeightViews,
-    argument_fingerprints,
-    loop_counts_differ,
-)
+from parity.ir.jaxprs import first_uses
+from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
 from parity.prove.numbering import users
 from parity.prove.proof import NO_UNPAIRED
 from parity.prove.search import side_of
+from parity.verdicts import SIDES
 
 __all__ = [
     "Pairing",
-    "Unmatched",
     "pair_positions",
     "pair_programs",
     "state_arguments",
@@ -43,7 +37,6 @@ __all__ = [
     "unmatched_frontier",
 ]
 
-SIDES = ("reference", "candidate")
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
 SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "

@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from parity.builds.meshes import FixedAxesError, TooFewDevicesError
 from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
 
-__all__ = ["place", "refuse_unless_some_fit"]
+__all__ = ["place"]
 
 
 def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
@@ -40,13 +40,3 @@ def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
         )
 
     return [on_backend(case) for case in cases]
-
-
-def refuse_unless_some_fit(cases: Sequence[Case]) -> None:
-    """Checks that at least one of several cases fits the number of devices.
-
-    Raises:
-        ValueError: none does.
-    """
-    if cases and all(case.placement.too_few_devices for case in cases):
-        raise ValueError(cases[0].placement.too_few_devices)

@@ -25,8 +25,6 @@ __all__ = [
     "Outputs",
     "Runs",
     "changed_choices",
-    "forced_runs",
-    "free_runs",
     "judged_runs",
     "only_ties",
     "pair_outputs",

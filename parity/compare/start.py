@@ -14,7 +14,7 @@ from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
 from parity.ir.jax_internals import content
 
-__all__ = ["AS_WRITTEN", "InsufficientMemoryError", "Start", "state_bytes"]
+__all__ = ["AS_WRITTEN", "Start", "state_bytes"]
 
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""

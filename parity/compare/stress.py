@@ -13,13 +13,12 @@ from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales
 from parity.compare.unpaired import split_step
-from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float
-from parity.values.stress_inputs import measured_difference
-from parity.verdicts import Finding
+from parity.values.stress_inputs import measured_difference, off_over_counts
+from parity.verdicts import SIDES, Finding, listed
 
-__all__ = ["Stressed", "stress"]
+__all__ = ["stress"]
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
@@ -50,9 +49,7 @@ class Stressed:
         if self.left_out:
             text += f"; {self.left_out} of them chose other experts and were not compared"
         if self.elsewhere:
-            rest = len(self.elsewhere) - MOST_SHOWN
-            listed = ", ".join(self.elsewhere[:MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-            text += f"; computed numbers may not have reached {listed}"
+            text += f"; computed numbers may not have reached {listed(self.elsewhere, MOST_SHOWN)}"
         return text
 
 
@@ -249,7 +246,7 @@ def _unguarded(evidence: Evidence, aims: Aims, trials: Sequence[Trial]) -> Itera
                 for off in _kept_finite(guarded.get(group, {}), bare.get(group, {})):
                     shown = {
                         name: str(side[group][off.path][off.worst])
-                        for name, side in zip(("reference", "candidate"), sides, strict=True)
+                        for name, side in zip(SIDES, sides, strict=True)
                     }
                     found = dataclasses.replace(off, **shown)
                     yield group, _finding(found, 0.0, f"on wild data ({trial.name})")

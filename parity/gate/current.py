@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from parity.cases.waivers import Waiver
+from parity.cases.accepted import Waiver
 from parity.report.reading import Record
 from parity.report.records import channel_record, counted
 from parity.run.run import verdict_of

@@ -8,17 +8,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from parity.cases.budgets import Budget, read_budgets
+from parity.cases.accepted import Budget, check_day, past, read_budgets
 from parity.cases.settings import SettingsError, find_settings
 from parity.cases.tables import Table, read, unknown
-from parity.cases.waivers import check_day, past
 from parity.channels import CHANNELS
 from parity.values.ladder import ARBITRATION, FLOOR_FACTOR
 from parity.verdicts import RUNGS, Requirement, Verdict
 
 __all__ = [
-    "DEMANDS",
-    "TOLERANCES",
     "Feature",
     "Flip",
     "Gate",

@@ -6,15 +6,15 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from parity.cases.budgets import Budget
+from parity.cases.accepted import Budget
 from parity.cases.case import matches_none, selects
 from parity.gate.flips import Feature, Flip, Rules
 from parity.report.formats.form import sentence
 from parity.report.reading import Record
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, Requirement, Verdict
+from parity.verdicts import BLOCKING, SIDES, Requirement, Verdict
 
-__all__ = ["BLOCKED", "Cell", "Readiness", "gate_record", "judge"]
+__all__ = ["gate_record", "judge"]
 
 READY, WAIVED, NO_QUESTION, ABSENT = "ready", "waived", "no question", "not in the record"
 BLOCKED = ("missing", "failed", "below", "ambiguous", "skipped")
@@ -295,11 +295,11 @@ def _numbers(result: Record, channel: str, quantity: str) -> tuple[float, float]
     elif channel == "speed":
         pairs = [(1.0, row["low"]) for row in rows if row["quantity"] == quantity]
     elif channel == "collectives":
-        names = ("reference_count", "candidate_count") if quantity == "count" else ("reference", "candidate")
+        names = ("reference_count", "candidate_count") if quantity == "count" else SIDES
         pairs = [(row[names[0]], row[names[1]]) for row in rows] or [(0, 0)]
     else:
         stage = [row for row in rows if row["stage"] == "optimised"]
-        sides = [[row for row in stage if row["side"] == side] for side in ("reference", "candidate")]
+        sides = [[row for row in stage if row["side"] == side] for side in SIDES]
         totals = [
             len(side) if quantity == "count" else sum(row["carry_bytes"] for row in side) for side in sides
         ]

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.cases.budgets import read_budgets
+from parity.cases.accepted import read_budgets
 from parity.cases.tables import read
 from parity.gate.flips import Rules, read_require, read_rules
 from parity.verdicts import Verdict
 
-__all__ = ["Relaxation", "demands", "relaxed"]
+__all__ = ["demands", "relaxed"]
 
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 """Default target branches of a change, tried in this order."""

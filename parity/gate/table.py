@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from parity.report.table import COLUMNS
+from parity.report.table import COLUMNS, legend, make_table
 
 __all__ = ["print_gate"]
 
@@ -39,11 +38,7 @@ def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] =
     for flip in gate["flips"]:
         if flip["name"] in named or flip["blocks"]:
             _print_flip(console, flip)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("flip")
-    table.add_column("verdict")
-    for head in ("cases", "cells", "waived", "blocks"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = make_table(("flip", "verdict"), ("cases", "cells", "waived", "blocks"))
     for flip in gate["flips"]:
         style = {"blocked": "bold red", "open": "yellow"}.get(flip["verdict"], "bold green")
         counts = (flip["cases"], len(flip["cells"]), flip["waived"], len(flip["blocks"]))
@@ -82,8 +77,7 @@ def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:
     for cell in flip["cells"]:
         rows.setdefault((cell["feature"], cell["mesh"]), {})[cell["channel"]] = cell["state"]
     channels = dict.fromkeys(cell["channel"] for cell in flip["cells"] if cell["channel"] != "all channels")
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("feature", overflow="fold")
+    table = make_table(("feature",))
     table.add_column("mesh", overflow="fold", ratio=1)
     for channel in channels:
         table.add_column(str(HEADS.get(channel, channel)), no_wrap=True)
@@ -93,9 +87,8 @@ def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:
         table.add_row(feature, mesh or "any", *cells)
     console.print(table)
     shown = {cell["state"] for cell in flip["cells"]}
-    marks = {state: mark for state, (mark, _) in MARKS.items() if state in shown}
-    legend = ", ".join(mark if mark == state else f"{mark} {state}" for state, mark in marks.items())
-    console.print(Text(legend, "dim"), soft_wrap=True)
+    marks = ((mark, state) for state, (mark, _) in MARKS.items() if state in shown)
+    console.print(legend(marks), soft_wrap=True)
     for block in flip["blocks"][:MOST_BLOCKS]:
         console.print(Text(f"  {block}", "red"), soft_wrap=True)
     if (more := len(flip["blocks"]) - MOST_BLOCKS) > 0:

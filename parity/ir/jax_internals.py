@@ -258,7 +258,7 @@ def key_implementation(dtype: Any) -> str:
     return dtype._impl.name
 
 
-# --- traced programs (used by parity.channels.traced) ---
+# --- traced programs (used by parity.channels.loops) ---
 
 
 def scan_split(equation: Any) -> tuple[int, int]:

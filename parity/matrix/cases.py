@@ -17,7 +17,6 @@ from parity.matrix.programs import DECODING, PROGRAMS
 from parity.verdicts import Verdict
 
 __all__ = [
-    "CORE",
     "EXACT_OR_RUN",
     "ONE_STRUCTURE",
     "OTHER_CODE",
@@ -25,7 +24,6 @@ __all__ = [
     "OTHER_PLACES",
     "OTHER_PROGRAM",
     "TRAINING",
-    "core_ids",
     "full_size",
     "layouts",
     "same_flavour",

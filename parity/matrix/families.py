@@ -13,7 +13,7 @@ from parity.matrix.decoders import Variant, variants
 from parity.matrix.layers import layer_rules
 from parity.matrix.programs import DECODING, PROGRAMS
 
-__all__ = ["DEEPSEEK3", "FAMILIES", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
+__all__ = ["FAMILIES", "GPT_OSS", "MIXTRAL"]
 
 HOME = "fsdp4.tensor2-auto"
 EXPLICIT = "fsdp2.fsdp_transpose2.tensor2.data1-explicit"

@@ -28,7 +28,7 @@ from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, TRAIN
 from parity.matrix.decoders import DROPOUT, FULL, ZERO1, Variant
 from parity.matrix.layers import pipeline_rules
 
-__all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
+__all__ = ["PAIR", "STORAGE", "pipelined"]
 
 HOME = "stage2.fsdp2.tensor2"
 SHAPE = (16, 40)

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from parity.builds.tree import to_host
 from parity.compare.backends.backend import quiet
 from parity.matrix.decoders import Variant, builder, input_specs, replica_batches
 
-__all__ = ["Trainer", "Training", "check_save", "differing", "earlier", "losses", "training"]
+__all__ = ["Trainer", "Training", "check_save", "differing", "earlier", "training"]
 
 PIPELINE = PipelineConfig(stages=2, microbatches=4, layers_per_stage=2)
 DILOCO = DilocoConfig(replicas=2, period=4)
@@ -264,17 +264,6 @@ class Trainer:
         numbers = {str(step): loss if math.isfinite(loss) else None for step, loss in so_far.items()}
         about = {**self._run.asked, "losses": numbers}
         return self._loop.checkpoint.save(store.step_folder(folder, self.done), self._state, about)
-
-
-def losses(flavour: Flavour, run: Training) -> Iterator[float]:
-    """Yields the loss of each step of a run, without end.
-
-    Raises:
-        ValueError: the mesh needs more devices than are available, or does not fit the model.
-    """
-    trainer = Trainer(flavour, run)
-    while True:
-        yield trainer.advance()
 
 
 def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:

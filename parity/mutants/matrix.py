@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from parity.cases.tables import read
 from parity.channels import ALL
 from parity.mutants.mutant import PREFIX, Mutant, MutantError
 from parity.mutants.trial import Outcome, Status
+from parity.report.table import make_table
 
 __all__ = ["as_json", "as_markdown", "print_matrix", "read_outcomes", "succeeded"]
 
@@ -85,9 +85,7 @@ def print_matrix(screen: Console, outcomes: Sequence[Outcome]) -> None:
         if not outcome.as_expected:
             screen.print(Text(f"{outcome.status}  ", "bold red").append(outcome.id, "bold"), soft_wrap=True)
             screen.print(f"  {_why(outcome)}", soft_wrap=True, markup=False, highlight=False, emoji=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("channel", "catches", "alone"):
-        table.add_column(head, justify="left" if head == "channel" else "right")
+    table = make_table(("channel",), ("catches", "alone"))
     for name, (n, alone) in catches(outcomes).items():
         table.add_row(name, str(n), str(alone))
     screen.print(table)

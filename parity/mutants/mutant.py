@@ -12,17 +12,7 @@ import msgspec
 from parity.cases.tables import Table, read, unknown
 from parity.channels import ALL
 
-__all__ = [
-    "PREFIX",
-    "Edit",
-    "Mutant",
-    "MutantError",
-    "choose",
-    "find_old",
-    "import_root",
-    "plant",
-    "read_mutants",
-]
+__all__ = ["PREFIX", "Edit", "Mutant", "MutantError", "choose", "import_root", "plant", "read_mutants"]
 
 PREFIX = "benign/"
 """Prefix of the ids of benign edits that rules make; see `campaigns.edits.benign`."""
@@ -111,7 +101,7 @@ def _read(file: Path) -> list[Mutant]:
         tables = tomllib.loads(file.read_text()).get("mutant", [])
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise MutantError(f"mutants {file}: cannot be read: {error}") from error
-    found = read(list[Mutant], tables, f"mutants {file}", MutantError)
+    found = read(list[Mutant], tables, f"mutants {file}")
     for mutant in found:
         where = f"mutants {file}, {mutant.id!r}"
         if not mutant.edits or bool(mutant.case) == bool(mutant.oracle):

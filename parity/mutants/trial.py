@@ -19,9 +19,9 @@ from parity.compare.backends.cache import digest
 from parity.compare.backends.workers import Limits, Pool, WorkerError
 from parity.mutants.mutant import Mutant, MutantError, import_root, plant
 from parity.mutants.processes import RUN
-from parity.verdicts import BLOCKING
+from parity.verdicts import BLOCKING, SIDES
 
-__all__ = ["Outcome", "Status", "content_of", "sources_of", "try_mutants"]
+__all__ = ["Outcome", "Status", "sources_of", "try_mutants"]
 
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 WITHOUT = shutil.ignore_patterns("__pycache__")
@@ -220,6 +220,6 @@ def _unnamed(mutant: Mutant, printed: str) -> tuple[str, ...]:
 def _sentence(case: dict, by: tuple[str, ...]) -> str:
     for name in by:
         for finding in case["channels"][name]["findings"]:
-            sides = (f"{side} {finding[side]}" for side in ("reference", "candidate") if finding.get(side))
+            sides = (f"{side} {finding[side]}" for side in SIDES if finding.get(side))
             return f"{name}: {finding['where']}: {', '.join(sides)}"
     return ""

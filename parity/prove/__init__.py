@@ -1,23 +1,18 @@
 """StableHLO equivalence: proves that two lowered programs are the same program, without running them."""
 
-from parity.ir.location import SourceLocation
 from parity.ir.stablehlo.liveness import has_extra_loops, loop_counts_differ
-from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints
 from parity.prove.frontier import Frontier, FrontierSide
 from parity.prove.proof import Proof, UnpairedPositions, is_one_program, prove
-from parity.prove.rules.weight_views import NOTHING_MOVED, WeightView, WeightViews
+from parity.prove.rules.weight_views import WeightView, WeightViews
 
 __all__ = [
-    "NOTHING_MOVED",
     "Frontier",
     "FrontierSide",
     "Proof",
-    "SourceLocation",
     "UnpairedPositions",
     "WeightView",
     "WeightViews",
-    "annotations",
     "argument_fingerprints",
     "has_extra_loops",
     "is_one_program",

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from parity.ir.location import SourceLocation
-from parity.verdicts import Finding
+from parity.verdicts import SIDES, Finding
 
 __all__ = [
     "MOST_ENTRIES",
@@ -19,7 +19,6 @@ __all__ = [
 ]
 
 _MAX_TEXT = 160
-SIDES = ("reference", "candidate")
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 

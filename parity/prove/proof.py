@@ -15,7 +15,7 @@ from parity.prove.grade import grade
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.prove.rules.weight_views import NOTHING_MOVED, WeightViews, given, not_met
-from parity.verdicts import Finding, Verdict
+from parity.verdicts import SIDES, Finding, Verdict
 
 __all__ = ["NO_UNPAIRED", "Proof", "UnpairedPositions", "is_one_program", "prove"]
 
@@ -311,7 +311,7 @@ def _names(names: Sequence[str], without: Container[int] = ()) -> dict[int, str]
 
 def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
     """Checks that no pair names a hoisted constant; these are compared by their bytes."""
-    for side, label in enumerate(("reference", "candidate")):
+    for side, label in enumerate(SIDES):
         paired = sorted({pair[side] for pair in arguments} & set(sides[side].constants))
         if paired:
             raise ValueError(
@@ -338,7 +338,7 @@ def check_pairs(
         ValueError: naming every position that is out of range, used twice or left over.
     """
     problems = []
-    for side, label in enumerate(("reference", "candidate")):
+    for side, label in enumerate(SIDES):
         used = [*(pair[side] for pair in pairs), *alone[side]]
         outside = sorted(set(used) - set(names[side]))
         twice = sorted(position for position, count in collections.Counter(used).items() if count > 1)

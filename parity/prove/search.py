@@ -18,6 +18,7 @@ from parity.prove.numbering import Numbering, Table, captures, initial_colours
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array
+from parity.verdicts import SIDES, listed
 
 __all__ = ["Search", "attributes_of", "side_of"]
 
@@ -275,7 +276,7 @@ class Search:
 
     def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> tuple[str, ...]:
         lines = []
-        for side, label in enumerate(("reference", "candidate")):
+        for side, label in enumerate(SIDES):
             other = set(colours[1 - side].values())
             env = self._numberings[side].env
             for slot, colour in colours[side].items():
@@ -365,8 +366,7 @@ class Search:
             elif first != second:
                 others.append(str(position))
         if others:
-            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-            lines.append(f"another value: operand {', '.join(others[:3])}{more}")
+            lines.append(f"another value: operand {listed(others, 3)}")
         return tuple(lines)
 
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from parity.compare.backends.environment import describe_environment
 from parity.compare.timing.measure import Measured
 from parity.compare.timing.rounds import Paired
 from parity.compare.timing.scaling import HIGHEST, Curve
+from parity.report.table import make_table
 
-__all__ = ["amount", "bench_record", "print_bench", "print_curve", "print_measured", "scaling_record"]
+__all__ = ["bench_record", "print_bench", "print_curve", "print_measured", "scaling_record"]
 
 SCHEMA, SCALING_SCHEMA = 1, 2
 NEXT: Mapping[str, str] = {
@@ -57,10 +57,7 @@ def print_measured(console: Console, found: Measured) -> None:
         found: the measurements.
     """
     console.print(Text(f"{found.name}: {found.id} on {found.backend}", "bold"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for head in (*found.heads, "ratio", "quartiles", "bound"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = make_table(("",), (*found.heads, "ratio", "quartiles", "bound"))
     above = found.above
     for name, pair in found.found.items():
         bound = f"{found.bounds[name]:.2f}" if name in found.bounds else ""
@@ -98,6 +95,10 @@ def _numbers(pair: Paired) -> dict[str, Any]:
     return {"under": left, "over": right, **spread, "rounds": pair.values.tolist()}
 
 
+def _environment() -> dict[str, Any]:
+    return {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()}
+
+
 def bench_record(found: Sequence[Measured]) -> dict[str, Any]:
     """Returns all measurements as plain data for a JSON file, with the values of every round.
 
@@ -106,7 +107,7 @@ def bench_record(found: Sequence[Measured]) -> dict[str, Any]:
     """
     return {
         "schema": SCHEMA,
-        "environment": {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()},
+        "environment": _environment(),
         "comparisons": [
             {
                 "id": one.id,
@@ -139,10 +140,7 @@ def print_curve(console: Console, curve: Curve) -> None:
         curve: the measurements of an axis.
     """
     console.print(Text(f"processor time against {curve.axis}", "bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for head in (*(f"{size:,}" for size in curve.sizes), "exponent"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = make_table(("",), (*(f"{size:,}" for size in curve.sizes), "exponent"))
     for phase, exponent in curve.exponents.items():
         style = "bold red" if phase in curve.too_fast else ""
         shown = "-" if math.isnan(exponent) else f"{exponent:.2f}"
@@ -161,7 +159,7 @@ def scaling_record(curves: Sequence[Curve]) -> dict[str, Any]:
     """
     return {
         "schema": SCALING_SCHEMA,
-        "environment": {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()},
+        "environment": _environment(),
         "scaling": [
             {
                 "axis": curve.axis,

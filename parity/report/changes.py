@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from parity.report.reading import Record
 from parity.verdicts import BLOCKING, Verdict, implies
 
-__all__ = ["Change", "changes"]
+__all__ = ["changes"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

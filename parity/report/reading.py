@@ -1,4 +1,4 @@
-"""Reads and validates a report, so that the forms can rely on its structure; rebuilds the results that it holds."""
+"""Reads and validates reports, so that forms can rely on their structure; rebuilds results; joins parts of a run."""
 
 import json
 from collections.abc import Mapping
@@ -9,14 +9,16 @@ import msgspec
 
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
+from parity.cases.accepted import Waiver
 from parity.cases.case import Accept, Case, Placement
 from parity.cases.tables import read, unknown
-from parity.cases.waivers import Waiver
+from parity.report import records
 from parity.report.records import SCHEMA, VERDICTS
+from parity.run.request import Shard
 from parity.run.run import CaseResult, Run
 from parity.verdicts import Verdict, channel_of
 
-__all__ = ["Record", "ReportFileError", "check_report", "read_report", "restore"]
+__all__ = ["Record", "merge", "read_report", "restore"]
 
 Record = Mapping[str, Any]
 """A report, or one case of it, in the form of the schema."""
@@ -71,10 +73,6 @@ class _Report(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class ReportFileError(ValueError):
-    """A file is not a usable report."""
-
-
 def read_report(path: Path) -> Record:
     """Returns the report of a file.
 
@@ -82,15 +80,15 @@ def read_report(path: Path) -> Record:
         path: a file that ``--json`` wrote.
 
     Raises:
-        ReportFileError: the file cannot be read, is not JSON, or is not a report of this schema.
+        ValueError: the file cannot be read, is not JSON, or is not a report of this schema.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or str(error)
-        raise ReportFileError(f"report {path}: {why}; expected a file that --json wrote") from error
+        raise ValueError(f"report {path}: {why}; expected a file that --json wrote") from error
     except ValueError as error:
-        raise ReportFileError(
+        raise ValueError(
             f"report {path}: not valid JSON ({error}); expected a file that --json wrote"
         ) from error
     check_report(found, f"report {path}")
@@ -105,23 +103,21 @@ def check_report(found: Any, name: str) -> None:
         name: its name in messages.
 
     Raises:
-        ReportFileError: the first mistake: its place, the value, the expected one.
+        ValueError: the first mistake: its place, the value, the expected one.
     """
     if not isinstance(found, dict) or "schema" not in found:
-        raise ReportFileError(
-            f"{name}: got no key schema, expected a report as `parity run --json` writes it"
-        )
+        raise ValueError(f"{name}: got no key schema, expected a report as `parity run --json` writes it")
     if found["schema"] != SCHEMA:
-        raise ReportFileError(
+        raise ValueError(
             f"{name}: got schema {found['schema']!r}, expected {SCHEMA}; read it with the version that wrote it"
         )
     ids: set[str] = set()
-    for number, case in enumerate(read(_Report, found, name, ReportFileError).cases, 1):
+    for number, case in enumerate(read(_Report, found, name).cases, 1):
         where = f"{name}: cases, number {number}"
         if case.verdict not in VERDICTS:
-            raise ReportFileError(f"{where}.verdict: {unknown(case.verdict, VERDICTS)}")
+            raise ValueError(f"{where}.verdict: {unknown(case.verdict, VERDICTS)}")
         if case.id in ids:
-            raise ReportFileError(f"{where}: got id {case.id} a second time, expected each case once")
+            raise ValueError(f"{where}: got id {case.id} a second time, expected each case once")
         ids.add(case.id)
 
 
@@ -169,3 +165,101 @@ def _result(record: Record, waivers: tuple[Waiver, ...]) -> CaseResult:
 
 def _not_built() -> Build:
     raise AssertionError("a case from a report is shown, never run")
+
+
+SAME = ("python", "packages", "flags", "devices", "commit", "settings")
+"""Keys of the environment that must be equal in all parts; else their verdicts belong to different runs."""
+DROPPED = frozenset({"shard", "partial", "waivers", "gate"})
+"""Keys of a part that the whole report does not copy."""
+
+
+def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the report of a whole run from those of its parts, in any order.
+
+    Times are added up over all machines.
+
+    Args:
+        reports: by name, such as the file name.
+
+    Raises:
+        ValueError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.
+    """
+    parts = _parts(reports)
+    names = [name for _, name in sorted((shard.number, name) for name, shard in parts.items())]
+    first, *rest = names
+    for name in rest:
+        _same_run(first, reports[first], name, reports[name])
+    cases = sorted(
+        (
+            (place, case)
+            for name in names
+            for place, case in zip(parts[name].places, reports[name]["cases"], strict=True)
+        ),
+        key=lambda one: one[0],
+    )
+    ids = [case["id"] for _, case in cases]
+    if len(set(ids)) < len(ids) or len({place for place, _ in cases}) < len(cases):
+        twice = sorted({one for one in ids if ids.count(one) > 1}) or "two cases at one place"
+        raise ValueError(
+            f"report: got {twice} in several parts, expected each case once; run the parts again"
+        )
+    seconds = sum(reports[name]["seconds"] for name in names)
+    kept = {key: value for key, value in reports[first].items() if key not in DROPPED}
+    whole = kept | records.report(
+        [case for _, case in cases], kept["environment"], parts[first].total, seconds
+    )
+    if waivers := records.distinct(one for name in names for one in reports[name].get("waivers", ())):
+        whole["waivers"] = waivers
+    return whole
+
+
+def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
+    """Returns the shard of each report.
+
+    Raises:
+        ValueError: they are not all parts of one run.
+    """
+    parts: dict[str, Shard] = {}
+    for name, report in reports.items():
+        found = report.get("shard")
+        if not isinstance(found, Mapping):
+            raise ValueError(
+                f"report {name}: got a whole run, expected a part; make parts with --shard 1/2, ..."
+            )
+        shard = Shard(found["number"], found["of"], tuple(found["places"]), found["total"])
+        if len(shard.places) != len(report["cases"]):
+            raise ValueError(
+                f"report {name}: got {len(report['cases'])} cases at {len(shard.places)} places, "
+                "expected a report as --shard writes it; run the part again"
+            )
+        twin = next((other for other, known in parts.items() if known.number == shard.number), None)
+        if twin:
+            raise ValueError(
+                f"report {name}: got part {shard.number} again, after {twin}; name each part once"
+            )
+        parts[name] = shard
+    if not parts:
+        raise ValueError("report: got no report, expected those of all parts")
+    sizes = sorted({(shard.of, shard.total) for shard in parts.values()})
+    if len(sizes) > 1:
+        words = " and ".join(f"{of} parts of {total} cases" for of, total in sizes)
+        raise ValueError(f"report: got reports of {words}, expected those of one run; run all parts again")
+    missing = sorted(set(range(1, sizes[0][0] + 1)) - {shard.number for shard in parts.values()})
+    if missing:
+        raise ValueError(
+            f"report: got {len(parts)} of {sizes[0][0]} parts, missing {', '.join(map(str, missing))}; "
+            "name their reports too"
+        )
+    return parts
+
+
+def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping[str, Any]) -> None:
+    pairs = [(key, one["environment"].get(key), other["environment"].get(key)) for key in SAME]
+    pairs += [
+        ("backends", *(sorted({case["backend"] for case in report["cases"]}) for report in (one, other)))
+    ]
+    for key, left, right in pairs:
+        if left != right and not (key == "backends" and [] in (left, right)):
+            raise ValueError(
+                f"report {other_name}: got {key} {right}, expected {left} as in {name}; run all parts alike"
+            )

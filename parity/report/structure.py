@@ -14,9 +14,9 @@ from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.inspection import Row, Section, Summary
 from parity.compare.layout import Placed, placed
-from parity.report.table import MOST_FINDINGS, STYLES, findings_text
+from parity.report.table import MOST_FINDINGS, findings_text, make_table, styled
 from parity.run.run import CaseResult
-from parity.verdicts import ChannelResult
+from parity.verdicts import SIDES, ChannelResult
 
 __all__ = [
     "placements",
@@ -27,7 +27,6 @@ __all__ = [
     "summaries_record",
 ]
 
-SIDES = ("reference", "candidate")
 HEADS = {"carry_bytes": "carry bytes", "stacked_bytes": "stacked", "total_bytes": "total bytes"}
 
 
@@ -54,14 +53,14 @@ def print_sections(console: Console, result: CaseResult, sections: Sequence[Sect
         console.print(_table(section) if section.rows else "none on either side")
     console.print()
     for name, channel in result.channels.items():
-        verdict = Text(str(channel.verdict), STYLES.get(channel.verdict, "bold red"))
-        console.print(Text(f"{name} ").append(verdict).append(f": {channel.detail}"), soft_wrap=True)
+        line = Text(f"{name} ").append(styled(channel.verdict)).append(f": {channel.detail}")
+        console.print(line, soft_wrap=True)
     if text := findings_text(result):
         console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def _table(section: Section) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table = make_table(())
     for name in section.labels:
         table.add_column(f"\n{name}", overflow="fold", justify="right" if _numeric(section, name) else "left")
     heads = {name: HEADS.get(name, name) for name in section.numbers}
@@ -105,12 +104,9 @@ def print_placements(
     console: Console, case: Case, result: ChannelResult, rows: Sequence[tuple[Placed, Placed]]
 ) -> None:
     """Prints the placement of every leaf, one line each; a second line if the candidate's differs."""
-    verdict = Text(str(result.verdict), STYLES.get(result.verdict, "bold red"))
-    console.print(Text(f"{case.id}  ").append(verdict).append(f"  {result.detail}"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for head in ("leaf", "shape", "spec"):
-        table.add_column(head, overflow="fold")
-    table.add_column("bytes/device", justify="right", no_wrap=True)
+    line = Text(f"{case.id}  ").append(styled(result.verdict)).append(f"  {result.detail}")
+    console.print(line, soft_wrap=True)
+    table = make_table(("leaf", "shape", "spec"), ("bytes/device",))
     role = None
     for reference, candidate in rows:
         leaf = reference.leaf
@@ -191,8 +187,7 @@ def _summary_rows(summary: Summary) -> list[list[str]]:
 
 def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
     """Prints two lines per case, and their ratios."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("case", overflow="fold")
+    table = make_table(("case",))
     for head in ("", *COLUMNS):
         table.add_column(head, justify="right" if head else "left", overflow="fold")
     for summary in summaries:

@@ -1,7 +1,7 @@
 """Terminal output: live progress, a table that fits 80 columns, and findings as sentences."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -16,20 +16,21 @@ from parity.channels.channel import BY_RULES
 from parity.report.records import summarise
 from parity.run.explain import explain
 from parity.run.run import CaseResult, Run, numbers_only
+from parity.run.schedule import Listener
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, ChannelResult, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Verdict, listed
 
 __all__ = [
     "Progress",
     "findings_text",
-    "notes_text",
+    "legend",
+    "make_table",
     "print_details",
     "print_findings",
     "print_proofs",
     "print_table",
     "print_tracebacks",
-    "ties_text",
-    "waived_text",
+    "styled",
 ]
 
 MOST_FINDINGS = 8
@@ -38,43 +39,26 @@ MOST_UNVARIED = 4
 CELL = 4
 """Minimum width of a column; most verdicts have at most this many letters."""
 
-STYLES = {
-    "passed": "green",
-    "failed": "bold red",
-    "vacuous": "bold magenta",
-    "error": "bold red",
-    "open": "bold yellow",
-    "skipped": "dim",
-    Verdict.PROVED: "bold green",
-    Verdict.REORDERED: "green",
-    Verdict.BITWISE: "green",
-    Verdict.EQUAL: "green",
-    Verdict.UNPROVED: "yellow",
-    Verdict.FLOOR: "yellow",
-    Verdict.ARBITRATED: "yellow",
-    Verdict.EXACT: "green",
-    Verdict.TIE: "yellow",
-    Verdict.WAIVED: "yellow",
+MARKS: Mapping[str, tuple[str, str]] = {
+    Verdict.PROVED: ("qed", "bold green"),
+    Verdict.REORDERED: ("reord", "green"),
+    Verdict.BITWISE: ("bits", "green"),
+    Verdict.EQUAL: ("same", "green"),
+    Verdict.FLOOR: ("noise", "yellow"),
+    Verdict.ARBITRATED: ("f64", "yellow"),
+    Verdict.EXACT: ("exact", "green"),
+    Verdict.TIE: ("tie", "yellow"),
+    Verdict.WAIVED: ("waived", "yellow"),
+    Verdict.FAILED: ("FAIL", "bold red"),
+    Verdict.VACUOUS: ("VAC", "bold magenta"),
+    Verdict.ERROR: ("ERR", "bold red"),
+    Verdict.UNPROVED: ("diff", "yellow"),
+    Verdict.OPEN: ("open", "bold yellow"),
+    Verdict.SKIPPED: ("-", "dim"),
 }
-SHORT = {
-    Verdict.PROVED: "qed",
-    Verdict.REORDERED: "reord",
-    Verdict.BITWISE: "bits",
-    Verdict.EQUAL: "same",
-    Verdict.FLOOR: "noise",
-    Verdict.ARBITRATED: "f64",
-    Verdict.EXACT: "exact",
-    Verdict.TIE: "tie",
-    Verdict.WAIVED: "waived",
-    Verdict.FAILED: "FAIL",
-    Verdict.VACUOUS: "VAC",
-    Verdict.ERROR: "ERR",
-    Verdict.UNPROVED: "diff",
-    Verdict.OPEN: "open",
-    Verdict.SKIPPED: "-",
-}
+"""Verdict of a channel -> mark and style, in the order of the legend."""
 RULES = "rule"
-"""Letters of a proof by rules, which covers the values but does not show equal programs."""
+"""Mark of a proof by rules, which covers the values but does not show equal programs."""
 COLUMNS: dict[str, tuple[str, ...]] = {
     channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
     for channel in CHANNELS.values()
@@ -86,16 +70,15 @@ RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
-class Progress:
-    """A line with the running case, the number of finished ones, and the time left; used as a context manager.
+class Progress(Listener):
+    """A line with the running case, the number of finished ones, and the time left.
 
     Args:
         console: the console; without a terminal, a line per case is printed instead.
-        total: number of cases.
     """
 
-    def __init__(self, console: Console, total: int):
-        self._console, self._total, self._done, self._start = console, total, 0, time.monotonic()
+    def __init__(self, console: Console):
+        self._console, self._total, self._done, self._start = console, 0, 0, 0.0
         columns = (
             TextColumn("{task.description}", table_column=None),
             BarColumn(bar_width=14),
@@ -103,33 +86,32 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
         )
-        self._bar = Bar(*columns, console=console, transient=True) if console.is_terminal else None
-        self._task = self._bar.add_task("", total=total, left="") if self._bar else None
+        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", left="")
 
-    def __enter__(self) -> "Progress":
-        if self._bar:
-            self._bar.start()
-        return self
+    def begins(self, record: Run) -> None:
+        """Shows the line for the planned cases."""
+        self._total, self._start = record.planned, time.monotonic()
+        self._bar.update(self._task, total=record.planned)
+        self._bar.start()
 
-    def __exit__(self, *exception: object) -> None:
-        if self._bar:
-            self._bar.stop()
+    def ended(self, record: Run) -> None:
+        """Removes the line."""
+        self._bar.stop()
 
     def started(self, case: Case) -> None:
         """Shows the case that starts."""
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, description=case.id[:48])
+        self._bar.update(self._task, description=case.id[:48])
 
     def finished(self, result: CaseResult) -> None:
         """Counts a case; one that did not pass is printed at once, its findings follow after the table."""
         self._done += 1
         per_case = (time.monotonic() - self._start) / self._done
-        if self._bar and self._task is not None:
-            left = f"{per_case * (self._total - self._done):.0f} s left"
-            self._bar.update(self._task, advance=1, left=left)
-        if self._bar is None or result.blocking:
+        left = f"{per_case * (self._total - self._done):.0f} s left"
+        self._bar.update(self._task, advance=1, left=left)
+        if self._bar.disable or result.blocking:
             line = Text(f"[{self._done}/{self._total}] {result.case.id} ")
-            line.append(str(result.verdict), STYLES[str(result.verdict)])
+            line.append(styled(result.verdict))
             names = ", ".join(channel.name for channel in result.blocking)
             self._console.print(line.append(f": {names}" if names else "", "red"), soft_wrap=True)
 
@@ -139,15 +121,35 @@ def _cell(result: CaseResult, names: Sequence[str]) -> Text:
     if not held:
         return Text("-", "dim")
     channel = next((channel for channel in held if channel.verdict in LOUD), held[0])
-    style = STYLES.get(channel.verdict, "bold red" if channel.verdict in BLOCKING else "dim")
-    return Text(_letters(channel)[0], style)
+    return Text(_mark(channel)[0], MARKS[channel.verdict][1])
 
 
-def _letters(channel: ChannelResult) -> tuple[str, str]:
-    """Returns the letters of a verdict, and their explanation."""
+def _mark(channel: ChannelResult) -> tuple[str, str]:
+    """Returns the mark of a verdict, and its meaning."""
     if channel.verdict is Verdict.PROVED and BY_RULES in channel.measures:
         return RULES, "proved by rules"
-    return SHORT[channel.verdict], str(channel.verdict)
+    return MARKS[channel.verdict][0], str(channel.verdict)
+
+
+def styled(verdict: str) -> Text:
+    """Returns the verdict of a channel or of a case in its colour."""
+    return Text(verdict, "green" if verdict == "passed" else MARKS[verdict][1])
+
+
+def legend(marks: Iterable[tuple[str, str]]) -> Text:
+    """Returns marks with their meanings in one line."""
+    words = (mark if mark == meaning else f"{mark} {meaning}" for mark, meaning in marks)
+    return Text(", ".join(words), "dim")
+
+
+def make_table(words: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+    """Returns a table without lines: columns of words, which wrap, then columns of numbers, which do not."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head in words:
+        table.add_column(head, overflow="fold")
+    for head in numbers:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
 
 
 def print_table(console: Console, run: Run) -> None:
@@ -176,21 +178,16 @@ def print_table(console: Console, run: Run) -> None:
         if str(result.case.mesh) != mesh:
             mesh = str(result.case.mesh)
             console.print(Text(f"@{mesh}", "bold cyan"), soft_wrap=True)
-        style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
-        line(Text(name, style), cells, spent)
+        line(Text(name, "" if result.verdict == "passed" else MARKS[result.verdict][1]), cells, spent)
     _print_closing(console, run)
 
 
 def _print_closing(console: Console, run: Run) -> None:
     """Prints the lines below the table: the legend, counts, times, and notes on all cases."""
-    shown = {_letters(channel) for result in run.results for channel in result.channels.values()}
-    order = [*SHORT.values(), RULES]
-    legend = ", ".join(
-        word if word == words else f"{word} {words}"
-        for word, words in sorted(shown, key=lambda one: order.index(one[0]))
-    )
-    if legend:
-        console.print(Text(legend, "dim"), soft_wrap=True)
+    shown = {_mark(channel) for result in run.results for channel in result.channels.values()}
+    order = [*(mark for mark, _ in MARKS.values()), RULES]
+    if shown:
+        console.print(legend(sorted(shown, key=lambda one: order.index(one[0]))), soft_wrap=True)
     for asked, got in dict.fromkeys(_fitted(run.results)):
         console.print(f"{asked} fitted to {run.results[0].case.placement.backend} as {got}", soft_wrap=True)
     counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
@@ -222,9 +219,8 @@ def _renamed(result: CaseResult) -> str:
     rows = tree.tables.get("renamed", ()) if tree else ()
     if not rows:
         return ""
-    shown = ", ".join(f"{row['reference']} is {row['candidate']}" for row in rows[:MOST_RENAMED])
-    more = f" and {len(rows) - MOST_RENAMED} more" if len(rows) > MOST_RENAMED else ""
-    return f"{result.case.id.partition('/')[0]}: {shown}{more}; `parity map` shows all"
+    shown = listed([f"{row['reference']} is {row['candidate']}" for row in rows], MOST_RENAMED)
+    return f"{result.case.id.partition('/')[0]}: {shown}; `parity map` shows all"
 
 
 def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
@@ -246,11 +242,7 @@ def print_details(console: Console, results: Sequence[CaseResult]) -> None:
 
 def print_proofs(console: Console, run: Run) -> None:
     """Prints one row per case: the prover's verdict, the number of operations, and times."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for head in ("case", "program", "then"):
-        table.add_column(head, overflow="fold")
-    for head in ("operations", "trace+lower s", "prove s"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = make_table(("case", "program", "then"), ("operations", "trace+lower s", "prove s"))
     for result in run.results:
         program = result.channels.get("program")
         verdict = program.verdict if program else Verdict.ERROR
@@ -260,7 +252,7 @@ def print_proofs(console: Console, run: Run) -> None:
         seconds = result.seconds
         table.add_row(
             result.case.id,
-            Text(str(verdict), STYLES.get(verdict, "bold red")),
+            styled(verdict),
             " ".join(sorted(ran - {"skipped"})),
             f"{program.measures.get('operations', 0):,.0f}" if program else "-",
             f"{seconds['trace'] + seconds['lower']:.2f}",

@@ -15,7 +15,6 @@ from parity.compare.placement import place
 from parity.run.manifest import watch
 from parity.run.request import Request
 from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, Outcome, error_result
-from parity.run.selection import collect_cases
 
 __all__ = ["CASE_SECONDS", "poll_case", "run_in_workers", "serve"]
 
@@ -33,7 +32,7 @@ def _prepared(
     if request.watched:
         watch()
     backend = request.find_backend()
-    cases = {case.id: case for case in collect_cases(request, backend)}
+    cases = {case.id: case for case in request.collect_cases(backend)}
     return backend, cases, CaseRunner(request, backend, on_phase=on_phase)
 
 

@@ -19,7 +19,7 @@ from parity.run.request import Request
 from parity.run.run import CaseResult, Outcome, error_result, skipped_result, verdict_of
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["Rank", "SpreadError", "merged", "run_in_processes", "serve_rank", "spread"]
+__all__ = ["merged", "run_in_processes", "spread"]
 
 PATIENCE = 60.0
 """Seconds that a process may stay in a case after another has ended it: it waits for a partner that left."""

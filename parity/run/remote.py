@@ -12,7 +12,7 @@ from parity.run.request import Request
 from parity.run.run import CaseResult, Outcome, error_result
 from parity.verdicts import Finding
 
-__all__ = ["TRIES", "run_on_ray"]
+__all__ = ["run_on_ray"]
 
 TRIES = 3
 """Number of workers that one case may lose; then the case itself is the likely cause, and becomes an error."""

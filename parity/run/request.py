@@ -3,15 +3,20 @@
 import dataclasses
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from parity.cases.settings import find_settings, resources
+from parity.builds.meshes import MeshSpec
+from parity.cases.case import Case, select
+from parity.cases.settings import collect, find_settings, resources
 from parity.channels import ALL
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.compiler import Resources
+from parity.compare.backends.environment import PLATFORMS
 from parity.compare.backends.registry import find
+from parity.compare.placement import place
+from parity.compare.session import Session
 from parity.verdicts import ANY_RUNG, Requirement
 
 __all__ = ["CacheMode", "Request", "Shard"]
@@ -117,7 +122,7 @@ class Request:
 
         Args:
             start: see `Request`.
-            limits: ``workers``, ``cache``, ``compile-gib``, ``compile-seconds``; they override those of the project.
+            limits: ``workers``, ``cache``, ``compile_gib``, ``compile_seconds``; they override those of the project.
             **fields: other fields of `Request`.
 
         Raises:
@@ -144,3 +149,48 @@ class Request:
             ValueError: no backend has that name.
         """
         return find(self.backend, self.resources.compiler())
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if the devices are those of other machines, so that meshes are fitted there."""
+        return self.ray is not None and self.backend in PLATFORMS
+
+    def collect_cases(self, backend: Backend) -> list[Case]:
+        """Returns the cases as the pairs define them; a worker process finds them in this way, too."""
+        devices = backend.topology.devices if self.full_size and backend.topology else None
+        return collect(self.pairs, dict(self.settings), self.start, devices=devices, select=self.select)[1]
+
+    def select_cases(self, backend: Backend) -> list[Case]:
+        """Returns the selected cases, placed on the backend of the request.
+
+        Raises:
+            ValueError: settings, selectors, backend or meshes cannot be used, or no case fits the devices.
+        """
+        if not self.is_elsewhere:
+            backend.fit(MeshSpec())  # reports missing parts before anything is imported or built
+        if self.full_size and not backend.topology:
+            raise ValueError(
+                f"--full-size: got backend {self.backend}, expected a slice such as aot:v5p:2x2x1; "
+                "the published sizes fit no laptop"
+            )
+        cases = select(self.collect_cases(backend), self.select)
+        if self.is_elsewhere:
+            return [case.with_placement(backend=self.backend) for case in cases]
+        cases = place(cases, backend)
+        if cases and all(case.placement.too_few_devices for case in cases):
+            raise ValueError(cases[0].placement.too_few_devices)
+        return cases
+
+    def open_session(self, backend: Backend, notify: Callable[[str], None] = lambda phase: None) -> Session:
+        """Returns a session with the options of the request; ``notify`` gets each phase that begins, as text."""
+        return Session(paranoid=self.paranoid, required=self.required, backend=backend, notify=notify)
+
+    def open_cases(self) -> tuple[list[Case], Session]:
+        """Returns the cases and a session for them, for a command that runs no channel itself.
+
+        Raises:
+            ValueError: see `select_cases`.
+        """
+        backend = self.find_backend()
+        cases = self.select_cases(backend)
+        return self.shard.take(cases) if self.shard else cases, self.open_session(backend)

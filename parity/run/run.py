@@ -33,8 +33,6 @@ __all__ = [
     "CaseRunner",
     "Outcome",
     "Run",
-    "clear_caches_if_many_mappings",
-    "error_finding",
     "error_result",
     "is_own",
     "numbers_only",
@@ -173,12 +171,12 @@ def raised_gc_threshold() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseResult:
+def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> CaseResult:
     """Compares one case.
 
     Args:
         case: the case to compare.
-        bench: shared between the cases of a session.
+        session: shared with other cases.
         channels: the channels to compare; all by default.
     """
     if case.placement.skip_reason:
@@ -186,16 +184,16 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
     if case.placement.too_few_devices:
         return _not_compared(case, _unable("tree", "devices", case.placement.too_few_devices))
     start = time.perf_counter()
-    bench.clock.take()
+    session.clock.take()
     results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
         with raised_gc_threshold():
-            with bench.clock.book("build"):
-                work = Evidence.of(case, bench)
+            with session.clock.book("build"):
+                work = Evidence.of(case, session)
             names = (work.builds[0].name, work.builds[1].name)
             for name in channels:
-                with bench.clock.book("judge"):
+                with session.clock.book("judge"):
                     result = _channel(name, work)
                 same = [other.name for other in results.values() if _same_error(other, result)]
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
@@ -206,7 +204,7 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
     except Exception as error:
         results["tree"] = _error("tree", "comparing", error)
     clear_caches_if_many_mappings()
-    seconds = bench.clock.take()
+    seconds = session.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
     results = waive(case.id, results, case.accept.waivers)
     return CaseResult(
@@ -260,10 +258,10 @@ def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
             return verdict
     if found <= {Verdict.SKIPPED}:
         return Verdict.SKIPPED
-    return PASSED if "program" not in channels or _settled(channels) else Verdict.UNPROVED
+    return PASSED if "program" not in channels or _covers_values(channels) else Verdict.UNPROVED
 
 
-def _settled(channels: Mapping[str, ChannelResult]) -> bool:
+def _covers_values(channels: Mapping[str, ChannelResult]) -> bool:
     """Returns True if a proof or a run covers the values of a case."""
     asked = [channels[name].verdict for name in of_aspect(Aspect.VALUES) if name in channels]
     return channels["program"].verdict in PROOFS or any(verdict is not Verdict.SKIPPED for verdict in asked)
@@ -369,12 +367,7 @@ class CaseRunner:
         on_phase: Callable[[str], None] = lambda phase: None,
     ):
         self._request = request
-        self.session = Session(
-            paranoid=request.paranoid,
-            required=request.required,
-            backend=backend or request.find_backend(),
-            notify=on_phase,
-        )
+        self.session = request.open_session(backend or request.find_backend(), on_phase)
 
     def run(self, case: Case) -> CaseResult:
         """Returns the result of a case, with the files that it opened if the request watches folders."""

@@ -4,7 +4,8 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
-from parity.cases.case import Case, unvaried_options
+from parity.cases.case import Case
+from parity.cases.coverage import unvaried_options
 from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.run.parallel import run_in_workers
@@ -12,7 +13,6 @@ from parity.run.processes import run_in_processes
 from parity.run.remote import run_on_ray
 from parity.run.request import CacheMode, Request
 from parity.run.run import CaseResult, CaseRunner, Run
-from parity.run.selection import is_elsewhere, select_cases
 from parity.run.verdict_cache import VerdictCache, take_manifest
 from parity.run.waiving import check_channels
 
@@ -52,7 +52,7 @@ class Schedule:
         self.backend = request.find_backend()
         check_schedule(request)
         manifest = take_manifest(request)  # before any code of the project is imported
-        self.every = select_cases(request, self.backend)
+        self.every = request.select_cases(self.backend)
         check_channels(self.every)
         self.cases = request.shard.take(self.every) if request.shard else self.every
         self.cache = VerdictCache(manifest, request.options)
@@ -99,7 +99,7 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
     except KeyboardInterrupt:
         pass
     finally:
-        record.uncached = cache.settle()
+        record.uncached = cache.store_waiting()
         record.seconds = time.perf_counter() - start
         _put_in_order(record, schedule)
         listener.ended(record)
@@ -166,7 +166,7 @@ def check_schedule(request: Request) -> None:
     """
     alone, cached = request.processes > 1, request.cache is not CacheMode.IGNORE
     cluster = request.ray not in (None, OWN)
-    accelerator = request.backend in PLATFORMS and not is_elsewhere(request)
+    accelerator = request.backend in PLATFORMS and not request.is_elsewhere
     conflicts = {
         "--ray: cannot be combined with --processes; leave one out": request.ray and alone,
         f"--workers: the cluster at {request.ray} determines the number of parallel cases; leave it out": (

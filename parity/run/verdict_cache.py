@@ -96,17 +96,17 @@ class VerdictCache:
         return self._known.get(case.id)
 
     def keep(self, result: CaseResult) -> None:
-        """Takes the result of a case that ran, to be stored if it passed, see `settle`."""
+        """Takes the result of a case that ran, to be stored if it passed, see `store_waiting`."""
         if result.verdict == PASSED and not result.cached and result.read is not None:
             self._waiting.append(result)
         if time.monotonic() - self._checked > PATIENCE:
-            self.settle()
+            self.store_waiting()
 
     def refuse(self, reasons: Sequence[str]) -> None:
         """Stops storing results if there are reasons: this process may differ from the state that the key describes."""
         self._refused += reasons
 
-    def settle(self) -> list[str]:
+    def store_waiting(self) -> list[str]:
         """Stores the results so far, unless something changed since the run began; returns the changes.
 
         A result that was computed during a change may depend on either state.

@@ -5,9 +5,9 @@ import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from parity.cases.accepted import Waiver
 from parity.cases.case import Case
 from parity.cases.tables import unknown
-from parity.cases.waivers import Waiver
 from parity.channels import CHANNELS
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 

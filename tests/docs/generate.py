@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 import typer
 
-from parity.cases.budgets import Budget
+from parity.cases.accepted import Budget, Waiver
 from parity.cases.settings import _Project
-from parity.cases.waivers import Waiver
 from parity.channels import CHANNELS
 from parity.cli import app
 from parity.cli.list import SETTLES

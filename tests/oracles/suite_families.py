@@ -10,7 +10,7 @@ from oracle_weights import fill
 
 from models_nnx.shared.config import AttentionKernel, LayerLayout
 from models_nnx.shared.data import packed_batch
-from parity.matrix.covering.configs import read_rows, recipe
+from parity.matrix.covering import read_rows, recipe
 from parity.matrix.covering.factors import DECODING
 
 COMBINED = 7

@@ -14,18 +14,14 @@ from parity.builds.convert.stored import Stored, check_new, read_stored, same_bi
 from parity.builds.skeleton import Skeleton, fill, leaves_of
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import WeightMap, strip_container
+from parity.verdicts import SIDES, listed
 
-__all__ = ["SIDES", "Conversion", "ConversionError", "convert"]
+__all__ = ["Conversion", "convert"]
 
-SIDES = ("reference", "candidate")
 SHOWN = 12
 """Maximum number of leaves that a message lists; the remaining ones are counted."""
 
 Arrays = dict[str, np.ndarray]
-
-
-class ConversionError(ValueError):
-    """A checkpoint does not fit its map, or the map has uncertain entries."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +79,7 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
     branch = _branch(second, root)
     written = {path: written[path] for path in leaves_of(branch) if path in written}
     if not written:
-        raise ConversionError(
+        raise ValueError(
             f"--root {root}: got none of its leaves in {stored.folder}, expected some; leave it out"
         )
     write_stored(dest, fill(branch, {path: _as_key(second, path, array) for path, array in written.items()}))
@@ -108,7 +104,7 @@ def _side_named(exported: ExportedMap, to: str) -> int:
     flavours = [side.flavour for side in exported.sides]
     names = SIDES if len(set(flavours)) == 1 else (*SIDES, *flavours)
     if to not in names:
-        raise ConversionError(f"--to {to!r}: expected one of {', '.join(names)}")
+        raise ValueError(f"--to {to!r}: expected one of {', '.join(names)}")
     return SIDES.index(to) if to in SIDES else flavours.index(to)
 
 
@@ -127,11 +123,11 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
         if fits:
             flavours = [one.flavour for one in exported.sides]
             one, other = flavours if flavours[0] != flavours[1] else SIDES
-            raise ConversionError(
+            raise ValueError(
                 f"{stored.folder}: its names fit both sides, expected to be told which to write; add --to {one} "
                 f"or --to {other}"
             )
-    raise ConversionError(_misfit(exported, stored, side))
+    raise ValueError(_misfit(exported, stored, side))
 
 
 def _is_one(exported: ExportedMap) -> bool:
@@ -171,8 +167,7 @@ def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(sorted(names)[:SHOWN]) or "none"
-    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+    return listed(sorted(names), SHOWN) or "none"
 
 
 def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
@@ -182,7 +177,7 @@ def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
         if one.doubt
     ]
     if doubtful:
-        raise ConversionError(
+        raise ValueError(
             f"map: {len(doubtful)} of {len(entries)} entries are only guessed: {_listed(doubtful)}; expected each to "
             "be named, proved or probed; give the pair weight rules, or export the map of a case that uses them"
         )
@@ -194,12 +189,12 @@ def _as_leaf(leaf: Leaf, array: np.ndarray) -> np.ndarray:
         if array.dtype == np.uint32 and array.shape[: len(leaf.shape)] == leaf.shape:
             return array
         got = f"{array.dtype}{list(array.shape)}"
-        raise ConversionError(f"{leaf.path}: got {got}, expected the uint32 data of {leaf.dtype}")
+        raise ValueError(f"{leaf.path}: got {got}, expected the uint32 data of {leaf.dtype}")
     if array.shape == leaf.shape and array.dtype == jax.numpy.dtype(leaf.dtype):
         return array
     if array.shape == leaf.shape == () and (counter := _as_integer(array, leaf.dtype)) is not None:
         return counter
-    raise ConversionError(
+    raise ValueError(
         f"{leaf.path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} as in the map; "
         "export the map of the model that this checkpoint is of"
     )
@@ -215,11 +210,11 @@ def _as_integer(array: np.ndarray, dtype: str) -> np.ndarray | None:
 
 
 def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) -> None:
-    """Raises a `ConversionError` unless converting back gives the same bits."""
+    """Raises a `ValueError` unless converting back gives the same bits."""
     back = weights.to_candidate(moved) if at else weights.to_reference(moved)
     lost = [path for path, array in arrays.items() if path not in back or not same_bits(array, back[path])]
     if lost:
-        raise ConversionError(
+        raise ValueError(
             f"map: {_listed(lost)} do not come back the same; expected a one-to-one map; export it again"
         )
 
@@ -235,12 +230,12 @@ def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
         elif (counter := _as_integer(array, leaf.dtype)) is not None:
             typed[path] = counter
         else:
-            raise ConversionError(
+            raise ValueError(
                 f"{path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} of {side.name}"
                 "; numbers would not stay what they are; make both sides hold the same dtype"
             )
         if not is_key and array.shape != leaf.shape:
-            raise ConversionError(
+            raise ValueError(
                 f"{path}: got shape {list(array.shape)}, expected {list(leaf.shape)} of {side.name}; export the "
                 "map again"
             )
@@ -269,6 +264,6 @@ def _branch(side: ExportedSide, root: str) -> Skeleton:
     for name in filter(None, root.split("/")):
         if not isinstance(tree, dict) or name not in tree:
             names = ", ".join(tree) if isinstance(tree, dict) else "no names"
-            raise ConversionError(f"--root {root}: got {name}, expected one of {names}")
+            raise ValueError(f"--root {root}: got {name}, expected one of {names}")
         tree = tree[name]
     return tree

@@ -15,7 +15,7 @@ from parity.builds.weights import transforms
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Transform
 
-__all__ = ["SCHEMA", "ExportedEntry", "ExportedMap", "ExportedSide", "MapFileError", "read_map"]
+__all__ = ["SCHEMA", "ExportedEntry", "ExportedMap", "ExportedSide", "read_map"]
 
 SCHEMA = 1
 CONFIRMED = ("proof", "probe")
@@ -31,10 +31,6 @@ GIVEN = (
 TRANSFORMS: Mapping[str, type] = {
     name: getattr(transforms, name) for name in transforms.__all__ if name != "Transform"
 }
-
-
-class MapFileError(ValueError):
-    """A file is not an exported map, or this version cannot read it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,18 +152,18 @@ def read_map(path: Path) -> ExportedMap:
         path: the file.
 
     Raises:
-        MapFileError: the file is unreadable, no map, of another version, or not total and one-to-one.
+        ValueError: the file is unreadable, no map, of another version, or not total and one-to-one.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise MapFileError(
+        raise ValueError(
             f"map {path}: cannot be read ({one_line(error)}), expected a file of `parity map --export`"
         ) from error
     if not isinstance(record, dict) or record.get("kind") != "parity weight map":
-        raise MapFileError(f"map {path}: got other JSON, expected a file of `parity map --export`")
+        raise ValueError(f"map {path}: got other JSON, expected a file of `parity map --export`")
     if record.get("schema") != SCHEMA:
-        raise MapFileError(
+        raise ValueError(
             f"map {path}: got schema {record.get('schema')}, expected {SCHEMA}; export it again with this version"
         )
     try:
@@ -180,9 +176,9 @@ def read_map(path: Path) -> ExportedMap:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         words = f"{type(error).__name__} {one_line(error)}"
-        raise MapFileError(f"map {path}: damaged ({words}); export it again") from error
+        raise ValueError(f"map {path}: damaged ({words}); export it again") from error
     if problem := _gap(found):
-        raise MapFileError(f"map {path}: {problem}; expected a total one-to-one map; export it again")
+        raise ValueError(f"map {path}: {problem}; expected a total one-to-one map; export it again")
     return found
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from parity.builds.tree import flatten, to_host
 
-__all__ = ["Stored", "StoredError", "check_new", "one_line", "read_stored", "same_bits", "write_stored"]
+__all__ = ["Stored", "check_new", "one_line", "read_stored", "same_bits", "write_stored"]
 
 ITEM = "_METADATA"
 """The file that every Orbax item has."""
@@ -30,10 +30,6 @@ SETTLING = 0.3
 """Seconds after a failure until Orbax's pending reads and writes have ended, too."""
 PATIENCE = 10.0
 """Seconds to wait for them at most."""
-
-
-class StoredError(ValueError):
-    """A checkpoint cannot be read or written; the message names it, the problem and a remedy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,10 +52,10 @@ def find_item(folder: Path) -> Path:
         folder: of ``StandardCheckpointer``, ``PyTreeCheckpointer`` or ``CheckpointManager``, its step or its item.
 
     Raises:
-        StoredError: there is no item, or several.
+        ValueError: there is no item, or several.
     """
     if not folder.is_dir():
-        raise StoredError(f"{folder}: got no folder, expected an Orbax checkpoint; check the path")
+        raise ValueError(f"{folder}: got no folder, expected an Orbax checkpoint; check the path")
     if (folder / ITEM).is_file():
         return folder
     inside = sorted(entry for entry in folder.iterdir() if entry.is_dir())
@@ -68,10 +64,10 @@ def find_item(folder: Path) -> Path:
         return items[0]
     if items:
         names = ", ".join(entry.name for entry in items)
-        raise StoredError(f"{folder}: got the items {names}, expected one; name one, such as {items[0]}")
+        raise ValueError(f"{folder}: got the items {names}, expected one; name one, such as {items[0]}")
     steps = {int(match[1]): entry for entry in inside if (match := STEP.fullmatch(entry.name))}
     if not steps:
-        raise StoredError(
+        raise ValueError(
             f"{folder}: got no {ITEM}, expected a checkpoint that Orbax has written; check the path, or save it again"
         )
     return find_item(steps[max(steps)])
@@ -84,7 +80,7 @@ def read_stored(folder: Path) -> Stored:
         folder: see `find_item`.
 
     Raises:
-        StoredError: there is no checkpoint, or it cannot be read.
+        ValueError: there is no checkpoint, or it cannot be read.
     """
     item = find_item(Path(folder).absolute())
     with _no_log():
@@ -93,12 +89,12 @@ def read_stored(folder: Path) -> Stored:
             time.sleep(SETTLING)
             gc.collect()
     if problem:
-        raise StoredError(
+        raise ValueError(
             f"{item}: cannot be read ({problem}), expected a whole checkpoint; save it again, or name another"
         )
     arrays = _arrays(restored)
     if not arrays:
-        raise StoredError(f"{item}: got no arrays, expected those of a model; name another")
+        raise ValueError(f"{item}: got no arrays, expected those of a model; name another")
     return Stored(folder=item, arrays=arrays)
 
 
@@ -121,15 +117,13 @@ def check_new(folder: Path) -> None:
     """Checks that a checkpoint can be written.
 
     Raises:
-        StoredError: the folder exists, or its parent is not writable.
+        ValueError: the folder exists, or its parent is not writable.
     """
     folder = folder.absolute()
     if folder.exists() or folder.is_symlink():
-        raise StoredError(
-            f"{folder}: already exists, expected a new folder; name another, or remove it first"
-        )
+        raise ValueError(f"{folder}: already exists, expected a new folder; name another, or remove it first")
     if not folder.parent.is_dir() or not os.access(folder.parent, os.W_OK):
-        raise StoredError(
+        raise ValueError(
             f"{folder}: {folder.parent} is no folder that can be written to, expected one; make it first"
         )
 
@@ -142,7 +136,7 @@ def write_stored(folder: Path, tree: Any) -> None:
         tree: of arrays.
 
     Raises:
-        StoredError: the folder exists, the disk is full or not writable, or other bits were read back.
+        ValueError: the folder exists, the disk is full or not writable, or other bits were read back.
     """
     import orbax.checkpoint as ocp
 
@@ -161,16 +155,16 @@ def write_stored(folder: Path, tree: Any) -> None:
                 raise OSError(f"{', '.join(wrong)} read back as other bits")
             partial.rename(folder)
         except (OSError, ValueError, RuntimeError) as error:
-            _settle(partial)
+            _remove_until_quiet(partial)
             _release(error)
-            raise StoredError(
+            raise ValueError(
                 f"{folder}: not written ({_reason(error)}); make room, or name another"
             ) from error
         finally:
             _remove(partial)
 
 
-def _settle(partial: Path) -> None:
+def _remove_until_quiet(partial: Path) -> None:
     """Removes the files of a failed write until pending writes add no more."""
     began = quiet = time.monotonic()
     while (now := time.monotonic()) < min(quiet + SETTLING, began + PATIENCE):

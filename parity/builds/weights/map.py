@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.transforms import Identity, Transform
+from parity.verdicts import SIDES
 
 __all__ = [
     "FOLLOWS",
@@ -55,7 +56,7 @@ class Rule:
     transform: Transform = Identity()
 
     def __post_init__(self):
-        for side in ("reference", "candidate"):
+        for side in SIDES:
             if isinstance(given := getattr(self, side), str):
                 raise TypeError(f"weight rule: {side}: got {given!r}, expected a tuple of them, ({given!r},)")
         for pattern in self.reference[:1]:

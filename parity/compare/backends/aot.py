@@ -11,8 +11,7 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from parity.builds.meshes import MeshSpec
-from parity.builds.topologies import Topology
+from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import Backend, quiet
 from parity.compare.backends.compiler import Compilation, Compiler, Request, shared
 from parity.compare.backends.environment import version
@@ -26,7 +25,7 @@ from parity.ir.jax_internals import (
     kept_arguments,
 )
 
-__all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "load_compiler", "missing_compiler"]
+__all__ = ["AheadOfTime", "missing_compiler"]
 
 PACKAGE = "libtpu"
 FLAGS = "LIBTPU_INIT_ARGS"

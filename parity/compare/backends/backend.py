@@ -10,8 +10,7 @@ from typing import Any
 
 import jax
 
-from parity.builds.meshes import MeshSpec
-from parity.builds.topologies import Topology
+from parity.builds.meshes import MeshSpec, Topology
 
 __all__ = ["Backend", "quiet"]
 

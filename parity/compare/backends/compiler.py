@@ -13,7 +13,7 @@ from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.compare.backends.environment import version
 from parity.compare.backends.workers import Limits, Pool, RemoteError, WorkerError
 
-__all__ = ["Compilation", "CompileError", "Compiler", "Request", "Resources", "shared"]
+__all__ = ["Compilation", "Compiler", "Request", "Resources", "shared"]
 
 FORMAT = "3"
 """Part of every key: entries of another format are not found."""

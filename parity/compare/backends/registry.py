@@ -4,13 +4,12 @@ import difflib
 
 import jax
 
-from parity.builds.topologies import FAMILIES, Topology
+from parity.builds.meshes import FAMILIES, Topology
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.compiler import Compiler
-from parity.compare.backends.devices import Accelerators, Devices
-from parity.compare.backends.lowering import Lowering
+from parity.compare.backends.devices import Accelerators, Devices, Lowering
 
-__all__ = ["BACKENDS", "find", "known_backends"]
+__all__ = ["find", "known_backends"]
 
 FAST_TO_COMPILE = (("xla_backend_optimization_level", 0),)
 """For programs that run once: LLVM's optimisation takes most of a compile. XLA's own passes are unchanged."""

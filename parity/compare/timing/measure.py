@@ -18,21 +18,24 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.side import Side
-from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
-from parity.compare.timing.rounds import ROUNDS, Paired, interleave, paired
+from parity.compare.timing.rounds import (
+    Paired,
+    Steps,
+    first_step,
+    initialise,
+    interleave,
+    paired,
+    source,
+    steps,
+)
 from parity.ir.hlo.memory import read_memory
 
-__all__ = [
-    "BOUNDS",
-    "Measured",
-    "MeasuredCase",
-    "Subject",
-    "measure_each",
-    "measured",
-    "subjects",
-]
+__all__ = ["BOUNDS", "Measured", "measure_each", "subjects"]
 
 T = TypeVar("T")
+Sides = tuple[Side, Side]
+Measures = Mapping[tuple[str, ...], Callable[[], dict[str, Paired]]]
+"""How to measure some quantities, by their names."""
 
 BOUNDS: Mapping[str, float] = {
     "trace": 1.10,
@@ -49,22 +52,9 @@ CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time}
 Cases = Annotated[tuple[str, ...], msgspec.Meta(description='selectors such as ["llama2-*"]')]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A case to measure.
-
-    Args:
-        case: its two sides are measured.
-        name: of its ratios, such as ``NNX over Linen``; empty to take it from the builds.
-        swap: True for the reference over the candidate.
-    """
-
-    case: Case
-    name: str = ""
-    swap: bool = False
-
-
 class _Entry(Table, frozen=True, kw_only=True):
+    """Cases to compare; with ``swap`` the reference over the candidate."""
+
     name: Annotated[str, msgspec.Meta(description='"NNX over Linen", the name of the ratio')]
     cases: Cases
     swap: bool = False
@@ -76,20 +66,22 @@ class _Bench(Table, frozen=True, kw_only=True):
     compare: tuple[_Entry, ...] = ()
 
 
-def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]) -> list[Subject]:
-    """Returns the cases to measure: those named, else those of ``[tool.parity.bench]``, else all.
+BY_BUILDS = _Entry(name="", cases=())
+"""The entry of cases that no table names: their builds give the name of the ratio."""
+
+
+def subjects(
+    table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]
+) -> list[tuple[Case, _Entry]]:
+    """Returns the cases to measure, with their entries: those named, else those of ``[tool.parity.bench]``, else all.
 
     Raises:
         ValueError: the table has the wrong form, or a selector matches nothing.
     """
     entries = read(_Bench, table, "[tool.parity.bench]").compare
     if selectors or not entries:
-        return [Subject(case=case) for case in select(cases, selectors)]
-    return [
-        Subject(case=case, name=entry.name, swap=entry.swap)
-        for entry in entries
-        for case in select(cases, entry.cases)
-    ]
+        return [(case, BY_BUILDS) for case in select(cases, selectors)]
+    return [(case, entry) for entry in entries for case in select(cases, entry.cases)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,44 +121,9 @@ class Measured:
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MeasuredCase:
-    """A case being measured.
-
-    Args:
-        evidence: evidence of the case.
-        swap: True to exchange numerator and denominator.
-        rounds: number of rounds of each measurement.
-    """
-
-    evidence: Evidence
-    swap: bool = False
-    rounds: int = ROUNDS
-
-    def in_order(self, pair: tuple) -> tuple:
-        """Returns a pair for reference and candidate as denominator and numerator."""
-        return pair[::-1] if self.swap else pair
-
-    @property
-    def sides(self) -> tuple[Side, Side]:
-        """Denominator and numerator."""
-        return self.in_order(self.evidence.sides)
-
-    @property
-    def states(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """The states of both sides, with equal numbers."""
-        return self.in_order((self.evidence.state, self.evidence.candidate_state))
-
-
 def _both(make: Callable[..., T], *given: tuple) -> tuple[T, T]:
     left, right = map(make, *given)
     return left, right
-
-
-def _steady(timed: MeasuredCase) -> dict[str, Paired]:
-    clock = CLOCKS.get(timed.evidence.case.placement.backend, time.perf_counter)
-    left, right = (functools.partial(_quietest, one) for one in steps(timed.sides, timed.states, clock))
-    return {"steady step": paired((left, right), MORE * timed.rounds)}
 
 
 def _quietest(one: Steps) -> float:
@@ -174,54 +131,58 @@ def _quietest(one: Steps) -> float:
     return min(one() for _ in range(3)) / one.count
 
 
-def _temporary(timed: MeasuredCase) -> dict[str, Paired]:
-    found = [read_memory(side.compiled) for side in timed.sides]
+def _temporary(sides: Sides) -> dict[str, Paired]:
+    found = [read_memory(side.compiled) for side in sides]
     values = [memory.values["temp"] for memory in found]
     if None in values:
-        raise NotMeasuredError(found[values.index(None)].reasons["temp"])
+        raise RuntimeError(found[values.index(None)].reasons["temp"])
     return {"temp bytes": Paired(np.array([values], float))}
 
 
-class NotMeasuredError(ValueError):
-    """A quantity cannot be measured; the message gives the reason."""
+def _in_order(pair: tuple[T, T], swap: bool) -> tuple[T, T]:
+    """Returns a pair for reference and candidate as denominator and numerator."""
+    return (pair[1], pair[0]) if swap else pair
 
 
-MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] = {
-    ("init",): lambda timed: interleave(_both(initialise, timed.sides), timed.rounds),
-    ("trace", "lower"): lambda timed: interleave(_both(source, timed.sides), MORE * timed.rounds),
-    ("compile", "first step"): lambda timed: interleave(
-        _both(first_step, timed.sides, timed.states), timed.rounds
-    ),
-    ("steady step",): _steady,
-    ("temp bytes",): _temporary,
-}
+def _measures(evidence: Evidence, swap: bool, rounds: int) -> Measures:
+    """Returns functions that measure quantities of both sides."""
+    sides = _in_order(evidence.sides, swap)
+
+    def states() -> tuple[Mapping[str, np.ndarray], ...]:
+        return _in_order((evidence.state, evidence.candidate_state), swap)
+
+    def steady() -> dict[str, Paired]:
+        clock = CLOCKS.get(evidence.case.placement.backend, time.perf_counter)
+        left, right = (functools.partial(_quietest, one) for one in steps(sides, states(), clock))
+        return {"steady step": paired((left, right), MORE * rounds)}
+
+    return {
+        ("init",): lambda: interleave(_both(initialise, sides), rounds),
+        ("trace", "lower"): lambda: interleave(_both(source, sides), MORE * rounds),
+        ("compile", "first step"): lambda: interleave(_both(first_step, sides, states()), rounds),
+        ("steady step",): steady,
+        ("temp bytes",): lambda: _temporary(sides),
+    }
 
 
-def measured(
-    subject: Subject, timed: MeasuredCase, notify: Callable[[str], None] = lambda words: None
-) -> Measured:
-    """Measures a case in every way; records why a quantity cannot be measured.
-
-    Raises:
-        SideError: a side does not build, trace, lower, compile or run.
-    """
+def _measured(evidence: Evidence, entry: _Entry, rounds: int, notify: Callable[[str], None]) -> Measured:
+    """Measures a case in every way; records why a quantity cannot be measured."""
     found: dict[str, Paired] = {}
     unknown: dict[str, str] = {}
-    for names, measure in MEASURES.items():
-        notify(", ".join(names))
+    left, right = _in_order(evidence.sides, entry.swap)
+    for names, measure in _measures(evidence, entry.swap, rounds).items():
+        notify(f"  {', '.join(names)}")
         try:
-            found |= measure(timed)
-        except (NotMeasuredError, RuntimeError) as error:
+            found |= measure()
+        except RuntimeError as error:
             if isinstance(error, SideError):
                 raise
             unknown[names[0]] = str(error).splitlines()[0]
-    left, right = timed.sides
-    flavours = (left.build.flavour, right.build.flavour)
-    usual = flavours == (Flavour.LINEN, Flavour.NNX)
-    case = subject.case
+    usual = (left.build.flavour, right.build.flavour) == (Flavour.LINEN, Flavour.NNX)
+    case = evidence.case
     return Measured(
         id=case.id,
-        name=subject.name or ("NNX over Linen" if usual else _named(left, right)),
+        name=entry.name or ("NNX over Linen" if usual else _named(left, right)),
         sides=(left.build.name, right.build.name),
         heads=("linen", "nnx") if usual else ("under", "over"),
         backend=case.placement.backend,
@@ -229,7 +190,7 @@ def measured(
         found=found,
         open=unknown,
         bounds=BOUNDS if usual else {},
-        same=timed.evidence.same_program,
+        same=evidence.same_program,
     )
 
 
@@ -241,19 +202,17 @@ def _named(left: Side, right: Side) -> str:
 
 
 def measure_each(
-    subjects: Sequence[Subject], backend: Backend, rounds: int, notify: Callable[[str], None]
+    subjects: Sequence[tuple[Case, _Entry]], backend: Backend, rounds: int, notify: Callable[[str], None]
 ) -> Iterator[Measured]:
     """Yields the measurements of each case, one after the other.
 
     Raises:
         ValueError: a case cannot run there.
-        SideError: see `measured`.
+        SideError: a side does not build, trace, lower, compile or run.
     """
-    for number, subject in enumerate(subjects, 1):
-        (case,) = place([subject.case], backend)
+    for number, (given, entry) in enumerate(subjects, 1):
+        (case,) = place([given], backend)
         if case.placement.skip_reason or case.placement.too_few_devices:
             raise ValueError(f"{case.id}: {case.placement.skip_reason or case.placement.too_few_devices}")
         notify(f"[{number}/{len(subjects)}] {case.id}")
-        evidence = Evidence.of(case, Session(backend=backend))
-        timed = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds)
-        yield measured(subject, timed, lambda words: notify(f"  {words}"))
+        yield _measured(Evidence.of(case, Session(backend=backend)), entry, rounds, notify)

@@ -1,11 +1,33 @@
-"""Interleaved timing: measures both sides alternately, so that background load affects both."""
+"""Interleaved timing: both sides alternately, so that background load affects both; each phase from source to step.
 
+Work of this machine's processor is measured in processor time, which other jobs do not change. So are steps on
+simulated devices; steps on other devices are measured in wall time.
+"""
+
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
 
+import jax
 import numpy as np
 
-__all__ = ["ROUNDS", "Paired", "interleave", "paired"]
+from parity.builds.build import SEED, Group
+from parity.compare.side import Side
+
+__all__ = [
+    "ROUNDS",
+    "Paired",
+    "Steps",
+    "compile_seconds",
+    "first_step",
+    "initialise",
+    "interleave",
+    "paired",
+    "source",
+    "steps",
+]
 
 ROUNDS = 7
 LOW, HIGH = 0.25, 0.75
@@ -77,3 +99,122 @@ def paired(sides: tuple[Callable[[], float], Callable[[], float]], rounds: int =
     """Measures one quantity of both sides as `interleave` does."""
     one, other = sides
     return interleave((lambda: {"": one()}, lambda: {"": other()}), rounds)[""]
+
+
+BRIEF = 0.05
+"""Least number of seconds for the steps of one round, so that the clock can measure them."""
+MOST_STEPS = 200
+
+
+@contextlib.contextmanager
+def no_kept_programs() -> Iterator[None]:
+    """Keeps JAX from reading a compiled program that an earlier round, or run, has left on disk."""
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+
+
+def compile_seconds(side: Side) -> Callable[[], float]:
+    """Returns a function that compiles a side again and returns the seconds."""
+
+    def once() -> float:
+        lowered = dataclasses.replace(side).lowered  # traced again: JAX keeps the compiled program
+        with no_kept_programs(), side.backend.context(side.mesh):
+            start = time.perf_counter()
+            side.backend.start(lowered)()
+            return time.perf_counter() - start
+
+    return once
+
+
+def initialise(side: Side) -> Callable[[], Mapping[str, float]]:
+    """Returns a function that makes an initial state, traced and compiled again, and returns the seconds."""
+
+    def once() -> Mapping[str, float]:
+        gc.collect()
+        with no_kept_programs():
+            start = time.process_time()
+            jax.block_until_ready(jax.jit(lambda key: side.build.create(key))(jax.random.key(SEED)))
+            return {"init": time.process_time() - start}
+
+    return once
+
+
+def source(side: Side) -> Callable[[], Mapping[str, float]]:
+    """Returns a function that traces and lowers a side again, and returns the seconds of each."""
+
+    def once() -> Mapping[str, float]:
+        fresh = dataclasses.replace(side)
+        gc.collect()  # garbage of earlier rounds does not count
+        start = time.thread_time()
+        _ = fresh.traced
+        traced = time.thread_time()
+        _ = fresh.lowered
+        return {"trace": traced - start, "lower": time.thread_time() - traced}
+
+    return once
+
+
+def first_step(side: Side, state: Mapping[str, np.ndarray]) -> Callable[[], Mapping[str, float]]:
+    """Returns a function that times a compile, and the way from the source to the end of the first step."""
+    batch = side.build.inputs(SEED)
+
+    def once() -> Mapping[str, float]:
+        fresh = dataclasses.replace(side)
+        given = fresh.placed(state), fresh.placed_inputs(batch)
+        jax.block_until_ready(given)
+        gc.collect()
+        with no_kept_programs(), fresh.backend.context(fresh.mesh):
+            start = time.process_time()
+            _ = fresh.lowered
+            lowered = time.process_time()
+            compiled = fresh.compiled
+            after = time.process_time()
+            jax.block_until_ready(compiled(*given))
+        return {"compile": after - lowered, "first step": time.process_time() - start}
+
+    return once
+
+
+class Steps:
+    """A program that runs repeatedly, each time from its last state.
+
+    Args:
+        side: compiled now, unless it is already.
+        state: where it starts, on the host.
+        clock: the clock to use.
+    """
+
+    def __init__(
+        self, side: Side, state: Mapping[str, np.ndarray], clock: Callable[[], float] = time.perf_counter
+    ):
+        self._clock = clock
+        self._side, self.state = side, side.placed(state)
+        self._batch = side.placed_inputs(side.build.inputs(SEED))
+        self.count = 1
+
+    def __call__(self) -> float:
+        compiled = self._side.compiled
+        with self._side.backend.context(self._side.mesh):
+            start = self._clock()
+            for _ in range(self.count):
+                outputs = compiled(self.state, self._batch)
+                self.state = self.state | outputs.get(Group.STATE, {})  # a forward pass returns part of it
+            jax.block_until_ready(outputs)
+            return self._clock() - start
+
+
+def steps(
+    sides: tuple[Side, Side],
+    states: tuple[Mapping[str, np.ndarray], ...],
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Steps, Steps]:
+    """Returns the steps of both sides, with enough steps a round for the clock."""
+    left, right = (Steps(side, state, clock) for side, state in zip(sides, states, strict=True))
+    for one in (left, right):
+        one()
+    left.count = right.count = int(np.clip(np.ceil(BRIEF / max(left(), 1e-9)), 1, MOST_STEPS))
+    return left, right

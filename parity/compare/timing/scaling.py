@@ -17,19 +17,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 
-__all__ = [
-    "AXES",
-    "FULL",
-    "HIGHEST",
-    "SHORT",
-    "Curve",
-    "fit",
-    "layers_pair",
-    "leaves_pair",
-    "measure_scaling",
-    "parse_sizes",
-    "phases",
-]
+__all__ = ["AXES", "FULL", "HIGHEST", "SHORT", "Curve", "fit", "measure_scaling", "parse_sizes", "phases"]
 
 SHORT: Mapping[str, tuple[int, ...]] = {
     "layers": (10, 30, 100),

@@ -13,7 +13,6 @@ __all__ = [
     "ASYNC_SUFFIXES",
     "CALLS",
     "COLLECTIVES",
-    "ELEMENT_BITS",
     "OPCODES",
     "Computation",
     "HloModule",

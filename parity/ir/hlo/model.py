@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from parity.ir.location import SourceLocation
 
-__all__ = ["Leaf", "Loop", "LoopTree", "PlacedLoop", "Side", "count_trips"]
+__all__ = ["Leaf", "Loop", "LoopTree", "Side", "count_trips"]
 
 Side = tuple[int | None, int]
 """The slot of a carry and an offset to it, or None and a constant."""
@@ -144,10 +144,10 @@ def count_trips(
     Returns:
         The count, or None for a loop that does not end or has another kind of condition.
     """
-    settled = [_settle(side, step, start) for side in sides]
-    if None in settled or direction not in _SWAPPED:
+    known = [_without_fixed_carry(side, step, start) for side in sides]
+    if None in known or direction not in _SWAPPED:
         return None
-    (slot, shift), (other, bound) = settled  # pyright: ignore[reportGeneralTypeIssues]
+    (slot, shift), (other, bound) = known  # pyright: ignore[reportGeneralTypeIssues]
     if slot is None:
         slot, shift, other, bound, direction = other, bound, slot, shift, _SWAPPED[direction]
     if slot is None or other is not None:
@@ -156,7 +156,7 @@ def count_trips(
     return _count(first, by, bound - shift, direction) if by and first is not None else None
 
 
-def _settle(side: Side | None, step: Callable, start: Callable) -> Side | None:
+def _without_fixed_carry(side: Side | None, step: Callable, start: Callable) -> Side | None:
     """Replaces a carry that the body never changes with its initial constant."""
     if side is None or side[0] is None or step(side[0]) != 0:
         return side

@@ -6,7 +6,7 @@ import re
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Function, Op, Region
 
-__all__ = ["Affine", "Made", "Makers", "Scope", "Values"]
+__all__ = ["Affine", "Makers", "Scope", "Values"]
 
 _INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
 _INTEGER = re.compile(r"(?:i|ui|si)\d+")

@@ -13,7 +13,7 @@ from parity.ir.stablehlo.affine import Makers, Values
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Op, Region
 
-__all__ = ["SENSITIVE", "TypedOp", "read_dtypes"]
+__all__ = ["TypedOp", "read_dtypes"]
 
 SENSITIVE = {
     "stablehlo.dot_general": "dot",

@@ -37,7 +37,7 @@ from models_nnx.shared.config import (
 )
 from models_nnx.shared.mesh import DEFAULT_RULES, Rules
 
-__all__ = ["DECODING", "RECIPE", "TRAINING", "Factor"]
+__all__ = ["DECODING", "TRAINING", "Factor"]
 
 Needs = Mapping[str, tuple[str, ...]]
 

@@ -13,7 +13,7 @@ from parity.ir.jaxprs import bind, bodies, opened
 from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
 
-__all__ = ["Draw", "LoopIndex", "Recorder"]
+__all__ = ["Draw", "Recorder"]
 
 FRAMES = 3
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from campaigns.edits.benign import benign_mutants, read_fields
 from parity.compare.backends.workers import Limits, Pool
-from parity.mutants import Mutant, sources_of
+from parity.mutants.mutant import Mutant
+from parity.mutants.trial import sources_of
 
 LIMIT = 1_800.0
 

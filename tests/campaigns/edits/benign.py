@@ -46,7 +46,7 @@ def read_fields(folder: Path) -> list[Field]:
             tables = tomllib.loads(file.read_text()).get("benign", [])
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise MutantError(f"mutants {file}: cannot be read: {error}") from error
-        fields = read(list[Field], tables, f"mutants {file}, [[benign]]", MutantError)
+        fields = read(list[Field], tables, f"mutants {file}, [[benign]]")
         if any(not field.files or not (field.cases or field.pairs) for field in fields):
             raise MutantError(f"mutants {file}, [[benign]]: expected files, and cases or pairs")
         found += fields

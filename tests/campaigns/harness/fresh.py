@@ -25,8 +25,7 @@ from parity.compare.backends.workers import RemoteError, Worker, WorkerError
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.side import built
-from parity.compare.timing.phases import first_step, source
-from parity.compare.timing.rounds import interleave
+from parity.compare.timing.rounds import first_step, interleave, source
 from parity.report.bench import amount
 
 FRESH = {"trace": "cold trace", "lower": "cold lower", "first step": "cold first step"}

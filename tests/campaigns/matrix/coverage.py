@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from models_nnx.shared.config import ConfigError
-from parity.matrix.covering.configs import SPACES as FACTORS
-from parity.matrix.covering.configs import Configuration, read_rows, recipe
+from parity.matrix.covering import SPACES as FACTORS
+from parity.matrix.covering import Configuration, read_rows, recipe
 from parity.matrix.covering.factors import RECIPE, Factor
 
 UNRULED = "none: JAX has no rule that runs a grouped product for several {} on an explicit mesh"

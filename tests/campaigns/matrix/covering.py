@@ -11,7 +11,7 @@ import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from campaigns.matrix.coverage import SPACES, Combination, Factor, Space, completions, refusal_of
-from parity.matrix.covering.configs import PATH, read_rows
+from parity.matrix.covering import PATH, read_rows
 
 __all__ = ["choose", "main", "words"]
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from parity.builds.meshes import MeshSpec, Mode
-from parity.builds.topologies import Topology
+from parity.builds.meshes import MeshSpec, Mode, Topology
 from parity.compare.backends.devices import Devices
 from parity.compare.backends.registry import BACKENDS, find
 

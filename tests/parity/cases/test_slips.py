@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import types
 
 import jax.numpy as jnp
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.cases.coverage import unvaried
+from parity.cases.coverage import unvaried_options
 from parity.cases.settings import SettingsError, collect
 from parity.cli.list import list_cases
 from parity.run.request import Request
@@ -208,11 +209,19 @@ class Config:
     loss: Loss = Loss()
 
 
+def unvaried(configs):
+    """The options that no case of these pairs varies; a case is its pair's name and its config."""
+    return unvaried_options(
+        types.SimpleNamespace(id=f"{pair}/state@single", config=config) for pair, config in configs
+    )
+
+
 def test_options_that_no_config_varies_are_listed():
     varied = [("one", Config()), ("two", Config(width=16, loss=Loss(scale=2.0)))]
     assert unvaried(varied) == {"one, two": {"loss.z_loss": "0.0"}}
     assert unvaried([("map", {"a": 1, "b": 2}), ("map", {"a": 1, "b": 3})]) == {"map": {"a": "1"}}
     assert unvaried([("map", {"a": 1, "b": 2}), ("map", {"a": 1})]) == {"map": {"a": "1"}}
+    assert unvaried([("bare", None), ("map", {"a": 1})]) == {"map": {"a": "1"}}
 
 
 @pytest.mark.parametrize(

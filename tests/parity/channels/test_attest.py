@@ -10,7 +10,7 @@ from flax import linen, nnx
 
 from parity.builds.build import Flavour, nnx_build
 from parity.builds.meshes import MeshSpec
-from parity.channels.attest import Origins, attest, origins
+from parity.channels.program import Origins, attest, origins
 from parity.compare.backends.registry import find
 from parity.compare.clock import Clock
 from parity.compare.session import Session

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from parity.cases.budgets import MEMORY_BUDGETS, UNLIKE_BUDGETS, Budget, read_budgets
+from parity.cases.accepted import MEMORY_BUDGETS, UNLIKE_BUDGETS, Budget, read_budgets
 from parity.cases.settings import SettingsError, collect, find_settings
 from parity.channels.memory import compare_memory
 from parity.channels.results import budgeted

@@ -7,7 +7,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.cases.waivers import Waiver
+from parity.cases.accepted import Waiver
 from parity.compare import sample
 from parity.run.request import Request
 from parity.run.run import CaseRunner

@@ -7,7 +7,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.cases.budgets import Budget, read_budgets
+from parity.cases.accepted import Budget, read_budgets
 from parity.compare.backends.registry import find
 from parity.compare.session import Session
 from parity.compare.timing.rounds import ROUNDS, Paired, paired

@@ -16,7 +16,7 @@ from parity.compare.clock import SideError
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.hlo.memory import Memory
-from parity.report.table import COLUMNS, SHORT, print_table
+from parity.report.table import COLUMNS, MARKS, print_table
 from parity.run.run import CaseResult, Run, run_case
 from parity.verdicts import ChannelResult, Verdict
 
@@ -174,7 +174,7 @@ def test_a_long_id_and_all_channels_fit_100_columns(capsys, blocks):
     )
     print_table(Console(width=100), Run(environment={}, planned=1, results=[result]))
     shown = [blocks if blocks in names else names[0] for names in COLUMNS.values()]
-    cells = [SHORT[channels[name].verdict] for name in shown]
+    cells = [MARKS[channels[name].verdict][0] for name in shown]
     assert sorted(name for names in COLUMNS.values() for name in names) == sorted(ALL)
     head, _, row, *_ = capsys.readouterr().out.splitlines()
     assert row.split() == [id.removesuffix("@single"), *cells, "99.9"]

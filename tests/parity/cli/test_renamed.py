@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from parity.cli import app
-from parity.cli.renamed import NEW
+from parity.cli.options import NEW
 
 COMMANDS = typer.main.get_command(app).commands
 OLD = [

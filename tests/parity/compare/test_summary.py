@@ -11,7 +11,6 @@ from parity.compare.backends import aot
 from parity.compare.inspection import SideSummary, Summary
 from parity.report.structure import print_summaries
 from parity.run.request import Request
-from parity.run.selection import open_cases
 
 NUMBERS = {
     *("loops_lowered", "loops_optimised", "collectives", "moved_bytes"),
@@ -114,6 +113,6 @@ def test_an_interrupt_keeps_finished_results(monkeypatch):
         return done.pop()
 
     monkeypatch.setattr("parity.compare.inspection.summarise_case", summarise)
-    cases, session = open_cases(Request(select=("smoke",)))
+    cases, session = Request(select=("smoke",)).open_cases()
     found = summarise_cases(session, cases, Console(quiet=True))
     assert [one.id for one in found] == ["toy/grad@single"]

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from parity.cases.waivers import Waiver
+from parity.cases.accepted import Waiver
 from parity.gate.current import with_current_waivers
 from parity.gate.judge import gate_record, judge
 from parity.gate.table import print_gate

@@ -12,8 +12,7 @@ from campaigns.matrix.coverage import SPACES, WRITTEN, Coverage, cover, coverage
 from models_nnx.shared import config as configs
 from parity.compare.session import Session
 from parity.matrix.cases import twins
-from parity.matrix.covering import PAIR
-from parity.matrix.covering.configs import read_rows, recipe
+from parity.matrix.covering import PAIR, read_rows, recipe
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 

@@ -8,7 +8,7 @@ from flax import linen, nnx
 from jax import lax
 
 import parity
-from parity.cases.waivers import Waiver
+from parity.cases.accepted import Waiver
 from parity.channels import ALL
 from parity.compare.evidence import Evidence
 from parity.prove import prove

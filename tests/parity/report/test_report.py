@@ -16,7 +16,7 @@ from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
 from parity.report.formats import FORMS
 from parity.report.records import VERDICTS, as_json, check_writable, summarise, write_json
-from parity.report.table import COLUMNS, SHORT, Progress, findings_text, print_findings, print_table
+from parity.report.table import COLUMNS, MARKS, Progress, findings_text, print_findings, print_table
 from parity.run.explain import LISTED
 from parity.run.run import CaseResult, Run
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -192,7 +192,7 @@ def test_the_table_fits_and_cuts_no_word(width):
     text = "\n".join(table)
     assert text.count("@single") == text.count("@data2.fsdp2.tensor2-auto") == 1
     for verdict in set(Verdict) - {Verdict.SKIPPED}:
-        assert text.split().count(SHORT[verdict]) == 2 * len(COLUMNS), verdict
+        assert text.split().count(MARKS[verdict][0]) == 2 * len(COLUMNS), verdict
     assert text.count("1234.8") == 2 * len(Verdict)
 
 
@@ -315,10 +315,13 @@ def test_findings_are_printed_as_they_are():
 
 def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
     console = screen()
-    with Progress(console, 2) as progress:
-        for one in (result(), failed(id="toy-b/grad")):
-            progress.started(one.case)
-            progress.finished(one)
+    progress = Progress(console)
+    record = run(result(), failed(id="toy-b/grad"))
+    progress.begins(record)
+    for one in record.results:
+        progress.started(one.case)
+        progress.finished(one)
+    progress.ended(record)
     assert console.file.getvalue().splitlines() == [
         "[1/2] toy-a/forward@single passed",
         "[2/2] toy-b/grad@single failed: values",
@@ -327,11 +330,14 @@ def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
 
 def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
     console = screen(terminal=True)
-    with Progress(console, 3) as progress:
-        progress.started(result().case)
-        progress.finished(result())
-        progress.started(failed(id="toy-b/grad").case)
-        progress._bar.refresh()
+    progress = Progress(console)
+    record = run(planned=3)
+    progress.begins(record)
+    progress.started(result().case)
+    progress.finished(result())
+    progress.started(failed(id="toy-b/grad").case)
+    progress._bar.refresh()
+    progress.ended(record)
     text = console.file.getvalue()
     assert "toy-b/grad@single" in text and "1/3" in text and "s left" in text
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from parity.report.shards import MergeError, merge
+from parity.report.reading import merge
 from parity.run.request import Shard
 
 
@@ -74,7 +74,7 @@ def test_a_part_that_was_interrupted_makes_the_whole_partial(whole):
 def test_records_that_are_not_parts_of_one_run_are_refused(whole, spoil, words):
     found = parts(whole, 3)
     spoil(found)
-    with pytest.raises(MergeError, match="report") as refused:
+    with pytest.raises(ValueError, match="report") as refused:
         merge(found)
     assert words in str(refused.value)
 

@@ -15,8 +15,8 @@ import jax
 import msgspec
 import pytest
 
+from parity.cases.accepted import Waiver
 from parity.cases.case import Case
-from parity.cases.waivers import Waiver
 from parity.compare.backends.cache import DiskCache
 from parity.run import manifest as manifests
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
@@ -369,7 +369,7 @@ def kept(project, tmp_path):
 
 def store(memory, result):
     memory.keep(result)
-    return memory.settle()
+    return memory.store_waiting()
 
 
 def test_what_passed_comes_back_as_cached(kept):

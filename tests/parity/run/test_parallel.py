@@ -13,7 +13,6 @@ from parity.report.table import print_proofs
 from parity.run.parallel import run_in_workers
 from parity.run.request import Request
 from parity.run.run import Outcome, Run
-from parity.run.selection import open_cases
 from parity.verdicts import ChannelResult, Verdict
 
 TWINS = """
@@ -113,7 +112,7 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
     monkeypatch.chdir(folder)
     monkeypatch.setattr("parity.run.parallel.CASE_SECONDS", 2.0)
     request = Request(start=folder, select=("sleep/forward",))
-    cases, _ = open_cases(request)
+    cases, _ = request.open_cases()
     (result,) = run_in_workers(cases, request)
     assert result.verdict == Verdict.ERROR and result.case is cases[0]
     assert "WorkerError: exceeded 2 s" in result.sentence()
@@ -122,7 +121,7 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
 
 def test_an_outcome_is_a_result_without_its_case(project, monkeypatch, undone_imports):
     monkeypatch.chdir(project("A"))
-    case = open_cases(Request())[0][0]
+    case = Request().open_cases()[0][0]
     channel = ChannelResult(name="tree", verdict=Verdict.EQUAL, measures={"bytes": 3})
     outcome = Outcome(reference="r", candidate="c", verdict="passed", channels={"tree": channel}, seconds={})
     assert Outcome.of(outcome.on(case)) == outcome and outcome.on(case).case is case

@@ -11,7 +11,6 @@ from parity.matrix.llama2 import PAIR
 from parity.run.processes import merged, run_in_processes, spread
 from parity.run.request import Request
 from parity.run.run import Outcome
-from parity.run.selection import open_cases
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 TWINS = """
@@ -50,7 +49,7 @@ def run(tmp_path, monkeypatch, undone_imports):
         write_project(tmp_path, "twins_apart", TWINS, "DIE", "REFUSE", "SOUND", "ALONE", "SMALL")
         monkeypatch.chdir(tmp_path)
         request = Request(start=tmp_path, select=select, processes=2, paranoid=True)
-        return list(run_in_processes(open_cases(request)[0], request))
+        return list(run_in_processes(request.open_cases()[0], request))
 
     return go
 

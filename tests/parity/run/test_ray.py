@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from toys import write_project
 
-from parity.compare.backends.ray_cluster import check_address, declared
-from parity.compare.backends.ray_worker import attend, here
+from parity.compare.backends.ray_cluster import attend, check_address, declared, here
 
 TWINS = """
 def working(name, at_work=lambda: None):
@@ -203,7 +202,7 @@ def test_a_worker_finds_the_accelerator_that_the_driver_left_free():
     lines = (
         "import os",
         "from parity.compare.backends.environment import prepare",
-        "from parity.compare.backends.ray_worker import attend, here",
+        "from parity.compare.backends.ray_cluster import attend, here",
         "prepare('cpu')",
         "next(attend(here(), 'tpu', '', ()))",
         "print(os.environ['JAX_PLATFORMS'], os.environ.get('TPU_SKIP_MDS_QUERY'))",

@@ -11,7 +11,6 @@ from parity.run import schedule
 from parity.run.request import CacheMode, Request, Shard
 from parity.run.run import CaseRunner
 from parity.run.schedule import Listener, Schedule, check_schedule, execute
-from parity.run.selection import open_cases
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 
@@ -111,7 +110,7 @@ def test_a_part_of_the_cases_knows_its_places_among_all(request_of):
 
 def test_a_command_that_schedules_nothing_checks_no_schedule(request_of, monkeypatch):
     monkeypatch.setattr(schedule, "check_schedule", lambda request: pytest.fail("nothing is scheduled"))
-    cases, session = open_cases(request_of(paranoid=True, processes=3, ray="nowhere:1"))
+    cases, session = request_of(paranoid=True, processes=3, ray="nowhere:1").open_cases()
     assert len(cases) == 3 and session.paranoid
 
 

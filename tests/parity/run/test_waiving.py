@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from parity.cases.accepted import Waiver
 from parity.cases.case import Accept, Case
 from parity.cases.settings import SettingsError, find_settings
 from parity.cases.tables import read
-from parity.cases.waivers import Waiver
 from parity.run.run import CaseResult, numbers_only, verdict_of
 from parity.run.waiving import unused_in, waive
 from parity.verdicts import ChannelResult, Finding, Verdict

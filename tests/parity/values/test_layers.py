@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.values.ladder import Judge, climb
-from parity.values.layers import Place, layer_table, place_of
+from parity.values.ladder import Judge, Place, climb, layer_table, place_of
 from parity.verdicts import Verdict
 
 

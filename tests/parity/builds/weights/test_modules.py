@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import Rule
-from parity.builds.weights.order import first_uses
 from parity.builds.weights.transforms import Split
+from parity.ir.jaxprs import first_uses
 
 
 def leaves(text, role=Role.PARAMS, dtype="float32"):

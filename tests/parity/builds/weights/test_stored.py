@@ -14,7 +14,7 @@ FULL = """
     import resource, sys, time
     from pathlib import Path
     import numpy as np
-    from parity.builds.convert.stored import StoredError, write_stored
+    from parity.builds.convert.stored import write_stored
 
     root = Path(sys.argv[1])
     noise = np.random.default_rng(0).normal(size=(300, 1000)).astype(np.float32)  # does not compress
@@ -22,7 +22,7 @@ FULL = """
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         try:
             write_stored(root / "new", {f"p{number}": noise for number in range(count)})
-        except StoredError as error:
+        except ValueError as error:
             print(error)
         time.sleep(0.2)  # writes that go on would leave files, or print
         print(sorted(path.name for path in root.iterdir()))

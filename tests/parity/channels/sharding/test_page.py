@@ -15,7 +15,7 @@ from parity import cli
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import Leaf, Role
 from parity.compare.layout import Placed, entries
-from parity.report.formats.pictures import cut_up
+from parity.report.formats.html import cut_up
 
 CASE = "sharded-unroll/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit"
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)

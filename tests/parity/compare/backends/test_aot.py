@@ -12,8 +12,7 @@ import pytest
 from expected import surprises
 
 from models_nnx.shared.ops.grouped import grouped_product
-from parity.builds.meshes import FixedAxesError, MeshSpec
-from parity.builds.topologies import Topology
+from parity.builds.meshes import FixedAxesError, MeshSpec, Topology
 from parity.cases.case import select
 from parity.cli.doctor import diagnose
 from parity.compare.backends import aot, environment

@@ -11,7 +11,7 @@ import parity
 from parity.builds.build import SEED
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
+from parity.compare.timing.rounds import Steps, first_step, initialise, source, steps
 
 
 class Linen(linen.Module):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parity.channels.donation import read_donation
+from parity.channels.memory import read_donation
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles
 from parity.ir.hlo.hlo import read_shape

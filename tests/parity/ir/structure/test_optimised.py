@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from parity.cases.budgets import Budget
-from parity.channels.donation import read_donation
-from parity.channels.memory import compare_memory
+from parity.cases.accepted import Budget
+from parity.channels.memory import compare_memory, read_donation
 from parity.compare.inspection import collective_rows, loop_rows, memory_rows
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles

@@ -8,10 +8,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from parity.channels.collectives import compare_collectives
-from parity.channels.donation import Alias, Donation, compare_donation, read_donation
 from parity.channels.dots import compare_dots
 from parity.channels.loops import Loops, compare_loops
-from parity.channels.memory import compare_memory
+from parity.channels.memory import Alias, Donation, compare_donation, compare_memory, read_donation
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.optimised import optimised_loops
