@@ -19,13 +19,7 @@ from parity.builds.weights.transforms import (
 )
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
-from parity.prove import (
-    UnpairedPositions,
-    WeightView,
-    WeightViews,
-    argument_fingerprints,
-    loop_counts_differ,
-)
+from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
 from parity.prove.numbering import users

@@ -84,11 +84,6 @@ class Side:
         return self.memo.of_owner(reader, self)
 
     @Once
-    def device_mesh(self) -> Any:
-        """The mesh, over devices or abstract; None for a single device."""
-        return self.backend.mesh(self.mesh)
-
-    @Once
     def specs(self) -> dict[str, jax.sharding.PartitionSpec]:
         """Spec of each state leaf, as this build resolves it, without axes of size one; empty without a mesh."""
         return self._essential(self.build.specs)
@@ -99,11 +94,11 @@ class Side:
         return self._essential(functools.partial(self.build.input_specs, self.build.abstract_inputs))
 
     def _essential(self, specs: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
-        mesh = self.device_mesh
+        mesh = self.backend.mesh(self.mesh)
         return {path: self.mesh.essential(spec) for path, spec in specs(mesh).items()} if mesh else {}
 
     def _shardings(self, specs: Mapping[str, jax.sharding.PartitionSpec]) -> dict[str, Any]:
-        mesh = self.device_mesh
+        mesh = self.backend.mesh(self.mesh)
         return {path: jax.sharding.NamedSharding(mesh, spec) for path, spec in specs.items()} if mesh else {}
 
     @Once

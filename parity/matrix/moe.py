@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from models_nnx.shared.config import (
-    Dispatch,
-    ModelConfig,
-    MoeConfig,
-    Scoring,
-    override,
-)
+from models_nnx.shared.config import Dispatch, ModelConfig, MoeConfig, Scoring, override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode

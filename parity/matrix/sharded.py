@@ -8,14 +8,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import (
-    EXACT_OR_RUN,
-    OTHER_CODE,
-    OTHER_PLACES,
-    OTHER_PROGRAM,
-    same_flavour,
-    twins,
-)
+from parity.matrix.cases import EXACT_OR_RUN, OTHER_CODE, OTHER_PLACES, OTHER_PROGRAM, same_flavour, twins
 from parity.matrix.decoders import ZERO1, Variant, variants
 from parity.verdicts import Verdict
 

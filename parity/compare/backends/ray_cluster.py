@@ -19,15 +19,7 @@ from typing import Any
 from parity.compare.backends.ray_worker import attend, here
 from parity.compare.backends.workers import GIB, POLL, RemoteError, WorkerError
 
-__all__ = [
-    "OWN",
-    "RemoteCall",
-    "check_address",
-    "declared",
-    "machines",
-    "session",
-    "wait_for_any",
-]
+__all__ = ["OWN", "RemoteCall", "check_address", "declared", "machines", "session", "wait_for_any"]
 
 OWN = "local"
 """In place of an address: a Ray that is started for the run and ends with it."""

@@ -22,15 +22,7 @@ from parity.compare.timing.phases import Steps, first_step, initialise, source, 
 from parity.compare.timing.rounds import ROUNDS, Paired, interleave, paired
 from parity.ir.hlo.memory import read_memory
 
-__all__ = [
-    "BOUNDS",
-    "Measured",
-    "MeasuredCase",
-    "Subject",
-    "measure_each",
-    "measured",
-    "subjects",
-]
+__all__ = ["BOUNDS", "Measured", "MeasuredCase", "Subject", "measure_each", "measured", "subjects"]
 
 T = TypeVar("T")
 
