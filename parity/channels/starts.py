@@ -16,7 +16,6 @@ from parity.builds.build import SEED, Build
 from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
-from parity.compare.backends.devices import known_options
 from parity.compare.clock import Clock
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -367,7 +366,7 @@ def _further(
 
     with session.clock.phase(f"{build.name}, initial states", "compile"):
         lowered = jax.jit(lambda seeds: jax.lax.map(make, seeds)).lower(seeds(0))
-        run = lowered.compile(compiler_options=known_options(AS_WRITTEN))
+        run = lowered.compile(compiler_options=AS_WRITTEN)
     for start in range(SEED + wanted.start, SEED + wanted.stop, count):
         with session.clock.phase("initial states", "execute"):
             states = to_host(run(seeds(start)))

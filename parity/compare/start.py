@@ -9,7 +9,6 @@ from jax.extend import core
 
 from parity.builds.build import SEED, Build
 from parity.builds.tree import as_data
-from parity.compare.backends.devices import known_options
 from parity.compare.backends.workers import GIB, machine_memory
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
@@ -17,11 +16,7 @@ from parity.ir.jax_internals import content
 
 __all__ = ["AS_WRITTEN", "InsufficientMemoryError", "Start", "state_bytes"]
 
-AS_WRITTEN = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
+AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""
 MANY_OF_A_TYPE = 20
 """Number of leaves of a type, on average, from which a state is made operation by operation."""
@@ -81,7 +76,7 @@ class Start:
         """
         with self.clock.phase(self._name, "compile"):
             _check_fits_in_memory(self.build)
-            return self.lowered.compile(compiler_options=known_options(AS_WRITTEN))
+            return self.lowered.compile(compiler_options=AS_WRITTEN)
 
     def creator(self) -> Callable[[jax.Array], dict[str, Any]]:
         """Returns a function that makes the state, of which the last bits are open.

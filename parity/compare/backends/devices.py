@@ -1,9 +1,8 @@
 """The backends that run programs: simulated devices of the CPU, and accelerators of this machine."""
 
 import dataclasses
-import functools
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -11,21 +10,7 @@ import jax
 from parity.builds.meshes import MeshSpec
 from parity.compare.backends.backend import Backend, quiet
 
-__all__ = ["Accelerators", "Devices", "known_options"]
-
-
-def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the compiler options that this XLA knows."""
-    return {option: value for option, value in options.items() if _is_known(option, value)}
-
-
-@functools.cache
-def _is_known(option: str, value: Any) -> bool:
-    try:
-        jax.jit(lambda: 0).lower().compile(compiler_options={option: value})
-    except jax.errors.JaxRuntimeError:
-        return False
-    return True
+__all__ = ["Accelerators", "Devices"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +42,7 @@ class Devices(Backend):
 
         def compile_here() -> jax.stages.Compiled:
             with quiet():
-                return lowered.compile(compiler_options=known_options(options))
+                return lowered.compile(compiler_options=options)
 
         return compile_here
 
