@@ -60,14 +60,7 @@ class Verdict(enum.StrEnum):
     ERROR = "error"
 
 
-RUNGS = (
-    Verdict.PROVED,
-    Verdict.REORDERED,
-    Verdict.BITWISE,
-    Verdict.FLOOR,
-    Verdict.ARBITRATED,
-    Verdict.EXACT,
-)
+RUNGS = (Verdict.PROVED, Verdict.REORDERED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED, Verdict.EXACT)
 """The ladder of rungs for values, the highest first; `IMPLIES` holds the implications between rungs."""
 
 IMPLIES: Mapping[Verdict, tuple[Verdict, ...]] = {

@@ -12,7 +12,7 @@ from flax import nnx
 from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
-from parity.ir.jax_internals import short_sharding_errors
+from parity.ir.jax_internals import live, short_sharding_errors
 from parity.ir.jaxprs import forwarded_arguments
 
 __all__ = ["Constants", "take_apart", "traceable", "traced_once"]
@@ -138,7 +138,7 @@ def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
         made = OPERATIONS[fresh](key) if fresh in OPERATIONS else jax.tree.leaves(create(key))
         return jax.tree.unflatten(jax.tree.structure(example), made)
 
-    OPERATIONS[fresh] = jaxpr_as_fun(jaxpr)
+    OPERATIONS[fresh] = jaxpr_as_fun(jaxpr.replace(jaxpr=live(jaxpr.jaxpr)))
     return example, fresh
 
 

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from flax import linen, nnx
@@ -17,7 +18,7 @@ from parity.channels.results import vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
 from parity.compare.side import Side
-from parity.ir.jax_internals import live
+from parity.ir.jax_internals import live, traceback_codes
 from parity.ir.location import call_stacks
 from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
 
@@ -177,14 +178,9 @@ def origins(side: Side) -> Origins:
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
     modules: collections.Counter[Flavour] = collections.Counter()
     files: collections.Counter[str] = collections.Counter()
-    stacks = {}  # by the identities of their code, because the hash of code reads all of it
-    counts: collections.Counter[tuple[int, ...]] = collections.Counter()
-    for codes in call_stacks(live(side.traced.jaxpr.jaxpr)):
-        key = tuple(map(id, codes))
-        stacks.setdefault(key, codes)
-        counts[key] += 1
-    for key, count in counts.items():
-        named = [(code.co_filename, code.co_qualname) for code in stacks[key]]
+    for stack, count in collections.Counter(call_stacks(live(side.traced.jaxpr.jaxpr))).items():
+        codes = itertools.chain.from_iterable(map(traceback_codes, stack))
+        named = [(code.co_filename, code.co_qualname) for code in codes]
         own = named[: named.index(HARNESS)] if HARNESS in named else named
         for file in {file for file, _ in own}:
             files[file] += count

@@ -103,10 +103,11 @@ def _may_be_traced_again(side: Side) -> bool:
         ]
 
     functions = found()
-    if functions and all("<locals>" in getattr(one, "__qualname__", "") for one in functions):
-        functions.clear()
-        gc.collect()  # closures of a finished trace may still be in a reference cycle
-        functions = found()
+    for generation in (1, 2):  # young objects first, because a full collection takes a second
+        if functions and all("<locals>" in getattr(one, "__qualname__", "") for one in functions):
+            functions.clear()
+            gc.collect(generation)  # closures of a finished trace may still be in a reference cycle
+            functions = found()
     return bool(functions)
 
 

@@ -42,14 +42,18 @@ class Placed:
 
 def placed(side: Side, path: str) -> Placed:
     """Returns the placement of a leaf of a side."""
-    leaf, mesh = side.build.leaves[path], side.backend.mesh(side.mesh)
+    return side.memo.share(_placed, side, path, by=(path,))
+
+
+def _placed(side: Side, path: str) -> Placed:
+    leaf = side.build.leaves[path]
     spec, sizes, data = side.specs[path], dict(side.mesh.axes), as_data(side.build.abstract[path])
     shards = math.prod(sizes[axis] for part in entries(spec, len(leaf.shape)) for axis in part)
     return Placed(
         leaf=leaf,
         spec=spec,
         bytes_per_device=data.size * data.dtype.itemsize // shards,
-        why=side.build.explain(leaf, mesh),
+        why=side.build.explain(leaf, side.backend.mesh(side.mesh)),
     )
 
 

@@ -67,10 +67,7 @@ class Session:
     def renewed(self) -> "Session":
         """Returns a session with the same options that shares nothing with this one."""
         return Session(
-            paranoid=self.paranoid,
-            required=self.required,
-            backend=self._backend,
-            notify=self._notify,
+            paranoid=self.paranoid, required=self.required, backend=self._backend, notify=self._notify
         )
 
     def backend_of(self, case: Case) -> Backend:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -290,12 +290,16 @@ def live(jaxpr: Any) -> Any:
     """Returns a jaxpr without the equations that no result needs (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters import partial_eval
 
-    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
 
 
-def equation_codes(equation: Any) -> list[types.CodeType]:
-    """Returns the code of each Python frame that an equation was made in, innermost first (JAX 0.10 to 0.12)."""
-    traceback = equation.source_info.traceback
+def equation_traceback(equation: Any) -> Hashable:
+    """Returns the traceback of an equation, or None; those of one place are equal (JAX 0.10 to 0.12)."""
+    return equation.source_info.traceback
+
+
+def traceback_codes(traceback: Any) -> list[types.CodeType]:
+    """Returns the code of each Python frame of an equation's traceback, innermost first (JAX 0.10 to 0.12)."""
     return traceback.raw_frames()[0] if traceback else []
 
 
@@ -305,29 +309,36 @@ def equation_codes(equation: Any) -> list[types.CodeType]:
 class TracingKey(NamedTuple):
     """Key of a traced function in JAX's tracing cache. JAX does not trace again if ``parts`` are equal."""
 
-    name: str
     file: str
-    static: bool
     parts: Any
+
+    @property
+    def name(self) -> str:
+        """The function and its place, as text."""
+        debug = self.parts[1][1]
+        return f"{debug.func_name} ({debug.func_filename}:{debug.func_lineno})"
+
+    @property
+    def static(self) -> bool:
+        """True if it has static arguments: ``FlatTree.statics`` (JAX 0.10), later ``Static(...)``."""
+        arguments = self.parts[1][0]
+        statics = getattr(arguments, "statics", None)
+        return "Static(" in repr(arguments) if statics is None else any(jax.tree.leaves(statics))
 
 
 def tracing_keys() -> dict[Any, list[TracingKey]]:
     """Returns the keys in the tracing cache of each live user function that JAX has traced.
 
-    ``trace_to_jaxpr`` is private (JAX 0.10 to 0.12). Static arguments are ``FlatTree.statics``, later ``Static(...)``.
+    ``trace_to_jaxpr`` is private (JAX 0.10 to 0.12).
     """
     from jax._src import source_info_util
     from jax._src.interpreters import partial_eval
 
     functions: dict[Any, list[TracingKey]] = {}
     for reference, *parts in partial_eval.trace_to_jaxpr.cache_keys():
-        function, (arguments, debug, *_) = reference(), parts[1]
-        place = debug.func_filename
+        function, place = reference(), parts[1][1].func_filename
         if function is not None and (place is None or source_info_util.is_user_filename(place)):
-            name = f"{debug.func_name} ({place}:{debug.func_lineno})"
-            statics = getattr(arguments, "statics", None)
-            static = "Static(" in repr(arguments) if statics is None else any(jax.tree.leaves(statics))
-            functions.setdefault(function, []).append(TracingKey(name, place or "", static, parts))
+            functions.setdefault(function, []).append(TracingKey(place or "", parts))
     return functions
 
 

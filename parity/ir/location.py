@@ -9,13 +9,12 @@ import functools
 import itertools
 import os
 import re
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
 from parity.ir.functions import Frame, changed, origin, short_path
-from parity.ir.jax_internals import equation_codes, equation_frames, equation_scope
+from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.makers import library_call
 
@@ -254,15 +253,15 @@ def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocatio
     return found.called_by(equation_source(calls[-1], calls[:-1])) if calls else found
 
 
-def call_stacks(jaxpr: Any, outer: Sequence[types.CodeType] = ()) -> Iterator[list[types.CodeType]]:
-    """Yields the code on the call stack of each equation; a reused trace counts as one call of its caller.
+def call_stacks(jaxpr: Any, outer: tuple[Hashable, ...] = ()) -> Iterator[tuple[Hashable, ...]]:
+    """Yields the tracebacks on the call stack of each equation; a reused trace counts as one call of its caller.
 
     Args:
         jaxpr: jaxpr of a traced program.
         outer: the call stack of the loop or branch whose body it is.
     """
     for equation in opened(jaxpr).eqns:
-        stack = [*equation_codes(equation), *outer]
+        stack = (equation_traceback(equation), *outer)
         yield stack
         if equation.primitive.name in TRACED_IN_PLACE:
             for body in bodies(equation):

@@ -32,6 +32,9 @@ ARBITRATION = 2.0
 TRUSTED = 0.1
 """A float64 run is trusted only if the reference is within this relative distance of it."""
 
+FARTHEST = (1 + ARBITRATION) * TRUSTED / (1 - TRUSTED)
+"""Largest relative deviation that a trusted float64 run can arbitrate, by the triangle inequality."""
+
 Flat = Mapping[str, np.ndarray]
 
 
@@ -173,7 +176,8 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     rounding = judge.rounding() if beyond else Rounding()
     floor = {**floor, **rounding.noise}
     beyond = [found for found in beyond if _is_beyond(found, reference[found.path], floor)]
-    truth = judge.exact() if beyond and judge.exact else {}
+    near = any(found.relative <= FARTHEST for found in beyond)
+    truth = judge.exact() if near and judge.exact else {}
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
     rungs |= {found.path: _rung_beyond(found, reference, candidate, exact) for found in beyond}

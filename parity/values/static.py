@@ -4,10 +4,10 @@ A proof makes many guards unnecessary, but not these: two programs that return N
 parameter reaches may still be the same program.
 """
 
-import dataclasses
 import enum
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Operation, facts
@@ -17,7 +17,7 @@ from parity.values.walk import Walk
 __all__ = ["Content", "Fact", "result_facts"]
 
 
-class Content(enum.Enum):
+class Content(enum.StrEnum):
     """Common content of all entries of a value, as far as the program's text shows it."""
 
     ANY = "any"
@@ -25,8 +25,7 @@ class Content(enum.Enum):
     NAN = "nan"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """Static facts about a value.
 
     Args:

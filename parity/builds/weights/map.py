@@ -6,6 +6,7 @@ layouts), then by role, shape, dtype and the nearest name. The result is one-to-
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -162,6 +163,7 @@ class WeightMap:
         return out
 
 
+@functools.lru_cache(maxsize=65_536)
 def normalise(path: str) -> str:
     """Returns ``path`` without holder prefixes and with ``layers_3`` written ``layers/3``.
 

@@ -114,11 +114,12 @@ class Functions:
 
     def _op(self, form: Form, operands: tuple[int, ...], operation: Any, numbers: dict[Any, int]) -> Op:
         regions = tuple([self._region(each, numbers) for each in operation.regions])
-        op = Op(form, operands, _fresh(operation.results, numbers), regions, operation)
-        op.callee = symbol_of(str(form.attributes["callee"])) if form.kind == Kind.CALL else ""
-        op.effect = form.effect or any(inner.effect for region in regions for inner in region.ops)
+        op = Op(form, operands, _fresh(operation.results, numbers), regions, operation, effect=form.effect)
+        if form.kind == Kind.CALL:
+            op.callee = symbol_of(str(form.attributes["callee"]))
         for region in regions:
             region.owner = op
+            op.effect = op.effect or any(inner.effect for inner in region.ops)
         for name in (*form.symbols, op.callee) if op.callee else form.symbols:
             op.effect = self[name].effect or op.effect
         return op

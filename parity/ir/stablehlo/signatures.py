@@ -130,9 +130,9 @@ class OpSignatures:
         operation = op.operation
         name = operation.name
         items = attribute_items(operation)
-        if name == "sdy.manual_computation":  # its form also depends on the types of its parameters
-            return self._build(operation, name, items)
         key = (name, len(operation.operands), *items, *[result.type for result in operation.results])
+        if name == "sdy.manual_computation":  # its form also depends on the types of its parameters
+            key += tuple(argument.type for argument in operation.regions[0].blocks[0].arguments)
         form = self._forms.get(key)
         if form is None:
             form = self._forms[key] = self._build(operation, name, items)

@@ -213,10 +213,12 @@ class Terms:
         """
         term, labels = self._cells[cell]
         node = self.nodes[term]
-        free = iter(labels)
-        spare = (label for label in (("bound", i) for i in itertools.count()) if label not in labels)
-        count = 1 + max(itertools.chain.from_iterable(where for _, where in node.args), default=-1)
-        names = [next(spare if number in node.bound else free) for number in range(count)]
+        names: list[Label] = list(labels)
+        if node.bound:
+            free = iter(labels)
+            spare = (label for label in (("bound", i) for i in itertools.count()) if label not in labels)
+            count = 1 + max(itertools.chain.from_iterable(where for _, where in node.args), default=-1)
+            names = [next(spare if number in node.bound else free) for number in range(count)]
         args = [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args]
         return node, args, names
 

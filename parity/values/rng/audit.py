@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.jaxprs import opened
-from parity.values.rng.demand import Demand
+from parity.values.rng.demand import Demand, draws_within
 from parity.values.rng.draws import Draw, Recorder
 from parity.verdicts import EXPECTED_GOT, Finding
 
@@ -58,6 +58,8 @@ def audit(
         feedback: argument -> the output that replaces it in the next step.
         steps: number of steps.
     """
+    if not draws_within(opened(jaxpr)):
+        return Audited(name=name, draws=())
     feedback = feedback or {}
     living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False).draws
     demand = Demand(jaxpr)

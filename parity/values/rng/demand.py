@@ -18,13 +18,13 @@ Place = tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=4_096)
-def draws_within(jaxpr: Any) -> bool:
-    """True if a program draws, at any depth."""
-    return any(_draws(equation) for equation in jaxpr.eqns)
-
-
-def _draws(equation: Any) -> bool:
-    return equation.primitive.name in DRAWS or any(draws_within(opened(body)) for body in bodies(equation))
+def draws_within(jaxpr: Any) -> tuple[int, ...]:
+    """Returns the indices of the equations of a program that draw, at any depth."""
+    return tuple(
+        index
+        for index, equation in enumerate(jaxpr.eqns)
+        if equation.primitive.name in DRAWS or any(draws_within(opened(body)) for body in bodies(equation))
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -62,7 +62,7 @@ class Demand:
         producers = _producers(jaxpr)
         found = {producers[variable] for variable in live if variable in producers}
         if self._all_draws:
-            found |= {index for index, equation in enumerate(jaxpr.eqns) if _draws(equation)}
+            found.update(draws_within(jaxpr))
         pending = [-index for index in found]
         heapq.heapify(pending)
         while pending:  # the last equation first

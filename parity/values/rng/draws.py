@@ -1,6 +1,7 @@
 """Evaluates the keys of a traced program, loops iteration by iteration, and records every draw."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,6 +134,7 @@ class Recorder(Interpreter):
         ]
 
 
+@functools.lru_cache(maxsize=4_096)
 def _site(equation: Any, calls: tuple[Any, ...] = ()) -> str:
     """Returns the innermost source lines of an equation, preferably those of the user's files."""
     source = equation_source(equation, calls)

@@ -6,11 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.values.ladder import ARBITRATION, FLOOR_FACTOR, Absent, Judge, climb, deviation
+from parity.values.ladder import (
+    ARBITRATION,
+    FARTHEST,
+    FLOOR_FACTOR,
+    Absent,
+    Judge,
+    _rung_beyond,
+    climb,
+    deviation,
+)
 from parity.verdicts import Requirement, Verdict
 
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 BF16 = np.dtype(ml_dtypes.bfloat16)
+numbers = st.floats(-8.0, 8.0, width=32).filter(lambda number: abs(number) > 0.1)
 
 
 def never():
@@ -172,6 +182,29 @@ def test_the_float64_reference_runs_only_above_the_floor():
     assert climb({"x": f32(4.0)}, {"x": f32(5.0)}, lower).verdict is Verdict.FLOOR
 
 
+@few
+@given(reference=numbers, candidate=numbers, truth=numbers)
+def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidate, truth):
+    """A leaf too far from the reference fails whatever the truth."""
+    sides = f32(reference), f32(candidate)
+    if abs(candidate - reference) > 0.34 * abs(reference):
+        lower = Judge(floor=dict, exact=never)
+        assert climb({"x": sides[0]}, {"x": sides[1]}, lower).verdict is Verdict.FAILED
+        exact = {"x": np.array([truth])}
+        assert _rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact) is Verdict.FAILED
+
+
+def test_a_leaf_at_the_limit_is_arbitrated():
+    """The reference errs by a tenth of the truth, the candidate twice as much on the other side."""
+    truth = {"x": np.array([1.0])}
+    found = deviation("x", np.array([0.9]), np.array([1.2]))
+    assert found.relative <= FARTHEST * (1 + 1e-9)
+    assert (
+        climb({"x": np.array([0.91])}, {"x": np.array([1.18])}, judge(exact=truth)).verdict
+        is Verdict.ARBITRATED
+    )
+
+
 def test_a_leaf_without_a_truth_fails():
     assert one(f32(8.5), f32(8.25), exact={"y": np.array([8.0])}).verdict is Verdict.FAILED
 
@@ -272,7 +305,7 @@ def test_one_leaf_down_takes_the_channel_down():
 
 
 def test_a_missing_float64_run_is_named_by_the_channels_that_needed_it():
-    reference, near, far = f32(1, 2), f32(1, 2.0001), f32(1, 2.5)
+    reference, near, far = f32(1, 2), f32(1, 2.0001), f32(1, 2.2)
     why = Absent("a carry is float32")
     words = "; not arbitrated, no float64 run: a carry is float32"
     beyond = one(reference, far, floor={"x": 1e-6}, exact=why)

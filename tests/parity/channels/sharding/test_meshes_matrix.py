@@ -74,7 +74,7 @@ def test_the_twins_are_bitwise_and_compile_to_the_same_places(id):
     [
         ("single-against-mesh-linen/train_step@data2.fsdp2.context2.expert1-explicit", {"floor"}, "skipped"),
         (
-            "auto-against-mesh-nnx/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit",
+            "auto-against-mesh-linen/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit",
             {"bitwise"},
             "equal",
         ),
