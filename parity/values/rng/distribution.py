@@ -43,6 +43,8 @@ FEWEST_OF_SLICE = 100
 """A slice is compared only if it has this many numbers, of all keys together."""
 SIGMAS_OF_SLICE = 7.0
 """Limit of a gap between two slices, of which there may be a million."""
+NORMED = 10
+"""Ratio of the spreads of norms of slices that no chance explains: one side normalises its slices."""
 MANY_KEYS = 16
 """With fewer keys, the dependence among numbers of one key is known only roughly."""
 
@@ -58,6 +60,7 @@ OTHER_PARTS = (
     "parts in another order, or a scale of each part",
     "compare the initializers of the leaf's parts on both sides",
 )
+NORMALISED = ("one side normalises the leaf", "compare the initializers of the leaf on both sides")
 
 Samples = Mapping[str, np.ndarray]
 
@@ -164,6 +167,11 @@ def compare_slices(
                 distance = f"slice {index} along axis {axis} is distributed otherwise"
                 findings.append(start_finding(path, words, OTHER_PARTS, distance))
                 break
+            spreads = [_spread_of_norms(side, indices) for side in sides]
+            if max(spreads) > NORMED * min(spreads):
+                words = (f"norms of slices along axis {axis} vary by {spread:.2g}" for spread in spreads)
+                findings.append(start_finding(path, words, NORMALISED))
+                break
     return findings
 
 
@@ -201,6 +209,16 @@ def _unlike_slice(left: np.ndarray, right: np.ndarray, indices: np.ndarray) -> i
         if gaps.max() > worst:
             worst, place = gaps.max(), int(present[gaps.argmax()])
     return place
+
+
+def _spread_of_norms(side: np.ndarray, indices: np.ndarray) -> float:
+    """Returns the relative standard deviation of the squared norms of slices over all keys, at least 1e-3."""
+    order = np.argsort(indices, kind="stable")
+    _, starts = np.unique(indices[order], return_index=True)
+    norms = np.add.reduceat(side[:, order] ** 2, starts, axis=1)
+    if norms.size < FEWEST_OF_SLICE or not norms.any():
+        return 1e-3
+    return max(float(norms.std() / norms.mean()), 1e-3)
 
 
 def _slices(numbers: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -316,6 +316,11 @@ DRAWN = {
         lambda a, *_: {"w": drawn(a).astype(jnp.float16).astype(jnp.float32)},
         ["initial params/w"],
     ),
+    "columns that one side normalises": (
+        lambda a, *_: {"w": drawn(a, (12, D))},
+        lambda a, *_: {"w": (w := drawn(a, (12, D))) / jnp.linalg.norm(w, axis=0, keepdims=True) * 12**0.5},
+        ["initial params/w"],
+    ),
     "a scale of 3 %": (
         lambda a, *_: {"w": drawn(a)},
         lambda a, *_: {"w": drawn(a) * 1.03},
