@@ -2,13 +2,25 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from parity.cases.budgets import Budget
+from parity.compare.evidence import Evidence
+from parity.ir.functions import origin
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["SIDES", "budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]
+__all__ = [
+    "SIDES",
+    "budgeted",
+    "compared",
+    "one_sided",
+    "pair_up",
+    "span",
+    "times",
+    "vacuous",
+    "with_sources",
+]
 
 SIDES = ("reference", "candidate")
 T = TypeVar("T")
@@ -30,6 +42,25 @@ def vacuous(findings: Iterable[Finding], detail: str = "a check that cannot fail
 def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
     """Returns the two texts of a finding: one of the named side, one of the other side."""
     return {**dict.fromkeys(SIDES, other), side: text}
+
+
+def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> Finding:
+    """Returns a finding on a leaf with the source lines that make it.
+
+    Args:
+        evidence: the case.
+        finding: on the leaf.
+        paths: the leaf on each side; empty if a side has none.
+    """
+    starts = (evidence.session.start(build) for build in evidence.builds)
+    left, right = (path and start.source(path) for start, path in zip(starts, paths, strict=True))
+    shared = left and right and origin(left.own, right.own)
+    texts = {
+        side: f"{getattr(finding, side)} at {one.against(other or None, unsure=not shared)}"
+        for side, one, other in zip(SIDES, (left, right), (right, left), strict=True)
+        if one
+    }
+    return dataclasses.replace(finding, **texts)
 
 
 def span(left: str, right: str) -> str:

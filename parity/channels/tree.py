@@ -10,7 +10,7 @@ from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first, owner_of
 from parity.channels.report_rows import map_table, renamed_modules
-from parity.channels.results import SIDES, one_sided
+from parity.channels.results import SIDES, one_sided, with_sources
 from parity.compare.certificate import PROOF, certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -30,7 +30,7 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         detail = "; ".join(("leaves without a partner", *error.hints))
-        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=_leftovers(error))
+        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=_leftovers(evidence, error))
     related = axis_names(evidence)
     findings: list[Finding] = []
     notes: list[Finding] = []
@@ -42,18 +42,20 @@ def tree(evidence: Evidence) -> ChannelResult:
         dtypes = [{leaf.dtype for leaf in side} for side in held]
         if dtypes[0] != dtypes[1]:
             counter = all(is_counter(leaf) for side in held for leaf in side)
-            (notes if counter else findings).append(
-                Finding(
-                    where=entry.candidate[0],
-                    reference=", ".join(sorted(dtypes[0])),
-                    candidate=", ".join(sorted(dtypes[1])),
-                    cause="a counter, compared as a number"
-                    if counter
-                    else "one side creates the leaf in another dtype",
-                    next_step="" if counter else "pass the parameter dtype where the leaf is created",
-                )
+            finding = Finding(
+                where=entry.candidate[0],
+                reference=", ".join(sorted(dtypes[0])),
+                candidate=", ".join(sorted(dtypes[1])),
+                cause="a counter, compared as a number"
+                if counter
+                else "one side creates the leaf in another dtype",
+                next_step="" if counter else "pass the parameter dtype where the leaf is created",
             )
-        findings += compare_axes(entry, leaves, related)
+            if counter:
+                notes.append(finding)
+            else:
+                findings.append(with_sources(evidence, finding, (entry.reference[0], entry.candidate[0])))
+        findings += compare_axes(evidence, entry, related)
     findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
     findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
@@ -150,13 +152,13 @@ def _conflict(error: ConflictError) -> ChannelResult:
     return ChannelResult(verdict=Verdict.FAILED, detail="no one map for all programs", findings=(finding,))
 
 
-def _leftovers(error: MapError) -> tuple[Finding, ...]:
+def _leftovers(evidence: Evidence, error: MapError) -> tuple[Finding, ...]:
     sides = (error.reference, error.candidate)
     named = [{normalise(leaf.path): leaf for leaf in leaves} for leaves in sides]
     unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
     covered = {leaf.path for pair in unlike for leaf in pair}
     findings = causes_first(
-        [_unlike(*pair) for pair in unlike],
+        [with_sources(evidence, _unlike(*pair), [leaf.path for leaf in pair]) for pair in unlike],
         [other.path for _, other in unlike],
         {leaf.path: leaf for leaf in error.candidate},
     )
@@ -172,14 +174,14 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
             )
             if leaf.path in held:
                 cause += f", with its moments ({len(held[leaf.path])})"
-            findings.append(
-                Finding(
-                    where=leaf.path,
-                    **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
-                    cause=cause,
-                    next_step="add it to the other side, or give the pair a weight rule",
-                )
+            finding = Finding(
+                where=leaf.path,
+                **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
+                cause=cause,
+                next_step="add it to the other side, or give the pair a weight rule",
             )
+            paths = [leaf.path if name == side else "" for name in SIDES]
+            findings.append(with_sources(evidence, finding, paths))
     return tuple(findings)
 
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import enum
+import math
 from collections.abc import Mapping, Sequence
 
+from parity.ir.functions import written
 from parity.ir.location import SourceLocation
 from parity.verdicts import Finding
 
@@ -15,6 +17,7 @@ __all__ = [
     "Unlike",
     "attribute_differences",
     "difference",
+    "number",
     "short",
 ]
 
@@ -133,11 +136,33 @@ class Frontier:
 
     def _texts(self) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
-        return ["" if side is None else side.against(other, unsure=self.unsure) for side, other in sides]
+        return [
+            "" if side is None else f"{side.against(other, unsure=self.unsure)}{self._set_at(side, constant)}"
+            for (side, other), constant in zip(sides, self._constants(), strict=True)
+        ]
+
+    def _constants(self) -> tuple[str, str]:
+        """The constant of each side as text; empty if they do not differ by one."""
+        unlike = self.unlike
+        return (unlike.reference, unlike.candidate) if unlike and unlike.trait is Trait.CONSTANT else ("", "")
+
+    def _set_at(self, side: FrontierSide, constant: str) -> str:
+        """Returns the line outside of a function that holds its constant, as text; empty if unknown."""
+        place = written(number(constant), side.place.own)
+        return f", set at {place}" if place else ""
 
 
 def _list(lines: Sequence[str]) -> str:
     return f" ({'; '.join(lines)})" if lines else ""
+
+
+def number(text: str) -> float | None:
+    """Returns the number in a constant's text; None if it is not a finite number."""
+    try:
+        found = float(text)
+    except ValueError:
+        return {"true": 1.0, "false": 0.0}.get(text)
+    return found if math.isfinite(found) else None
 
 
 def attribute_differences(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[str, ...]:
