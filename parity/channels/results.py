@@ -53,10 +53,10 @@ def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> 
         paths: the leaf on each side; empty if a side has none.
     """
     starts = (evidence.session.start(build) for build in evidence.builds)
-    left, right = (path and start.source(path) for start, path in zip(starts, paths, strict=True))
+    left, right = (start.source(path) if path else None for start, path in zip(starts, paths, strict=True))
     shared = left and right and origin(left.own, right.own)
     texts = {
-        side: f"{getattr(finding, side)} at {one.against(other or None, unsure=not shared)}"
+        side: f"{getattr(finding, side)} at {one.against(other, unsure=not shared)}"
         for side, one, other in zip(SIDES, (left, right), (right, left), strict=True)
         if one
     }

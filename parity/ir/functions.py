@@ -138,7 +138,7 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
     Searches the innermost function, its class, then those of each caller. The result is None if the function itself
-    holds the constant, or if several functions of one class do.
+    holds the constant, or if several lines do.
 
     Args:
         number: the constant; None if it is unknown.
@@ -147,15 +147,17 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
     if number is None or (abs(number) < COMMON and (2 * number).is_integer()):
         return None
     for frame in frames:
-        for scope in dict.fromkeys((frame.function, frame.function.partition(".")[0])):
+        for scope in (
+            dict.fromkeys((frame.function, frame.function.partition(".")[0])) if frame.function else ()
+        ):
             lines = [
                 Frame(frame.file, line, function)
                 for value, line, function in _numbers(frame.file)
                 if math.isclose(value, number, rel_tol=1e-6) and f"{function}.".startswith(f"{scope}.")
             ]
             if lines:
-                alone = len({line.function for line in lines}) == 1 and scope
-                return lines[0] if alone and scope != frames[0].function else None
+                called = [line for line in lines if line.line == frame.line] or lines
+                return called[0] if len(called) == 1 and scope != frames[0].function else None
     return None
 
 
@@ -170,7 +172,7 @@ def _within(node: ast.AST, name: str) -> Iterator[tuple[float, int, str]]:
         if isinstance(child, ast.ClassDef | ast.FunctionDef):
             inside = f"{name}.<locals>" if isinstance(node, ast.FunctionDef) else name
             yield from _within(child, f"{inside}.{child.name}".lstrip("."))
-        elif isinstance(child, ast.Constant) and type(child.value) in (int, float):
+        elif isinstance(child, ast.Constant) and isinstance(child.value, int | float):
             yield float(child.value), child.lineno, name
         else:
             yield from _within(child, name)

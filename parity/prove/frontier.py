@@ -5,7 +5,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 
-from parity.ir.functions import written
+from parity.ir.functions import origin, written
 from parity.ir.location import SourceLocation
 from parity.verdicts import Finding
 
@@ -106,6 +106,11 @@ class Frontier:
     unlike: Unlike | None = None
     unsure: bool = False
 
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The names of its operations, the reference's first."""
+        return tuple(side.operation for side in (self.reference, self.candidate) if side)
+
     def finding(self) -> Finding:
         """Returns the difference as a finding; a side that has no such operation is left out.
 
@@ -124,7 +129,7 @@ class Frontier:
 
     def _head(self) -> str:
         """Returns the operation and its differences; two operations of other names are named by the sides."""
-        names = list(dict.fromkeys(side.operation for side in (self.reference, self.candidate) if side))
+        names = list(dict.fromkeys(self.operations))
         lines = [line for line in self.differences if line != " against ".join(names)]
         if self.unsure:
             return "operations without a counterpart, not sure that they correspond"
@@ -142,9 +147,11 @@ class Frontier:
         ]
 
     def _constants(self) -> tuple[str, str]:
-        """The constant of each side as text; empty if they do not differ by one."""
-        unlike = self.unlike
-        return (unlike.reference, unlike.candidate) if unlike and unlike.trait is Trait.CONSTANT else ("", "")
+        """The constant of each side as text; empty if they do not differ by one, or their lines are named anyway."""
+        unlike, left, right = self.unlike, self.reference, self.candidate
+        if not (unlike and left and right) or origin(left.place.own, right.place.own):
+            return "", ""
+        return (unlike.reference, unlike.candidate) if unlike.trait is Trait.CONSTANT else ("", "")
 
     def _set_at(self, side: FrontierSide, constant: str) -> str:
         """Returns the line outside of a function that holds its constant, as text; empty if unknown."""
