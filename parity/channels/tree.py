@@ -30,7 +30,8 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         detail = "; ".join(("leaves without a partner", *error.hints))
-        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=_leftovers(evidence, error))
+        findings = tuple(with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error))
+        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=findings)
     related = axis_names(evidence)
     findings: list[Finding] = []
     notes: list[Finding] = []
@@ -152,13 +153,19 @@ def _conflict(error: ConflictError) -> ChannelResult:
     return ChannelResult(verdict=Verdict.FAILED, detail="no one map for all programs", findings=(finding,))
 
 
-def _leftovers(evidence: Evidence, error: MapError) -> tuple[Finding, ...]:
+def _paths(finding: Finding, error: MapError) -> list[str]:
+    """Returns the leaf of a finding on each side; empty if a side has none."""
+    name, sides = normalise(finding.where), (error.reference, error.candidate)
+    return [next((leaf.path for leaf in side if normalise(leaf.path) == name), "") for side in sides]
+
+
+def _leftovers(error: MapError) -> tuple[Finding, ...]:
     sides = (error.reference, error.candidate)
     named = [{normalise(leaf.path): leaf for leaf in leaves} for leaves in sides]
     unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
     covered = {leaf.path for pair in unlike for leaf in pair}
     findings = causes_first(
-        [with_sources(evidence, _unlike(*pair), [leaf.path for leaf in pair]) for pair in unlike],
+        [_unlike(*pair) for pair in unlike],
         [other.path for _, other in unlike],
         {leaf.path: leaf for leaf in error.candidate},
     )
@@ -174,14 +181,14 @@ def _leftovers(evidence: Evidence, error: MapError) -> tuple[Finding, ...]:
             )
             if leaf.path in held:
                 cause += f", with its moments ({len(held[leaf.path])})"
-            finding = Finding(
-                where=leaf.path,
-                **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
-                cause=cause,
-                next_step="add it to the other side, or give the pair a weight rule",
+            findings.append(
+                Finding(
+                    where=leaf.path,
+                    **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
+                    cause=cause,
+                    next_step="add it to the other side, or give the pair a weight rule",
+                )
             )
-            paths = [leaf.path if name == side else "" for name in SIDES]
-            findings.append(with_sources(evidence, finding, paths))
     return tuple(findings)
 
 
