@@ -106,8 +106,8 @@ def _transformed(entry: Entry, named: Sequence[Axes]) -> list[tuple] | None:
 def compare_axes(evidence: Evidence, entry: Entry, related: AxisNames) -> list[Finding]:
     """Finds leaves of one map entry whose axes differ beyond the effect of the transform and the rules."""
     names = [
-        [build.leaves[path].logical_axes for path in paths]
-        for build, paths in zip(evidence.builds, (entry.reference, entry.candidate), strict=True)
+        [side.build.leaves[path].logical_axes for path in paths]
+        for side, paths in zip(evidence.sides, (entry.reference, entry.candidate), strict=True)
     ]
     if all(axes is None for axes in (*names[0], *names[1])):
         return []

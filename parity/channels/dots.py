@@ -25,6 +25,10 @@ def _full(one: TypedOp) -> Hashable:
     return (one.kind, one.operands, one.result, one.precision, one.sizes, one.provenance.backward)
 
 
+def _family(one: TypedOp) -> str:
+    return FAMILIES.get(one.kind, one.kind)
+
+
 def _without_types(one: TypedOp) -> Hashable:
     return (one.kind, len(one.operands), one.sizes, one.provenance.backward)
 
@@ -34,7 +38,7 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
 
     An operation of one side is paired with one of equal kind, result dimensions and direction; only then do types
     differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
-    reported only if the other side has no operation of its family in these types.
+    reported only if the other side has no operation of its family in these types, but does compute in others.
 
     Args:
         reference: operations of the reference build.
@@ -94,10 +98,12 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
 
 def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> Iterator[Finding]:
     """Yields a finding for each group of unpaired operations whose family and types the other side does not have."""
-    known = {(FAMILIES.get(one.kind, one.kind), one.types) for one in other}
+    known = {(_family(one), one.types) for one in other}
+    families, results = {family for family, _ in known}, {one.result for one in other}
     groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
     for one in entries:
-        if (FAMILIES.get(one.kind, one.kind), one.types) not in known:
+        in_others = _family(one) in families or results != {one.result}
+        if in_others and (_family(one), one.types) not in known:
             groups[_full(one), one.provenance.line].append(one)
     for one, *more in groups.values():
         yield Finding(

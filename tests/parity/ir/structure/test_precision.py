@@ -31,6 +31,12 @@ def test_a_dot_at_another_precision_is_named_if_numbers_are_equal(asked, word):
     ("reference", "candidate", "kinds"),
     [
         (lambda x: x * jax.lax.rsqrt(x), lambda x: x / jnp.sqrt(x), []),
+        (lambda x: jnp.log(jnp.exp(x)), lambda x: jnp.exp(x), []),
+        (
+            lambda x: jnp.log(jnp.exp(x)),
+            lambda x: jnp.exp(x).astype("bfloat16") @ x.T.astype("bfloat16"),
+            ["log", "dot"],
+        ),
         (lambda x: x * jax.nn.sigmoid(x), lambda x: x / (1 + jnp.exp(-x)), []),
         (lambda x: x * jax.lax.rsqrt(x), lambda x: x / jnp.sqrt(x.astype("bfloat16")), ["rsqrt", "sqrt"]),
     ],
