@@ -58,9 +58,9 @@ class Report:
         return f"{self.case}: {self.signature}: {found}"
 
     def _declared(self) -> str:
-        """Returns the difference behind the failure if it names source lines, such as those that make a leaf."""
+        """Returns the finding behind the failure if it names source lines, such as those that make a leaf."""
         found = explain(self.case, self.result.channels)
-        return found.cause.difference() if found and found.cause and places(found.cause) else ""
+        return found.cause.sentence() if found and found.cause and places(found.cause) else ""
 
     def record(self) -> dict[str, Any]:
         """Returns the report as plain data."""

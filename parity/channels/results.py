@@ -45,7 +45,7 @@ def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
 
 
 def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> Finding:
-    """Returns a finding on a leaf with the source lines that make it.
+    """Returns a finding on a leaf whose next step names the source lines that make the leaf.
 
     Args:
         evidence: the case.
@@ -55,12 +55,12 @@ def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> 
     starts = (evidence.session.start(build) for build in evidence.builds)
     left, right = (start.source(path) if path else None for start, path in zip(starts, paths, strict=True))
     shared = left and right and origin(left.own, right.own)
-    texts = {
-        side: f"{getattr(finding, side)} at {one.against(other, unsure=not shared)}"
-        for side, one, other in zip(SIDES, (left, right), (right, left), strict=True)
+    made = [
+        f"made by the {side} at {one.against(other, unsure=not shared)}"
+        for side, one, other in (("candidate", right, left), ("reference", left, right))
         if one
-    }
-    return dataclasses.replace(finding, **texts)
+    ]
+    return dataclasses.replace(finding, next_step="; ".join(filter(None, [finding.next_step, *made])))
 
 
 def span(left: str, right: str) -> str:
