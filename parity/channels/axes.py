@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flax import linen
@@ -10,7 +10,6 @@ from flax import linen
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import Entry
 from parity.cases.shared import mesh_axes
-from parity.channels.results import with_sources
 from parity.compare.evidence import Evidence
 from parity.verdicts import Finding
 
@@ -103,11 +102,11 @@ def _transformed(entry: Entry, named: Sequence[Axes]) -> list[tuple] | None:
     return entry.transform.axes(axes) if len(axes) == len(named) else None
 
 
-def compare_axes(evidence: Evidence, entry: Entry, related: AxisNames) -> list[Finding]:
+def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: AxisNames) -> list[Finding]:
     """Finds leaves of one map entry whose axes differ beyond the effect of the transform and the rules."""
     names = [
-        [side.build.leaves[path].logical_axes for path in paths]
-        for side, paths in zip(evidence.sides, (entry.reference, entry.candidate), strict=True)
+        [side[path].logical_axes for path in paths]
+        for side, paths in zip(sides, (entry.reference, entry.candidate), strict=True)
     ]
     if all(axes is None for axes in (*names[0], *names[1])):
         return []
@@ -116,16 +115,12 @@ def compare_axes(evidence: Evidence, entry: Entry, related: AxisNames) -> list[F
         return []
     found = zip(entry.candidate, expected or names[0], names[1], strict=False)
     return [
-        with_sources(
-            evidence,
-            Finding(
-                where=path,
-                reference=f"logical axes {wanted}",
-                candidate=f"logical axes {got}",
-                cause="axis names swapped, missing or left on a stacked axis",
-                next_step="compare the parameter's declaration on both sides",
-            ),
-            (entry.reference[0], path),
+        Finding(
+            where=path,
+            reference=f"logical axes {wanted}",
+            candidate=f"logical axes {got}",
+            cause="axis names swapped, missing or left on a stacked axis",
+            next_step="compare the parameter's declaration on both sides",
         )
         for path, wanted, got in found
         if not related.agree(wanted, got)

@@ -79,10 +79,11 @@ def sharding(evidence: Evidence) -> ChannelResult:
 def _findings(evidence: Evidence) -> Iterator[Finding]:
     """Yields findings, those of the earliest phases first: if a side crashes later, the earlier findings are kept."""
     sides, pairs = evidence.sides, evidence.weights.entries
+    leaves = (sides[0].build.leaves, sides[1].build.leaves)
     on_mesh = bool(sides[0].mesh.axes)
     related = axis_names(evidence)
     for entry in pairs:
-        yield from compare_axes(evidence, entry, related)
+        yield from compare_axes(entry, leaves, related)
     if on_mesh:
         for entry in pairs:
             yield from _spec_findings(entry, *sides)

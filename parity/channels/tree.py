@@ -43,20 +43,20 @@ def tree(evidence: Evidence) -> ChannelResult:
         dtypes = [{leaf.dtype for leaf in side} for side in held]
         if dtypes[0] != dtypes[1]:
             counter = all(is_counter(leaf) for side in held for leaf in side)
-            finding = Finding(
-                where=entry.candidate[0],
-                reference=", ".join(sorted(dtypes[0])),
-                candidate=", ".join(sorted(dtypes[1])),
-                cause="a counter, compared as a number"
-                if counter
-                else "one side creates the leaf in another dtype",
-                next_step="" if counter else "pass the parameter dtype where the leaf is created",
+            (notes if counter else findings).append(
+                Finding(
+                    where=entry.candidate[0],
+                    reference=", ".join(sorted(dtypes[0])),
+                    candidate=", ".join(sorted(dtypes[1])),
+                    cause="a counter, compared as a number"
+                    if counter
+                    else "one side creates the leaf in another dtype",
+                    next_step="" if counter else "pass the parameter dtype where the leaf is created",
+                )
             )
-            if counter:
-                notes.append(finding)
-            else:
-                findings.append(with_sources(evidence, finding, (entry.reference[0], entry.candidate[0])))
-        findings += compare_axes(evidence, entry, related)
+        findings += compare_axes(entry, leaves, related)
+    partners = {path: entry.reference[0] for entry in entries for path in entry.candidate}
+    findings = [with_sources(evidence, one, (partners[one.where], one.where)) for one in findings]
     findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
     findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)

@@ -272,10 +272,10 @@ def result_source(jaxpr: Any, result: Any, calls: tuple[Any, ...] = ()) -> Sourc
     if equation is None:
         return None
     source = equation_source(equation, calls)
-    for body in map(opened, bodies(equation)):
-        if len(body.outvars) == len(equation.outvars):
-            inner = body.outvars[equation.outvars.index(made)]
-            return result_source(body, inner, (*calls, equation)) or source
+    inside = [opened(body) for body in bodies(equation)]
+    if len(inside) == 1 and len(inside[0].outvars) == len(equation.outvars):
+        inner = inside[0].outvars[equation.outvars.index(made)]
+        return result_source(inside[0], inner, (*calls, equation)) or source
     if equation.primitive.name in MOVES and source.library:
         below = result_source(jaxpr, equation.invars[0], calls)
         if below is not None and below.own[-len(source.own) :] == source.own:

@@ -110,3 +110,13 @@ def test_zeros_of_a_stack_are_made_where_a_layer_makes_them():
     jaxpr = jax.make_jaxpr(stacked)(jax.random.key(0)).jaxpr
     assert result_source(jaxpr, jaxpr.outvars[0]).own[0].function.endswith("Zeros.__init__")
     assert result_source(jaxpr, jaxpr.invars[0]) is None
+
+
+def test_a_branch_or_a_loop_is_named_itself():
+    def made(key):
+        branch = jax.lax.cond(key[0] > 0, lambda: jnp.sin(key[1]), lambda: jnp.cos(key[1]))
+        return branch, jax.lax.while_loop(lambda x: x < 3, lambda x: x * 2, key[0])
+
+    jaxpr = jax.make_jaxpr(made)(jnp.ones(2)).jaxpr
+    found = [result_source(jaxpr, out).own[0].function for out in jaxpr.outvars]
+    assert {name.rpartition(".")[2] for name in found} == {"made"}
