@@ -162,7 +162,7 @@ class Layer:
         (1e4, [("rotated", 12), ("Layer.__call__", 21)], 22),  # an argument of the call
         (1e-6, [("Norm.__call__", 9), ("Layer.__call__", 20)], 5),  # a default of the class
         (1e-4, [("Norm.__call__", 9), ("Layer.__call__", 20)], 17),  # an argument of the constructor
-        (np.float32(1e-4), [("Norm.__call__", 9), ("Layer.__call__", 20)], 17),
+        (float(np.float32(1e-4)), [("Norm.__call__", 9), ("Layer.__call__", 20)], 17),
         (0.25, [("rotated", 12), ("Layer.__call__", 21)], None),  # the place itself has it
         (2e-5, [("Norm.__call__", 9), ("Layer.__call__", 20)], None),  # two calls have it
         (7.0, [("rotated", 12), ("Layer.__call__", 23)], None),  # many lines have such a number
