@@ -142,21 +142,24 @@ class Frontier:
     def _texts(self) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
         return [
-            "" if side is None else f"{side.against(other, unsure=self.unsure)}{self._set_at(side, constant)}"
+            "" if side is None else _with_line(side.against(other, unsure=self.unsure), side, constant)
             for (side, other), constant in zip(sides, self._constants(), strict=True)
         ]
 
     def _constants(self) -> tuple[str, str]:
         """The constant of each side as text; empty if they do not differ by one, or their lines are named anyway."""
         unlike, left, right = self.unlike, self.reference, self.candidate
-        if not (unlike and left and right) or origin(left.place.own, right.place.own):
+        if not (unlike and left and right):
+            return "", ""
+        if (found := origin(left.place.own, right.place.own)) and found.how == "made":
             return "", ""
         return (unlike.reference, unlike.candidate) if unlike.trait is Trait.CONSTANT else ("", "")
 
-    def _set_at(self, side: FrontierSide, constant: str) -> str:
-        """Returns the line outside of a function that holds its constant, as text; empty if unknown."""
-        place = written(number(constant), side.place.own)
-        return f", set at {place}" if place else ""
+
+def _with_line(text: str, side: FrontierSide, constant: str) -> str:
+    """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
+    place = written(number(constant), side.place.own)
+    return f"{text}, set at {place}" if place and str(place) not in text else text
 
 
 def _list(lines: Sequence[str]) -> str:
