@@ -16,8 +16,10 @@ from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.bisect.source import innermost, place_text, shared, site
 from parity.bisect.trace import COMPILED, Node, Trace
 from parity.compare.evidence import Evidence
+from parity.ir.functions import written
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
+from parity.prove.frontier import number
 
 __all__ = ["AXIS", "describe", "first_unlike", "follow"]
 
@@ -232,9 +234,22 @@ class _Entry:
 
     def _texts(self) -> list[str]:
         return [
-            _place(node, one, frame) if node is not None and one is not None else "has nothing there"
-            for node, one, frame in zip(self._nodes, self._sources, self.blamed, strict=True)
+            f"{_place(node, one, frame)}{self._set_at(side)}"
+            if node is not None and one is not None
+            else "has nothing there"
+            for side, (node, one, frame) in enumerate(
+                zip(self._nodes, self._sources, self.blamed, strict=True)
+            )
         ]
+
+    def _set_at(self, side: int) -> str:
+        """Returns the line that holds the constant of a side, as text; empty if it is named, or unknown."""
+        node, source = self._nodes[side], self._sources[side]
+        if node is None or source is None or not self._operands:
+            return ""
+        given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
+        place = written(number(given.sketch.shown) if given.literal else None, source.own)
+        return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""

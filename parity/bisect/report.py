@@ -10,12 +10,15 @@ from parity.builds.weights.map import MapError
 from parity.cases.case import Case
 from parity.compare.clock import SideError
 from parity.compare.session import Session
+from parity.run.explain import explain, places
 from parity.run.run import CaseResult, run_case
 
 __all__ = ["AXES", "SCHEMA", "Report", "bisect_case", "unknown_axis"]
 
 AXES: Mapping[str, Search] = {each.AXIS.name: each.AXIS for each in (operation, module, weight, config, size)}
 """The axes, in the order of the searches."""
+OF_VALUES = (operation.AXIS.name, module.AXIS.name)
+"""The searches that follow values, which the others only shrink or switch off."""
 SCHEMA = 1
 
 
@@ -49,7 +52,15 @@ class Report:
         if not self.findings:
             return f"{self.case}: {self.signature}"
         first = next((each for each in self.findings if each.found or each.facts.get("doubt")), None)
-        return f"{self.case}: {self.signature}: {first.sentence if first else 'no axis names a culprit'}"
+        found = first.sentence if first else "no search names a culprit"
+        if first is None or first.axis not in OF_VALUES:
+            found = self._declared() or found
+        return f"{self.case}: {self.signature}: {found}"
+
+    def _declared(self) -> str:
+        """Returns the finding behind the failure if it names source lines, such as those that make a leaf."""
+        found = explain(self.case, self.result.channels)
+        return found.cause.sentence() if found and found.cause and places(found.cause) else ""
 
     def record(self) -> dict[str, Any]:
         """Returns the report as plain data."""

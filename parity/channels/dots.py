@@ -6,10 +6,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.results import compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
+from parity.ir.functions import origin
 from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
+
+FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
+"""Kinds of operations that one formula has in place of another kind."""
 
 
 def dots(evidence: Evidence) -> ChannelResult:
@@ -21,6 +25,10 @@ def _full(one: TypedOp) -> Hashable:
     return (one.kind, one.operands, one.result, one.precision, one.sizes, one.provenance.backward)
 
 
+def _family(one: TypedOp) -> str:
+    return FAMILIES.get(one.kind, one.kind)
+
+
 def _without_types(one: TypedOp) -> Hashable:
     return (one.kind, len(one.operands), one.sizes, one.provenance.backward)
 
@@ -30,7 +38,7 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
 
     An operation of one side is paired with one of equal kind, result dimensions and direction; only then do types
     differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
-    reported only if the other side has no operation of its kind in these types.
+    reported only if the other side has no operation of its family in these types, but does compute in others.
 
     Args:
         reference: operations of the reference build.
@@ -77,21 +85,25 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
         cause = "preferred_element_type (accumulation type) given on one side only"
     elif left.kind == "dot":
         cause = "weights or activations in another compute dtype"
+    found = origin(left.provenance.own, right.provenance.own)
+    users = [f", {found.how} at {line}" for line in found.lines] if found else ["", ""]
     return Finding(
-        where=f"{times(count)}{_named(left)} ({right.provenance.summary})",
+        where=f"{times(count)}{_named(left)} ({right.provenance.summary}{users[1]})",
         reference=left.types,
         candidate=right.types,
         cause=cause,
-        next_step=f"reference: {left.provenance.summary}",
+        next_step=f"reference: {left.provenance.summary}{users[0]}",
     )
 
 
 def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> Iterator[Finding]:
-    """Yields a finding for each group of unpaired operations whose kind and types the other side does not have."""
-    known = {(one.kind, one.types) for one in other}
+    """Yields a finding for each group of unpaired operations whose family and types the other side does not have."""
+    known = {(_family(one), one.types) for one in other}
+    families, results = {family for family, _ in known}, {one.result for one in other}
     groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
     for one in entries:
-        if (one.kind, one.types) not in known:
+        in_others = _family(one) in families or results != {one.result}
+        if in_others and (_family(one), one.types) not in known:
             groups[_full(one), one.provenance.line].append(one)
     for one, *more in groups.values():
         yield Finding(

@@ -2,13 +2,15 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from parity.cases.accepted import Budget
+from parity.compare.evidence import Evidence
+from parity.ir.functions import origin
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous"]
+__all__ = ["budgeted", "compared", "one_sided", "pair_up", "span", "times", "vacuous", "with_sources"]
 
 T = TypeVar("T")
 
@@ -29,6 +31,25 @@ def vacuous(findings: Iterable[Finding], detail: str = "a check that cannot fail
 def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
     """Returns the two texts of a finding: one of the named side, one of the other side."""
     return {**dict.fromkeys(SIDES, other), side: text}
+
+
+def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> Finding:
+    """Returns a finding on a leaf whose next step names the source lines that make the leaf.
+
+    Args:
+        evidence: the case.
+        finding: on the leaf.
+        paths: the leaf on each side; empty if a side has none.
+    """
+    starts = (evidence.session.start(build) for build in evidence.builds)
+    left, right = (start.source(path) if path else None for start, path in zip(starts, paths, strict=True))
+    shared = left and right and origin(left.own, right.own)
+    made = [
+        f"made by the {side} at {one.against(other, unsure=not shared)}"
+        for side, one, other in (("candidate", right, left), ("reference", left, right))
+        if one
+    ]
+    return dataclasses.replace(finding, next_step="; ".join(filter(None, [finding.next_step, *made])))
 
 
 def span(left: str, right: str) -> str:

@@ -16,6 +16,7 @@ from parity.builds.build import SEED, Build
 from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
+from parity.channels.results import with_sources
 from parity.compare.clock import Clock
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -89,6 +90,23 @@ class _Made(NamedTuple):
 
 
 def compare_starts(evidence: Evidence, shared: bool) -> Starts:
+    """Compares the initial states; findings name the lines that make the leaves.
+
+    Args:
+        evidence: the case.
+        shared: True if both sides draw from the same keys.
+    """
+    starts = _compare(evidence, shared)
+    partners = {
+        f"initial {path}": (path, entry.candidate[min(at, len(entry.candidate) - 1)])
+        for entry in evidence.weights.entries
+        for at, path in enumerate(entry.reference)
+    }
+    found = (with_sources(evidence, one, partners[one.where]) for one in starts.findings)
+    return dataclasses.replace(starts, findings=tuple(found))
+
+
+def _compare(evidence: Evidence, shared: bool) -> Starts:
     """Compares the initial states.
 
     Leaves that depend on no key must be equal. RNG state is compared only if both sides share keys.

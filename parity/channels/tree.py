@@ -10,7 +10,7 @@ from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first, owner_of
 from parity.channels.report_rows import map_table, renamed_modules
-from parity.channels.results import one_sided
+from parity.channels.results import one_sided, with_sources
 from parity.compare.certificate import PROOF, certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
@@ -30,7 +30,8 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         detail = "; ".join(("leaves without a partner", *error.hints))
-        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=_leftovers(error))
+        findings = tuple(with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error))
+        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=findings)
     related = axis_names(evidence)
     findings: list[Finding] = []
     notes: list[Finding] = []
@@ -54,6 +55,8 @@ def tree(evidence: Evidence) -> ChannelResult:
                 )
             )
         findings += compare_axes(entry, leaves, related)
+    partners = {path: entry.reference[0] for entry in entries for path in entry.candidate}
+    findings = [with_sources(evidence, one, (partners[one.where], one.where)) for one in findings]
     findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
     findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
@@ -148,6 +151,12 @@ def _conflict(error: ConflictError) -> ChannelResult:
         next_step="look at which parameter each program of the candidate reads",
     )
     return ChannelResult(verdict=Verdict.FAILED, detail="no one map for all programs", findings=(finding,))
+
+
+def _paths(finding: Finding, error: MapError) -> list[str]:
+    """Returns the leaf of a finding on each side; empty if a side has none."""
+    name, sides = normalise(finding.where), (error.reference, error.candidate)
+    return [next((leaf.path for leaf in side if normalise(leaf.path) == name), "") for side in sides]
 
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:

@@ -13,6 +13,7 @@ from parity.compare.backends.workers import GIB, machine_memory
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
 from parity.ir.jax_internals import content
+from parity.ir.location import SourceLocation, result_source
 
 __all__ = ["AS_WRITTEN", "Start", "state_bytes"]
 
@@ -58,6 +59,12 @@ class Start:
         traced = self.traced
         with self.clock.phase(self._name, "lower"):
             return traced.lower()
+
+    def source(self, path: str) -> SourceLocation | None:
+        """Returns the user's lines that make a leaf; None for an array made before the trace."""
+        jaxpr = self.traced.jaxpr.jaxpr
+        found = result_source(jaxpr, jaxpr.outvars[sorted(self.build.leaves).index(path)])
+        return found and dataclasses.replace(found, frames=found.own or found.frames)
 
     @Once
     def digest(self) -> Hashable:

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import functools
 import linecache
+import math
 import os
 import sysconfig
 import textwrap
@@ -11,8 +12,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Frame", "Origin", "changed", "function_of", "origin", "parsed", "set_outside", "short_path"]
+__all__ = [
+    "Frame",
+    "Origin",
+    "changed",
+    "function_of",
+    "origin",
+    "parsed",
+    "set_outside",
+    "short_path",
+    "written",
+]
 
+COMMON = 10
+"""Whole numbers below this are written in too many places to show where one comes from."""
 LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
 
 
@@ -119,6 +132,50 @@ def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     if callers is not None and not _alike(*callers):
         return ""
     return pairs[0][0].function
+
+
+def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
+    """Returns the line that holds a constant, such as a call that passes it or a default of its class.
+
+    Searches the innermost function, its class, then those of each caller. The result is None if the function itself
+    holds the constant, or if several lines do.
+
+    Args:
+        number: the constant; None if it is unknown.
+        frames: the user's lines on the call stack of its use, innermost first.
+    """
+    if number is None or (abs(number) < COMMON and (2 * number).is_integer()):
+        return None
+    for frame in frames:
+        for scope in (
+            dict.fromkeys((frame.function, frame.function.partition(".")[0])) if frame.function else ()
+        ):
+            lines = [
+                Frame(frame.file, line, function)
+                for value, line, function in _numbers(frame.file)
+                if math.isclose(value, number, rel_tol=1e-6) and f"{function}.".startswith(f"{scope}.")
+            ]
+            if lines:
+                called = [line for line in lines if line.line == frame.line] or lines
+                return called[0] if len(called) == 1 and scope != frames[0].function else None
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _numbers(file: str) -> tuple[tuple[float, int, str], ...]:
+    """Returns the numbers in a file's text, each with its line and the name of the function or class around it."""
+    return tuple(_within(parsed(file), ""))
+
+
+def _within(node: ast.AST, name: str) -> Iterator[tuple[float, int, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef):
+            inside = f"{name}.<locals>" if isinstance(node, ast.FunctionDef) else name
+            yield from _within(child, f"{inside}.{child.name}".lstrip("."))
+        elif isinstance(child, ast.Constant) and isinstance(child.value, int | float):
+            yield float(child.value), child.lineno, name
+        else:
+            yield from _within(child, name)
 
 
 def _alike(one: Frame, other: Frame) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from parity.ir.functions import Frame, changed, origin, short_path
 from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
 from parity.ir.jaxprs import bodies, opened
+from parity.ir.jaxprs import origin as forwarded_from
 from parity.ir.makers import library_call
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "equation_source",
     "inlined_source",
     "operation_source",
+    "result_source",
     "short_path",
 ]
 
@@ -35,6 +37,7 @@ TRACED_IN_PLACE = frozenset(
     {"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"}
 )
 """Primitives whose bodies are traced at each use; ``jit`` and reductions may reuse an earlier trace."""
+MOVES = frozenset({"broadcast_in_dim", "transpose", "reshape", "sharding_constraint"})
 _JITTED = re.compile(r"jit\(([^()]*)\)$")
 _RANDOM = re.compile(
     r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
@@ -251,6 +254,32 @@ def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocatio
     end = next((at for at, frame in enumerate(frames) if frame.file.startswith(ENGINE)), len(frames))
     found = SourceLocation(stack=f"{scope}/{own}" if scope else own, frames=tuple(frames[:end]))
     return found.called_by(equation_source(calls[-1], calls[:-1])) if calls else found
+
+
+def result_source(jaxpr: Any, result: Any, calls: tuple[Any, ...] = ()) -> SourceLocation | None:
+    """Returns the source of the operation that makes a value; None if it is an argument or a constant.
+
+    A move by a library, such as of the axis of a vmap, gives way to the operation inside that made the moved value.
+
+    Args:
+        jaxpr: jaxpr of a traced program.
+        result: a variable of it.
+        calls: as for `equation_source`.
+    """
+    made = forwarded_from(jaxpr, result)
+    equation = next((each for each in jaxpr.eqns if made in each.outvars), None)
+    if equation is None:
+        return None
+    source = equation_source(equation, calls)
+    inside = [opened(body) for body in bodies(equation)]
+    if len(inside) == 1 and len(inside[0].outvars) == len(equation.outvars):
+        inner = inside[0].outvars[equation.outvars.index(made)]
+        return result_source(inside[0], inner, (*calls, equation)) or source
+    if equation.primitive.name in MOVES and source.library:
+        below = result_source(jaxpr, equation.invars[0], calls)
+        if below is not None and below.own[-len(source.own) :] == source.own:
+            return below
+    return source
 
 
 def call_stacks(jaxpr: Any, outer: tuple[Hashable, ...] = ()) -> Iterator[tuple[Hashable, ...]]:

@@ -19,7 +19,7 @@ DEEP = 3
 def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
-    The call is in one of the user's files, or in the only such function of the packages that these belong to.
+    The call is in the only such function of the user's files, or else of the packages that these belong to.
 
     Args:
         library: the library's lines on the call stack of the use, innermost first.
@@ -29,13 +29,11 @@ def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None
     known = [file for file in sorted(files) if file in modules]
     for file, maker in library_makers(library):
         package = _package(modules.get(file))
-        if found := list(_makes(known, modules, package, maker)):
-            return found[0]
         packages = {_package(modules[each]) for each in known}
         near = [
             each for each, module in modules.items() if each not in files and _package(module) in packages
         ]
-        found = list(_makes(sorted(near), modules, package, maker))
+        found = [*_makes(known, modules, package, maker)] or [*_makes(sorted(near), modules, package, maker)]
         if len({(frame.file, frame.function) for frame in found}) == 1:
             return found[0]
     return None
@@ -69,9 +67,11 @@ def _package(thing: Any) -> str:
 def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
     """Yields the calls in a file of functions that its module knows by name."""
     for name, nodes in _functions(file):
-        for call in nodes:
-            if isinstance(call, ast.Call) and (function := _value(call.func, vars(module))) is not None:
-                yield Frame(file, call.lineno, name), function
+        for node in nodes:
+            called = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", ())
+            for each in called:
+                if (function := _value(each, vars(module))) is not None:
+                    yield Frame(file, each.lineno, name), function
 
 
 @functools.lru_cache(maxsize=256)

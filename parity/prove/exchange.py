@@ -11,8 +11,8 @@ from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.conditions import MOVES, Conditions, without
-from parity.prove.frontier import Frontier, Trait, Unlike
-from parity.prove.grade import apart_in, grade, number, regrouped
+from parity.prove.frontier import Frontier, Trait, Unlike, number
+from parity.prove.grade import apart_in, grade, regrouped
 from parity.prove.numbering import Numbering, Table, captures, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, attributes_of, side_of
@@ -37,6 +37,9 @@ _LASTING = frozenset(
     (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")
 ) | {("stablehlo.divide", 1)}
 """Operands whose added constants no later operation can remove."""
+_SATURATING = frozenset((name, 0) for name in ("stablehlo.tanh", "stablehlo.logistic", "chlo.erf"))
+"""Operands whose constant factors no later operation can remove, except for their sign."""
+_LAST_IN = {**dict.fromkeys(_BOUNDED, _LASTING), **dict.fromkeys(names_of("multiply", "divide"), _SATURATING)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -268,7 +271,8 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
         texts = apart_in(*map(_array, search.programs, values)) or texts
         if name not in _ARITHMETIC and texts[0] == search.literal(0, values[0]):
             return None
-        lasts = name in _BOUNDED and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
+        flips = name not in _BOUNDED and len({str(text).lstrip("-") for text in texts}) == 1
+        lasts = not flips and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
         unlike = Unlike(
             trait=Trait.CONSTANT,
             operation=name,
@@ -377,7 +381,8 @@ def _counts(text: str) -> bool:
 
 
 def _lasts(program: StableProgram, op: Op) -> bool:
-    """True if all readers of an operation's result are functions that preserve a difference by an added constant."""
+    """True if all readers of an operation's result are functions that preserve a difference by its constant."""
+    lasting = _LAST_IN.get(op.form.name, frozenset())
     readers, work, found = users(program), [op.results.start], False
     while work:
         for user, place in readers[work.pop()]:
@@ -385,7 +390,7 @@ def _lasts(program: StableProgram, op: Op) -> bool:
                 return False
             if user.form.name in MOVES:
                 work.append(user.results.start)
-            elif (user.form.name, place) in _LASTING:
+            elif (user.form.name, place) in lasting:
                 found = True
             else:
                 return False

@@ -2,8 +2,10 @@
 
 import dataclasses
 import enum
+import math
 from collections.abc import Mapping, Sequence
 
+from parity.ir.functions import origin, written
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
@@ -15,6 +17,7 @@ __all__ = [
     "Unlike",
     "attribute_differences",
     "difference",
+    "number",
     "short",
 ]
 
@@ -102,6 +105,11 @@ class Frontier:
     unlike: Unlike | None = None
     unsure: bool = False
 
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The names of its operations, the reference's first."""
+        return tuple(side.operation for side in (self.reference, self.candidate) if side)
+
     def finding(self) -> Finding:
         """Returns the difference as a finding; a side that has no such operation is left out.
 
@@ -120,7 +128,7 @@ class Frontier:
 
     def _head(self) -> str:
         """Returns the operation and its differences; two operations of other names are named by the sides."""
-        names = list(dict.fromkeys(side.operation for side in (self.reference, self.candidate) if side))
+        names = list(dict.fromkeys(self.operations))
         lines = [line for line in self.differences if line != " against ".join(names)]
         if self.unsure:
             return "operations without a counterpart, not sure that they correspond"
@@ -132,11 +140,38 @@ class Frontier:
 
     def _texts(self) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
-        return ["" if side is None else side.against(other, unsure=self.unsure) for side, other in sides]
+        return [
+            "" if side is None else _with_line(side.against(other, unsure=self.unsure), side, constant)
+            for (side, other), constant in zip(sides, self._constants(), strict=True)
+        ]
+
+    def _constants(self) -> tuple[str, str]:
+        """The constant of each side as text; empty if they do not differ by one, or their lines are named anyway."""
+        unlike, left, right = self.unlike, self.reference, self.candidate
+        if not (unlike and left and right):
+            return "", ""
+        if (found := origin(left.place.own, right.place.own)) and found.how == "made":
+            return "", ""
+        return (unlike.reference, unlike.candidate) if unlike.trait is Trait.CONSTANT else ("", "")
+
+
+def _with_line(text: str, side: FrontierSide, constant: str) -> str:
+    """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
+    place = written(number(constant), side.place.own)
+    return f"{text}, set at {place}" if place and str(place) not in text else text
 
 
 def _list(lines: Sequence[str]) -> str:
     return f" ({'; '.join(lines)})" if lines else ""
+
+
+def number(text: str) -> float | None:
+    """Returns the number in a constant's text; None if it is not a finite number."""
+    try:
+        found = float(text)
+    except ValueError:
+        return {"true": 1.0, "false": 0.0}.get(text)
+    return found if math.isfinite(found) else None
 
 
 def attribute_differences(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.prove.frontier import Frontier, Trait, Unlike
+from parity.prove.frontier import Frontier, Trait, Unlike, number
 
-__all__ = ["apart_in", "grade", "number", "regrouped"]
+__all__ = ["apart_in", "grade", "regrouped"]
 
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
 WRITTEN = 1e-6
@@ -75,15 +75,6 @@ def apart_in(left: np.ndarray | None, right: np.ndarray | None) -> list[str] | N
         return None
     worst = unequal[np.argmax(distances)]
     return [repr(float(table[worst])) for table in tables]
-
-
-def number(text: str) -> float | None:
-    """Returns the number in a constant's text; None if it is not a finite number."""
-    try:
-        found = float(text)
-    except ValueError:
-        return {"true": 1.0, "false": 0.0}.get(text)
-    return found if math.isfinite(found) else None
 
 
 def _apart(unlike: Unlike) -> bool:

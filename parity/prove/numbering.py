@@ -61,6 +61,8 @@ class Numbering:
         self._memo: dict[tuple, tuple] = {}
         self._scope: tuple[int, ...] = ()
         self._sketching = False
+        self.fenced = True
+        """False to number results of barriers like their operands, which only an explanation may do."""
 
     def forget(self) -> None:
         """Discards the numbered loops, so that the next numbering sets the values inside them."""
@@ -149,6 +151,9 @@ class Numbering:
     def _barrier(self, op: Op, *_: Any) -> int:
         table, env, form = self.table, self.env, op.form
         live = op.live or ()
+        if not self.fenced:
+            env[op.results.start : op.results.stop] = [env[value] for value in op.operands]
+            return -1
         members = [table.number(f"#member {form.slots_out[k]}", env[op.operands[k]]) for k in live]
         group = table.number(form.bare, table.number_set("#group", members))
         for slot, member in zip(live, members, strict=True):

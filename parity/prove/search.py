@@ -1,5 +1,6 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,6 +23,7 @@ from parity.verdicts import SIDES, listed
 
 __all__ = ["Search", "attributes_of", "side_of"]
 
+BARRIER = "stablehlo.optimization_barrier"
 _MAX_ROUNDS = 6
 _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 """Operations that keep a constant's text."""
@@ -65,10 +67,13 @@ class Search:
             numbering.forget()
 
     def run(self, results: Sequence[tuple[int, int]], unequal: Sequence[int]) -> list[Frontier]:
-        """Returns the first differences, at least one."""
+        """Returns the first differences, at least one; a barrier that differs follows the difference behind it."""
         bodies = (self.programs[0].body, self.programs[1].body)
-        known = tuple(self._known(side, body.parameters) for side, body in enumerate(bodies))
-        entries = list(dict.fromkeys(self._regions(bodies, known, 0, 0)))
+        entries = self._entries(bodies)
+        if any(BARRIER in entry.operations for entry in entries):
+            with self._without_barriers():
+                behind = [each for each in self._entries(bodies) if BARRIER not in each.operations]
+            entries = [*behind, *entries][:MOST_ENTRIES]
         if entries:
             return entries
         for position in unequal:
@@ -78,6 +83,23 @@ class Search:
         return entries[:MOST_ENTRIES] or [
             Frontier(where="side effects", differences=("their number or order",))
         ]
+
+    def _entries(self, bodies: tuple[Region, Region]) -> list[Frontier]:
+        known = tuple(self._known(side, body.parameters) for side, body in enumerate(bodies))
+        return list(dict.fromkeys(self._regions(bodies, known, 0, 0)))
+
+    @contextlib.contextmanager
+    def _without_barriers(self) -> Iterator[None]:
+        """Numbers results of barriers like their operands in this block."""
+        for numbering in self._numberings:
+            numbering.fenced = False
+            numbering.forget()
+        try:
+            yield
+        finally:
+            for numbering in self._numberings:
+                numbering.fenced = True
+                numbering.forget()
 
     def number(self, side: int, value: int) -> int:
         """Returns the number of a value."""

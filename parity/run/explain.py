@@ -194,7 +194,7 @@ def _others(findings: Sequence[Finding]) -> str:
 
 def places(finding: Finding) -> list[tuple[str, int]]:
     """Returns the source lines that a finding names: those of the candidate alone, then shared ones, then others."""
-    texts = (finding.candidate, finding.reference, finding.where)
+    texts = (finding.candidate, finding.reference, f"{finding.where} {finding.next_step}")
     left, right, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
     own = [place for place in left if place not in right]
     return list(dict.fromkeys((*own, *left, *right, *rest)))

@@ -4,9 +4,10 @@ import importlib.util
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from parity.ir.functions import changed, set_outside
+from parity.ir.functions import changed, set_outside, written
 from parity.ir.location import Frame
 from parity.prove import prove
 
@@ -127,3 +128,50 @@ def test_equal_code_below_calls_that_do_not_correspond_does_what_others_set(tmp_
     below = Frame(str(path), 9, "Norm.__call__")
     callers = Frame(str(path), 21, "Layer.within"), Frame(str(path), 18, "Layer.__call__")
     assert set_outside(*([below, caller] for caller in callers)) == "Norm.__call__"
+
+
+PASSED = """
+BASE = 5e5
+
+class Norm:
+    def __init__(self, epsilon=1e-6):
+        self.epsilon = epsilon
+
+    def __call__(self, x):
+        return x / (x + self.epsilon)
+
+def rotated(x, base):
+    return 0.25 * base ** x
+
+class Layer:
+    def __init__(self):
+        self.norms = [Norm(3e-3), Norm(2e-5), Norm(2e-5)]
+        self.first = Norm(1e-4)
+
+    def __call__(self, x):
+        x = self.first(x)
+        return rotated(
+            x, 1e4
+        ) + rotated(x, 7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "stack", "line"),
+    [
+        (1e4, [("rotated", 12), ("Layer.__call__", 21)], 22),  # an argument of the call
+        (1e-6, [("Norm.__call__", 9), ("Layer.__call__", 20)], 5),  # a default of the class
+        (1e-4, [("Norm.__call__", 9), ("Layer.__call__", 20)], 17),  # an argument of the constructor
+        (float(np.float32(1e-4)), [("Norm.__call__", 9), ("Layer.__call__", 20)], 17),
+        (0.25, [("rotated", 12), ("Layer.__call__", 21)], None),  # the place itself has it
+        (2e-5, [("Norm.__call__", 9), ("Layer.__call__", 20)], None),  # two calls have it
+        (7.0, [("rotated", 12), ("Layer.__call__", 23)], None),  # many lines have such a number
+        (5e5, [("rotated", 12), ("Layer.__call__", 21)], None),  # nothing on the way has it
+        (None, [("rotated", 12)], None),
+    ],
+)
+def test_the_line_that_holds_a_constant_is_found(tmp_path, number, stack, line):
+    path = tmp_path / "passed.py"
+    path.write_text(PASSED)
+    found = written(number, [Frame(str(path), at, name) for name, at in stack])
+    assert (found.line if found else None) == line

@@ -110,3 +110,26 @@ def test_the_search_reads_each_operation_once_if_all_differ(monkeypatch, count):
     assert 0 < len(proof.frontier) <= MOST_ENTRIES
     assert len(set(read)) >= count
     assert len(read) <= len(set(read)) + 4 * MOST_ENTRIES, "further reads describe the differences shown"
+
+
+def stepped(lost):
+    """The gradient of a rematerialised layer; one side loses that of its second result."""
+
+    @jax.checkpoint
+    def layer(x, w):
+        y = jnp.tanh(x @ w)
+        return y, jnp.sum(lax.stop_gradient(jnp.sin(y)) if lost else jnp.sin(y))
+
+    def loss(w, x):
+        y, more = layer(x, w)
+        return jnp.sum(y * y) * more
+
+    return jax.grad(loss)
+
+
+def test_a_difference_behind_a_barrier_comes_before_the_barrier():
+    given = [jax.ShapeDtypeStruct((D, D), jnp.float32)] * 2
+    sides = [jax.jit(stepped(lost)).lower(*given) for lost in (False, True)]
+    found = prove(*sides, arguments=[(0, 0), (1, 1)], results=[(0, 0)]).findings()
+    assert "optimization_barrier" not in found[0].sentence(), found
+    assert "in stepped.<locals>.layer" in found[0].sentence()

@@ -54,6 +54,10 @@ def rotated(base):
     return lambda x: jnp.sin(x / base ** (jnp.arange(D) / D))
 
 
+def capped(cap):
+    return lambda x: cap * jnp.tanh(x / cap)
+
+
 def slope(run):
     return jax.grad(lambda x, *rest: jnp.sum(jnp.sin(jax.tree.leaves(run(x, *rest))[0])))
 
@@ -124,6 +128,8 @@ DIFFERENT = {
     "a scale": (lambda x: jnp.sin(x * 2.0), lambda x: jnp.sin(x * 3.0), (X,), CONSTANT),
     "a scale after its operand": (lambda x: jnp.sin(x * 2.0), lambda x: jnp.sin(3.0 * x), (X,), CONSTANT),
     "a slope": (lambda x: jax.nn.leaky_relu(x, 0.01), lambda x: jax.nn.leaky_relu(x, 0.2), (X,), CONSTANT),
+    "a cap of scores": (capped(30.0), capped(50.0), (X,), CONSTANT),
+    "a cap in its gradient": (slope(capped(30.0)), slope(capped(50.0)), (X,), CONSTANT),
     "a clip": (lambda x: jnp.clip(x, -3, 3), lambda x: jnp.clip(x, -3, 5), (X,), CONSTANT),
     "a threshold": (
         lambda x: jnp.where(x > 4.0, jnp.sin(x), x),
@@ -296,6 +302,8 @@ HARMLESS = {
     "a root that is folded": (lambda x: x * (1 / jnp.sqrt(64.0)), lambda x: x * 0.125, (X,)),
     "a root to divide by": (lambda x: x / jnp.sqrt(64.0), lambda x: x / 8, (X,)),
     "a scale elsewhere": (attention(0.125, 1.0), attention(1.0, 0.125), (X, W)),
+    "a sign on both sides of a cap": (capped(-30.0), capped(30.0), (X,)),
+    "factors of a cap in one": (lambda x: jnp.tanh(x * 2.0 * 4.0), lambda x: jnp.tanh(x * 8.0), (X,)),
     "a scale in two parts": (attention(0.5, 0.25), attention(0.25, 0.5), (X, W)),
     "a scale all in one": (lambda x: jnp.sin(x * 2.0 * 4.0), lambda x: jnp.sin(x * 8.0), (X,)),
     "two scales exchanged": (lambda x: jnp.sin(x * 2.0 * 3.0), lambda x: jnp.sin(x * 3.0 * 2.0), (X,)),

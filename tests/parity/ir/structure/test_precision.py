@@ -25,3 +25,39 @@ def test_a_dot_at_another_precision_is_named_if_numbers_are_equal(asked, word):
     assert (
         finding.reference == "f32 x f32 -> f32" and word in finding.candidate and "precision" in finding.cause
     )
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "kinds"),
+    [
+        (lambda x: x * jax.lax.rsqrt(x), lambda x: x / jnp.sqrt(x), []),
+        (lambda x: jnp.log(jnp.exp(x)), lambda x: jnp.exp(x), []),
+        (
+            lambda x: jnp.log(jnp.exp(x)),
+            lambda x: jnp.exp(x).astype("bfloat16") @ x.T.astype("bfloat16"),
+            ["log", "dot"],
+        ),
+        (lambda x: x * jax.nn.sigmoid(x), lambda x: x / (1 + jnp.exp(-x)), []),
+        (lambda x: x * jax.lax.rsqrt(x), lambda x: x / jnp.sqrt(x.astype("bfloat16")), ["rsqrt", "sqrt"]),
+    ],
+)
+def test_another_formula_is_no_matter_of_types(reference, candidate, kinds):
+    x = jnp.ones((3, 4))
+    found = compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (reference, candidate)))
+    assert [finding.where.partition(" ")[0] for finding in found.findings] == kinds
+
+
+def dotted(x, **options):
+    return jnp.einsum("ab,cb->ac", x, x, **options)
+
+
+def test_types_that_a_caller_of_shared_code_passes_name_the_caller():
+    def plain(x):
+        return dotted(x)
+
+    def wide(x):
+        return dotted(x, preferred_element_type="float32")
+
+    x = jnp.ones((3, 4), "bfloat16")
+    (finding,) = compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (plain, wide))).findings
+    assert "wide" in finding.where and "plain" in finding.next_step

@@ -1,0 +1,126 @@
+"""A finding on a leaf names the lines that make it on each side, in the first line and in the sentence of a bisect."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.bisect.axis import SearchResult, signature_of
+from parity.bisect.report import Report
+from parity.compare.session import Session
+from parity.ir.location import result_source
+from parity.run.explain import explain
+from parity.run.run import run_case
+
+D, F = 4, 6
+
+
+def scaled(scale):
+    def init(key, shape, dtype=jnp.float32):
+        return scale * jax.random.normal(key, shape, dtype)
+
+    return init
+
+
+class LinenLayer(linen.Module):
+    def setup(self):
+        init = linen.with_partitioning(scaled(0.1), ("in", "out"))
+        self.inner = self.param("inner", init, (D, D))
+
+    def __call__(self, x):
+        return jnp.tanh(x @ self.inner)
+
+
+class LinenNet(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(F, name="head")(LinenLayer(name="layer")(x))
+
+
+class Layer(nnx.Module):
+    def __init__(self, rngs, axes=("in", "out"), scale=0.1):
+        inner = scaled(scale)(rngs.params(), (D, D))
+        self.inner = nnx.Param(inner, out_sharding=axes, eager_sharding=False)
+
+    def __call__(self, x):
+        return jnp.tanh(x @ self.inner)
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs, head=(), **layer):
+        self.layer = Layer(rngs, **layer)
+        self.head = nnx.Linear(D, F, rngs=rngs, **dict(head))
+
+    def __call__(self, x):
+        return self.head(self.layer(x))
+
+
+def failure(**edit):
+    """Returns a case's first line, and the sentence of a bisect whose searches find nothing."""
+    pair = parity.twins(
+        "net",
+        linen=LinenNet,
+        nnx=functools.partial(Net, **edit),
+        inputs={"x": np.random.default_rng(0).normal(size=(3, D)).astype("float32")},
+        loss=lambda out, batch: jnp.mean(out**2),
+        programs=("forward",),
+    )
+    (case,) = pair.cases({})
+    result = run_case(case, Session())
+    found = explain(case.id, result.channels)
+    nothing = (SearchResult.nothing("op", ""),)
+    report = Report(case=case.id, result=result, signature=signature_of(result), findings=nothing)
+    return found.line if found else "", report.sentence()
+
+
+def test_equal_sides_pass():
+    assert not failure()[0]
+
+
+@pytest.mark.parametrize(
+    ("edit", "channel", "places"),
+    [
+        ({"axes": ("out", "in")}, "tree", ("in LinenLayer.setup", "in Layer.__init__")),
+        ({"scale": 0.2}, "rng", ("in LinenLayer.setup", "in Layer.__init__")),
+        ({"head": {"use_bias": False}}, "tree", ("in LinenNet.__call__",)),
+        ({"head": {"param_dtype": jnp.bfloat16}}, "tree", ("in LinenNet.__call__", "in Net.__init__")),
+    ],
+    ids=["axes", "scale", "bias", "dtype"],
+)
+def test_the_first_line_names_the_lines_that_make_the_leaf(edit, channel, places):
+    line, sentence = failure(**edit)
+    assert line.startswith(f"{channel} failed")
+    named = [rf"test_sources\.py:\d+ {place}" for place in places]
+    assert all(re.search(place, text) for place in named for text in (line, sentence)), (line, sentence)
+
+
+def function_of(jaxpr, variable):
+    source = result_source(jaxpr, variable)
+    return source.own[0].function if source else ""
+
+
+def test_zeros_of_a_stack_are_made_where_a_layer_makes_them():
+    class Zeros(nnx.Module):
+        def __init__(self, rngs):
+            self.some = nnx.Param(jnp.zeros(D))
+
+    def stacked(key):
+        return nnx.state(nnx.split_rngs(splits=3)(nnx.vmap(Zeros))(nnx.Rngs(key)))
+
+    jaxpr = jax.make_jaxpr(stacked)(jax.random.key(0)).jaxpr
+    assert function_of(jaxpr, jaxpr.outvars[0]).endswith("Zeros.__init__")
+    assert result_source(jaxpr, jaxpr.invars[0]) is None
+
+
+def test_a_branch_or_a_loop_is_named_itself():
+    def made(key):
+        branch = jax.lax.cond(key[0] > 0, lambda: jnp.sin(key[1]), lambda: jnp.cos(key[1]))
+        return branch, jax.lax.while_loop(lambda x: x < 3, lambda x: x * 2, key[0])
+
+    jaxpr = jax.make_jaxpr(made)(jnp.ones(2)).jaxpr
+    assert {function_of(jaxpr, out).rpartition(".")[2] for out in jaxpr.outvars} == {"made"}
