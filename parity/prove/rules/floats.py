@@ -71,7 +71,7 @@ def _by_power_of_two(table: Terms, call: Call) -> Call | None:
     name="neutral",
     on=tuple({**_NEUTRAL, **_NEUTRAL_INTEGERS}),
     rewrites="x + -0.0, x - 0.0, x * 1, x / 1, max(x, -inf), min(x, inf), and of integers x + 0, x - 0, x * 1, x & ~0, "
-    "x | 0, x ^ 0 -> x; x & false -> false, x | true -> true",
+    "x | 0, x ^ 0 -> x",
     condition="integers, booleans, floats of 32 bits or more; of floats the sign of zero counts",
     argument="The result is x for each x, -0 and infinities included. Compilers remove these first of all.",
     attacked_by="neutral floats",
@@ -90,8 +90,6 @@ def _neutral(table: Terms, call: Call) -> View | None:
         same = known == neutral and math.copysign(1, known) == math.copysign(1, neutral)
         if same and (one is left or call.name not in _RIGHT_ONLY):
             return one
-        if call.element == "i1" and (call.name, known) in (("and", 0), ("or", 1)):
-            return other
     return None
 
 
@@ -166,8 +164,8 @@ def _bounds(table: Terms, call: Call) -> Call | None:
 @RewriteRule(
     name="compared-choice",
     on=("compare",),
-    rewrites="select(p, a, b) < c, a < c and other comparisons -> p, not p, or a constant",
-    condition="a, b and c are known numbers",
+    rewrites="select(p, a, b) < c -> p or not p, a < c -> a constant; other comparisons likewise",
+    condition="a, b and c are known numbers, of which c distinguishes a and b",
     argument="The comparison of each number is known.",
     attacked_by="mask of numbers compared",
     keeps_narrow=True,
@@ -185,10 +183,8 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
         if found is None or None in numbers or bound is None:
             continue
         yes, no = (compare(*((each, bound)[:: -1 if place else 1])) for each in numbers)
-        predicate = found[1][0]
-        if yes == no:
-            return table.constant(np.array([yes]), "i1").moved([[(predicate.count, 0)]])
-        return predicate if yes else Call("not", "[]", (predicate,), ("i1",), "i1")
+        if yes != no:
+            return found[1][0] if yes else Call("not", "[]", found[1][:1], ("i1",), "i1")
     return None
 
 

@@ -48,7 +48,7 @@ def _constant(table: Terms, op: Application) -> View | None:
     except (TypeError, ValueError):  # element types without a NumPy counterpart
         return None
     if kind is not None and data.dtype == kind:
-        return table.constant(data, out.element)
+        return table.constant(data, out.element, "table")
     if data.size != count or is_whole_number(out.element):
         return None
     digest = hashlib.blake2b(data.tobytes(), digest_size=20).hexdigest()
@@ -71,7 +71,7 @@ def _iota(table: Terms, op: Application) -> View | None:
     if not table.allows("iota"):
         return None
     if kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max):
-        base = table.constant(np.arange(size).astype(kind), out.element)
+        base = table.constant(np.arange(size).astype(kind), out.element, "count")
     else:
         base = whole(table.number(f"#count {out.element} {size}"), size)
     table.use("iota")
