@@ -96,19 +96,21 @@ def _neutral(table: Terms, call: Call) -> View | None:
 @RewriteRule(
     name="fold-floats",
     on=("add", "subtract", "multiply", "divide", "sqrt", "negate", "convert"),
-    rewrites="f32 arithmetic on one known float, repeated -> the float; conversion that changes no value",
-    condition="the result is normal or zero; of functions only sqrt",
+    rewrites="f32 arithmetic on one known float, repeated -> the float; conversion that changes no value, of one "
+    "constant integer, too",
+    condition="the result is normal or zero; of functions only sqrt; no boolean",
     argument="IEEE 754 rounds these correctly, so there is one result.",
     attacked_by="constants computed or written",
     keeps_narrow=True,
 )
 def _folded_float(table: Terms, call: Call) -> View | None:
-    known = [table.real(view) for view in call.operands]
+    is_number = call.elements[0] != "i1" and not table.origin(call.operands[0])
+    known = [table.known(view) if is_number else table.real(view) for view in call.operands]
     values = [value for value in known if value is not None and holds(value, "f32")]
     if len(values) < len(known):
         return None
     if call.name == "convert":
-        found = values[0]
+        found = float(values[0])
     elif call.element != "f32":
         return None
     else:

@@ -163,21 +163,6 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
 
 
 @RewriteRule(
-    name="select-equal",
-    on=("select",),
-    rewrites="select(p, a, a) -> a",
-    condition="both branches are one value",
-    argument="Case by case; but XLA may find out too late that both are one.",
-    attacked_by="selection between equals",
-    loose=True,
-    keeps_narrow=True,
-)
-def _equal_branches(table: Terms, call: Call) -> View | None:
-    _, yes, no = call.operands
-    return yes if yes == no else None
-
-
-@RewriteRule(
     name="same-type",
     on=("convert",),
     rewrites="convert to its own type -> its operand",

@@ -279,7 +279,7 @@ def _columns(dtype=jnp.int32):
     return lax.broadcasted_iota(dtype, (4, 6), 1)
 
 
-def _table(array=_PLACES):
+def _table(array: np.ndarray = _PLACES):
     return jnp.asarray(array)
 
 
