@@ -194,7 +194,8 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
-    condition="reals; of sums and products one operand is an argument or a constant",
+    condition="reals; of sums and products one operand is an argument or a constant, or a factor is an integer made "
+    "a float; not where two products are added, of which a compiler rounds one together with the sum",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. A compiler that makes one operation "
     "of two has no choice, because only one operand is computed.",
     attacked_by="operands in either order",
@@ -203,7 +204,9 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
 def _order(table: Terms, call: Call) -> Call | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
-    if call.name in ("add", "multiply") and not any(map(table.is_given, call.operands)):
+    made = [table.terms.get(view.source) for view in call.operands if call.name == "multiply"]
+    integers = any(each and each.name == "convert" and is_whole_number(each.elements[0]) for each in made)
+    if call.name in ("add", "multiply") and not integers and not any(map(table.is_given, call.operands)):
         return None
     return dataclasses.replace(call, commutes=True)
 

@@ -262,7 +262,7 @@ def _replaced(
         lows = [low if k == axis else 0 for k in range(len(out.shape))]
         found = view
         if (low, high) != (first, last):
-            found = None if low == high else operand.view.sliced(out.shape, lows, limits, [1] * len(limits))
+            found = None if low == high else _part(table, operand, lows, limits, [1] * len(limits))
         if found is None and low < high:
             return None
         parts += [] if found is None else [Value(found, kind)]

@@ -38,6 +38,8 @@ class RuledNumbering(Numbering):
         """Numbers, by no rule, of values that are computed from constants and iotas only."""
         self._tables: set[int] = set()
         """Constants that are not one number everywhere, and values that are computed from them."""
+        self._sorted: dict[int, bool] = {}
+        """For each product, also moved or negated: whether its factors are in the order of their numbers, or known."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
 
@@ -46,7 +48,7 @@ class RuledNumbering(Numbering):
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        key = (op.form.word, *[self.env[value] for value in op.operands])
+        key = (op.form.word, *[self.env[value] for value in op.operands], self._products(op))
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -91,6 +93,25 @@ class RuledNumbering(Numbering):
             return None
         return number
 
+    def _products(self, op: Op) -> str:
+        """Returns the order of the factors of two products that are added, as text; empty for all other operations."""
+        operands, name = op.operands, op.form.name
+        if name == "stablehlo.multiply":
+            numbers = [self.env[value] for value in operands]
+            known = [self.table.values.get(number) for number in numbers]
+            constant = any(value and self.table.real(value.view) is not None for value in known)
+            self._sorted[op.results.start] = constant or numbers[0] <= numbers[1]
+        elif name == "chlo.square":
+            self._sorted[op.results.start] = True
+        elif (
+            (name == "stablehlo.negate" or name in NORMAL_FORMS) and operands and operands[0] in self._sorted
+        ):
+            self._sorted[op.results.start] = self._sorted[operands[0]]
+        elif name in ("stablehlo.add", "stablehlo.subtract") and BY_VALUE not in self.table.enabled:
+            found = [self._sorted[value] for value in operands if value in self._sorted]
+            return f" of products {found}" if len(found) == 2 else ""
+        return ""
+
     def _normal(self, op: Op) -> int | None:
         """Returns the number of an operation's normal form; None if it has none."""
         if op.form not in self._normalisers:
@@ -100,6 +121,8 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
+        if products := self._products(op):
+            attributes = {**attributes, "products": products}
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))

@@ -204,6 +204,14 @@ FLOATS = {
         lambda x, y: jnp.exp(x * y) * jnp.einsum("ab,->ab", jnp.exp(y * y), jnp.ones((), y.dtype)),
         lambda x, y: jnp.einsum("ab,->ab", jnp.exp(y * y), jnp.ones((), y.dtype)) * jnp.exp(x * y),
     ),
+    "one of two products that are added, exchanged": (
+        lambda x, y: x * jnp.cos(jnp.round(y)) + x * y,
+        lambda x, y: jnp.cos(jnp.round(y)) * x + x * y,
+    ),
+    "one of two products that are subtracted, moved and exchanged": (
+        lambda x, y: x * jnp.cos(y) - (y * jnp.sin(x)).reshape(2, 12).reshape(4, 6),
+        lambda x, y: x * jnp.cos(y) - (jnp.sin(x) * y).reshape(2, 12).reshape(4, 6),
+    ),
     "maximum of itself": (lambda x, y: jnp.maximum(x, y), lambda x, y: jnp.maximum(y, y)),
     "branches that a difference of products reads": (
         lambda x, y: _either(lax.cond, x, y) * x - _either(lax.cond, y, x) * y,
