@@ -78,8 +78,7 @@ def _spread(operand: Value, count: int) -> View:
     name=VANISHING,
     rewrites="double-negation of floats",
     condition="as for double-negation",
-    argument="As for double-negation; but what stands between a product and a sum keeps these from becoming one "
-    "operation.",
+    argument="As for double-negation; but a product and a sum become one operation only if nothing is between.",
     attacked_by="minus minus or minus",
     loose=True,
     keeps_narrow=True,
@@ -232,8 +231,8 @@ def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
 @RewriteRule(
     name="fold",
     rewrites="integer and boolean arithmetic, comparison, selection, conversion of known values -> the values",
-    condition="whole bytes, at most 2**14 elements; no division, no shift, no float; either from constants, or from "
-    "constants broadcast, or from iotas, and not one number everywhere",
+    condition="whole bytes, at most 2**14 elements; no division, no shift, no float; constants only, constants "
+    "broadcast, or iotas; not one number everywhere",
     argument="Two's complement arithmetic modulo 2**bits is the same in NumPy and in StableHLO.",
     attacked_by="triangle by tril or by comparison",
 )

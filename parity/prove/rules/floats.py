@@ -39,7 +39,7 @@ _SIGNS = {"add": "subtract", "subtract": "add"}
     on=("square",),
     rewrites="square(x) -> x * x",
     condition="real numbers",
-    argument="CHLO defines it so, and every backend expands it before anything else.",
+    argument="CHLO defines it so, and every backend expands it first.",
     attacked_by="square or product",
     keeps_narrow=True,
 )
@@ -194,10 +194,10 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
-    condition="reals; of sums and products one operand is an argument or a constant, or a factor is an integer made "
-    "a float; not where two products are added, of which a compiler rounds one together with the sum",
+    condition="reals; of sums and products one operand is given: an argument, a constant, or as a factor an integer "
+    "made a float; not two products that are added: the sum rounds one of them",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. A compiler that makes one operation "
-    "of two has no choice, because only one operand is computed.",
+    "of two has no choice: only one operand is computed.",
     attacked_by="operands in either order",
     keeps_narrow=True,
 )

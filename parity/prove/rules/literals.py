@@ -61,7 +61,7 @@ def _constant(table: Terms, op: Application) -> View | None:
     name="iota",
     rewrites="iota along an axis -> a count, repeated; of f32 and f64 -> a converted count of i32",
     condition="converted counts only up to 2**14",
-    argument="The specification says so. Such integers are floats of these types; both are computed at run time.",
+    argument="The specification says so. Both are computed at run time.",
     attacked_by="columns counted, or rows",
     keeps_narrow=True,
 )

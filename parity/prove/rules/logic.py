@@ -113,7 +113,7 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     on=("select",),
     rewrites="select by a known predicate -> the branch",
     condition="the predicate is one known boolean everywhere",
-    argument="Selection does not touch the branch not taken; but XLA may not know the predicate, or too late.",
+    argument="Case by case; but XLA may not know the predicate.",
     attacked_by="selection by a constant",
     loose=True,
     keeps_narrow=True,

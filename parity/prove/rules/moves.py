@@ -274,7 +274,7 @@ def _replaced(
     name="scatter-in-place",
     rewrites="scatter of one window, which it replaces -> update of an array at that place",
     condition="a known place; the window is inside; not only constants",
-    argument="As for update-in-place; a scatter of one window writes each of its elements once. See sum-of-one.",
+    argument="As for update-in-place; a scatter of one window writes each of its elements once.",
     attacked_by="row set or joined",
 )
 def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Value]) -> View | None:

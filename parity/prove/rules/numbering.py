@@ -73,7 +73,7 @@ class RuledNumbering(Numbering):
     def _as_written(self, op: Op) -> int | None:
         """Returns the number, by no rule, of floats that are computed from integers of constants; None for all others.
 
-        Compilers compute some of these when they compile, others at run time, and round both otherwise. It depends on
+        Compilers compute some of these when they compile, others at run time, with other rounding. It depends on
         how the integers are written.
         """
         operands = [self._written[value] for value in op.operands if value in self._written]

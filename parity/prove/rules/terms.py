@@ -176,10 +176,9 @@ class Terms(Table):
 
     @RewriteRule(
         name=BY_VALUE,
-        rewrites="integers and booleans of a constant, an iota, or a constant broadcast -> the same, if equal",
+        rewrites="a constant, an iota and a broadcast constant of equal integers -> one value",
         condition="any",
-        argument="A constant is its elements; but XLA computes from a constant when it compiles, and from others when "
-        "the program runs, where it rounds a product and a sum once, and takes a power for exact.",
+        argument="A constant is its elements; but compilers compute with it, and round differently from programs.",
         attacked_by="mask from a table or counted",
         loose=True,
         keeps_narrow=True,
@@ -197,11 +196,11 @@ class Terms(Table):
         return View(number, 1, 0, ((count, 0),) if count > 1 else ()) if equal else whole(number, count)
 
     def origin(self, view: View) -> str:
-        """Returns the origin of a known value; empty for one number and for what is not known."""
+        """Returns the origin of a known value; empty for one number and for unknown values."""
         return self.origins.get(view.source, "")
 
     def join_origins(self, origins: Iterable[str]) -> str | None:
-        """Returns the origin of what is computed from values with some origins; None if they differ."""
+        """Returns the origin of a value that is computed from others, by their origins; None if these differ."""
         found = {origin for origin in origins if origin}
         if found and self.allows(BY_VALUE):
             self.use(BY_VALUE)
