@@ -56,9 +56,9 @@ def reduction_pattern(
 @RewriteRule(
     name="sum-of-one",
     rewrites="a sum over axes of size one, from zero -> its operand; a conjunction, from true, likewise",
-    condition="the reducer is one addition of its two parameters, the initial value 0.0 or -0.0",
-    argument="The specification leaves open whether the initial value takes part; XLA's simplifier, which all "
-    "its backends run, leaves it out, so that -0 stays -0.",
+    condition="not of constants; the reducer is one addition of its two parameters, the initial value 0.0 or -0.0",
+    argument="The specification leaves open whether the initial value takes part; XLA leaves it out, so that -0 "
+    "stays -0.",
     attacked_by="sum over an axis and a unit axis",
 )
 def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], body: Region) -> View | None:

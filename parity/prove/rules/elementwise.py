@@ -76,11 +76,10 @@ def _spread(operand: Value, count: int) -> View:
 
 @RewriteRule(
     name=VANISHING,
-    rewrites="double-negation and select-equal of floats",
-    condition="as for each rule",
-    argument="As for each rule; but XLA may find out too late that both branches are one, and what stands between "
-    "a product and a sum keeps these from becoming one operation.",
-    attacked_by="selection between equals",
+    rewrites="double-negation of floats",
+    condition="as for double-negation",
+    argument="As for double-negation; but a product and a sum become one operation only if nothing is between.",
+    attacked_by="minus minus or minus",
     loose=True,
     keeps_narrow=True,
 )
@@ -232,7 +231,8 @@ def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
 @RewriteRule(
     name="fold",
     rewrites="integer and boolean arithmetic, comparison, selection, conversion of known values -> the values",
-    condition="whole bytes, at most 2**14 elements; no division, no shift, no float",
+    condition="whole bytes, at most 2**14 elements; no division, no shift, no float; constants only, constants "
+    "broadcast, or iotas; not one number everywhere",
     argument="Two's complement arithmetic modulo 2**bits is the same in NumPy and in StableHLO.",
     attacked_by="triangle by tril or by comparison",
 )
@@ -245,11 +245,11 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
     known = [each for each in data if each is not None]
     if len(known) < len(data):
         return None
-    made = _computed(call, known, kind)
-    if made is None:
+    made, origin = _computed(call, known, kind), table.join_origins(map(table.origin, operands))
+    if made is None or origin is None or (origin and (made == made[0]).all()):
         return None
     table.use("fold")
-    return table.constant(made.astype(kind), call.element)
+    return table.constant(made.astype(kind), call.element, origin)
 
 
 def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:

@@ -39,7 +39,7 @@ _SIGNS = {"add": "subtract", "subtract": "add"}
     on=("square",),
     rewrites="square(x) -> x * x",
     condition="real numbers",
-    argument="CHLO defines it so, and every backend expands it before anything else.",
+    argument="CHLO defines it so, and every backend expands it first.",
     attacked_by="square or product",
     keeps_narrow=True,
 )
@@ -71,7 +71,7 @@ def _by_power_of_two(table: Terms, call: Call) -> Call | None:
     name="neutral",
     on=tuple({**_NEUTRAL, **_NEUTRAL_INTEGERS}),
     rewrites="x + -0.0, x - 0.0, x * 1, x / 1, max(x, -inf), min(x, inf), and of integers x + 0, x - 0, x * 1, x & ~0, "
-    "x | 0, x ^ 0 -> x; x & false -> false, x | true -> true",
+    "x | 0, x ^ 0 -> x",
     condition="integers, booleans, floats of 32 bits or more; of floats the sign of zero counts",
     argument="The result is x for each x, -0 and infinities included. Compilers remove these first of all.",
     attacked_by="neutral floats",
@@ -90,27 +90,27 @@ def _neutral(table: Terms, call: Call) -> View | None:
         same = known == neutral and math.copysign(1, known) == math.copysign(1, neutral)
         if same and (one is left or call.name not in _RIGHT_ONLY):
             return one
-        if call.element == "i1" and (call.name, known) in (("and", 0), ("or", 1)):
-            return other
     return None
 
 
 @RewriteRule(
     name="fold-floats",
     on=("add", "subtract", "multiply", "divide", "sqrt", "negate", "convert"),
-    rewrites="f32 arithmetic on one known float, repeated -> the float; conversion that changes no value",
-    condition="the result is normal or zero; of functions only sqrt",
+    rewrites="f32 arithmetic on one known float, repeated -> the float; conversion that changes no value, of one "
+    "constant integer, too",
+    condition="the result is normal or zero; of functions only sqrt; no boolean",
     argument="IEEE 754 rounds these correctly, so there is one result.",
     attacked_by="constants computed or written",
     keeps_narrow=True,
 )
 def _folded_float(table: Terms, call: Call) -> View | None:
-    known = [table.real(view) for view in call.operands]
+    is_number = call.elements[0] != "i1" and not table.origin(call.operands[0])
+    known = [table.known(view) if is_number else table.real(view) for view in call.operands]
     values = [value for value in known if value is not None and holds(value, "f32")]
     if len(values) < len(known):
         return None
     if call.name == "convert":
-        found = values[0]
+        found = float(values[0])
     elif call.element != "f32":
         return None
     else:
@@ -166,8 +166,8 @@ def _bounds(table: Terms, call: Call) -> Call | None:
 @RewriteRule(
     name="compared-choice",
     on=("compare",),
-    rewrites="select(p, a, b) < c, a < c and other comparisons -> p, not p, or a constant",
-    condition="a, b and c are known numbers",
+    rewrites="select(p, a, b) < c -> p or not p, a < c -> a constant; other comparisons likewise",
+    condition="a, b and c are known numbers, of which c distinguishes a and b",
     argument="The comparison of each number is known.",
     attacked_by="mask of numbers compared",
     keeps_narrow=True,
@@ -185,10 +185,8 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
         if found is None or None in numbers or bound is None:
             continue
         yes, no = (compare(*((each, bound)[:: -1 if place else 1])) for each in numbers)
-        predicate = found[1][0]
-        if yes == no:
-            return table.constant(np.array([yes]), "i1").moved([[(predicate.count, 0)]])
-        return predicate if yes else Call("not", "[]", (predicate,), ("i1",), "i1")
+        if yes != no:
+            return found[1][0] if yes else Call("not", "[]", found[1][:1], ("i1",), "i1")
     return None
 
 
@@ -196,16 +194,19 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
-    condition="reals; of sums and products one operand is an argument or a constant",
+    condition="reals; of sums and products one operand is given: an argument, a constant, or as a factor an integer "
+    "made a float; not two products that are added: the sum rounds one of them",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. A compiler that makes one operation "
-    "of two has no choice, because only one operand is computed.",
+    "of two has no choice: only one operand is computed.",
     attacked_by="operands in either order",
     keeps_narrow=True,
 )
 def _order(table: Terms, call: Call) -> Call | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
-    if call.name in ("add", "multiply") and not any(map(table.is_given, call.operands)):
+    made = [table.terms.get(view.source) for view in call.operands if call.name == "multiply"]
+    integers = any(each and each.name == "convert" and is_whole_number(each.elements[0]) for each in made)
+    if call.name in ("add", "multiply") and not integers and not any(map(table.is_given, call.operands)):
         return None
     return dataclasses.replace(call, commutes=True)
 

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from parity.ir.jax_internals import ir
+from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.registry import RewriteRule, normal_form
-from parity.prove.rules.terms import FOLDED, Application, Terms
-from parity.prove.rules.types import is_number, is_whole_number, numpy_type
+from parity.prove.rules.terms import FOLDED, Application, Terms, Value
+from parity.prove.rules.types import Array, is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
 _LEAST = 2.0**-126
@@ -48,7 +49,7 @@ def _constant(table: Terms, op: Application) -> View | None:
     except (TypeError, ValueError):  # element types without a NumPy counterpart
         return None
     if kind is not None and data.dtype == kind:
-        return table.constant(data, out.element)
+        return table.constant(data, out.element, "table")
     if data.size != count or is_whole_number(out.element):
         return None
     digest = hashlib.blake2b(data.tobytes(), digest_size=20).hexdigest()
@@ -58,9 +59,9 @@ def _constant(table: Terms, op: Application) -> View | None:
 @normal_form("stablehlo.iota")
 @RewriteRule(
     name="iota",
-    rewrites="iota along an axis -> a count, repeated",
-    condition="any",
-    argument="The specification says so.",
+    rewrites="iota along an axis -> a count, repeated; of f32 and f64 -> a converted count of i32",
+    condition="converted counts only up to 2**14",
+    argument="The specification says so. Both are computed at run time.",
     attacked_by="columns counted, or rows",
     keeps_narrow=True,
 )
@@ -70,11 +71,16 @@ def _iota(table: Terms, op: Application) -> View | None:
     size, kind = out.shape[axis], numpy_type(out.element)
     if not table.allows("iota"):
         return None
+    table.use("iota")
     if kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max):
-        base = table.constant(np.arange(size).astype(kind), out.element)
+        base = table.constant(np.arange(size).astype(kind), out.element, "count")
+    elif out.element in ("f32", "f64") and size <= FOLDED:
+        count = Value(table.constant(np.arange(size, dtype=np.int32), "i32", "count"), Array((size,), "i32"))
+        base = elementwise(
+            table, Application({}, Array((size,), out.element), [count]), "stablehlo.convert", False
+        )
     else:
         base = whole(table.number(f"#count {out.element} {size}"), size)
-    table.use("iota")
     groups = [[(length, 0)] for length in out.shape]
     groups[axis] = list(base.factors)
     return base.moved(groups)

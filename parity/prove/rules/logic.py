@@ -112,10 +112,11 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     name="select-known",
     on=("select",),
     rewrites="select by a known predicate -> the branch",
-    condition="the predicate is one known boolean everywhere; of floats see vanishing-floats",
-    argument="Selection does not touch the branch not taken.",
+    condition="the predicate is one known boolean everywhere",
+    argument="Case by case; but XLA may not know the predicate.",
     attacked_by="selection by a constant",
-    floats=VANISHING,
+    loose=True,
+    keeps_narrow=True,
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
     known = table.scalar(call.operands[0])
@@ -148,7 +149,7 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
     """Returns the opposite of a predicate if it is a negation, an inequality, or known and false at first."""
     data = table.literal(predicate)
     if data is not None:
-        return None if data[0] else table.constant(~data, "i1")
+        return None if data[0] else table.constant(~data, "i1", table.origin(predicate))
     if found := inside(table, predicate, "not"):
         return found[1][0]
     term = table.terms.get(predicate.source)
@@ -159,20 +160,6 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
         return None
     made = table.term(Term("compare", *opposite, term.elements), "i1", predicate.size)
     return compose(View(made.source, made.size, predicate.offset, predicate.factors), made)
-
-
-@RewriteRule(
-    name="select-equal",
-    on=("select",),
-    rewrites="select(p, a, a) -> a",
-    condition="both branches are one value; of floats see vanishing-floats",
-    argument="Case by case.",
-    attacked_by="selection between equals",
-    floats=VANISHING,
-)
-def _equal_branches(table: Terms, call: Call) -> View | None:
-    _, yes, no = call.operands
-    return yes if yes == no else None
 
 
 @RewriteRule(
@@ -271,7 +258,7 @@ def _converted(table: Terms, view: View) -> View | None:
     """Returns the boolean that is converted to a number; known numbers may be zeros and ones."""
     data = table.literal(view)
     if data is not None and ((data == 0) | (data == 1)).all():
-        return table.constant(data == 1, "i1")
+        return table.constant(data == 1, "i1", table.origin(view))
     found = inside(table, view, "convert")
     return found[1][0] if found and found[0].elements[0] == "i1" else None
 

@@ -50,7 +50,8 @@ def _broadcast(table: Terms, op: Application) -> View | None:
     axes = list(op.attributes["broadcast_dimensions"])
     if operand.type.count == op.out.count and axes == sorted(axes):
         return table.accept("unit-dims", operand.view)
-    return table.accept("broadcast", operand.view.broadcast(operand.type.shape, axes, op.out.shape))
+    view = operand.view if operand.type.count == 1 else table.repeated(operand.view)
+    return table.accept("broadcast", view.broadcast(operand.type.shape, axes, op.out.shape))
 
 
 @normal_form("stablehlo.transpose")
@@ -115,7 +116,7 @@ def _gather(table: Terms, op: Application) -> View | None:
 @RewriteRule(
     name="static-slice",
     rewrites="dynamic_slice, gather of one window -> slice",
-    condition="the starts are known integers, signed, of 32 bits or more, or the slice is as long as the axis",
+    condition="the starts are constants, signed, of 32 bits or more, or the slice is as long as the axis",
     argument="StableHLO clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
     attacked_by="dynamic slice at one known start or another",
     keeps_narrow=True,
@@ -130,7 +131,8 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
 
 
 def _places(table: Terms, place: Value) -> np.ndarray | None:
-    return table.literal(place.view) if place.type.element in _INDICES else None
+    known = place.type.element in _INDICES and table.origin(place.view) in ("", "table")
+    return table.literal(place.view) if known else None
 
 
 def _start(table: Terms, place: Value) -> int | None:
@@ -196,7 +198,8 @@ def _of_concatenation(
     name="concatenate",
     rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
     "a slice of one part -> that part's slice",
-    condition="one source, one step, the second starts where the first ends; the same axis up to unit axes",
+    condition="one source, no known number, one step, the second starts where the first ends; the same axis up to "
+    "unit axes",
     argument="Both say for each place of the result the same place of the same source.",
     attacked_by="slices put together again",
 )
@@ -209,7 +212,8 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     parts: list[tuple[View, int]] = []
     for operand in op.operands:
         for part, width in _pieces(table, operand, axis, outer, inner):
-            both = joined(parts[-1][0], part, outer, (parts[-1][1], width), inner) if parts else None
+            merges = parts and table.known(part) is None
+            both = joined(parts[-1][0], part, outer, (parts[-1][1], width), inner) if merges else None
             if both is None:
                 parts.append((part, width))
             else:
@@ -258,7 +262,7 @@ def _replaced(
         lows = [low if k == axis else 0 for k in range(len(out.shape))]
         found = view
         if (low, high) != (first, last):
-            found = None if low == high else operand.view.sliced(out.shape, lows, limits, [1] * len(limits))
+            found = None if low == high else _part(table, operand, lows, limits, [1] * len(limits))
         if found is None and low < high:
             return None
         parts += [] if found is None else [Value(found, kind)]
@@ -269,7 +273,7 @@ def _replaced(
 @RewriteRule(
     name="scatter-in-place",
     rewrites="scatter of one window, which it replaces -> update of an array at that place",
-    condition="a known place; the window is inside",
+    condition="a known place; the window is inside; not only constants",
     argument="As for update-in-place; a scatter of one window writes each of its elements once.",
     attacked_by="row set or joined",
 )

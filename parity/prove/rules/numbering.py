@@ -13,9 +13,9 @@ from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.logic import branch, condition
 from parity.prove.rules.moves import window_replaced
-from parity.prove.rules.registry import NORMAL_FORMS
+from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
-from parity.prove.rules.types import Array, is_narrow, parse_array
+from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import whole
 
 __all__ = ["RuledNumbering", "shared_alike"]
@@ -34,13 +34,21 @@ class RuledNumbering(Numbering):
         self._normalisers: dict[Form, _Normaliser | None] = {}
         self.vanished: set[int] = set()
         """First results of operations that rules removed: moves, and those equal to an operand or a constant."""
+        self._written: dict[int, int] = {}
+        """Numbers, by no rule, of values that are computed from constants and iotas only."""
+        self._tables: set[int] = set()
+        """Constants that are not one number everywhere, and values that are computed from them."""
+        self._sorted: dict[int, bool] = {}
+        """For each product, also moved or negated: whether its factors are in the order of their numbers, or known."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
         table = self.table
-        key = (op.form.word, *[self.env[value] for value in op.operands])
+        if (written := self._as_written(op)) is not None:
+            return written
+        key = (op.form.word, *[self.env[value] for value in op.operands], self._products(op))
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -56,7 +64,53 @@ class RuledNumbering(Numbering):
         single = out is not None and out.count == 1 and self._certain.issuperset(op.operands)
         if single or op.form.name == "stablehlo.constant":
             self._certain.update(op.results)
+        value = table.values.get(known.number)
+        is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
+        if is_table or not self._tables.isdisjoint(op.operands):
+            self._tables.update(op.results)
         return known.number
+
+    def _as_written(self, op: Op) -> int | None:
+        """Returns the number, by no rule, of floats that are computed from integers of constants; None for all others.
+
+        Compilers compute some of these when they compile, others at run time, with other rounding. It depends on
+        how the integers are written.
+        """
+        operands = [self._written[value] for value in op.operands if value in self._written]
+        if len(operands) < len(op.operands):
+            return None
+        number = self.table.number(f"#written {op.form.word}", *operands)
+        for slot, value in enumerate(op.results):
+            self._written[value] = self.table.number(f"#result {slot}", number)
+        kinds = [
+            parse_array(text) for text in (op.form.slots_out[0], *(str(x.type) for x in op.source.operands))
+        ]
+        exact = [kind is not None and is_whole_number(kind.element) for kind in kinds]
+        if exact[0] or not any(exact) or self._tables.isdisjoint(op.operands):
+            return None
+        if BY_VALUE in self.table.enabled:
+            self.table.use(BY_VALUE)
+            return None
+        return number
+
+    def _products(self, op: Op) -> str:
+        """Returns the order of the factors of two products that are added, as text; empty for all other operations."""
+        operands, name = op.operands, op.form.name
+        if name == "stablehlo.multiply":
+            numbers = [self.env[value] for value in operands]
+            known = [self.table.values.get(number) for number in numbers]
+            constant = any(value and self.table.real(value.view) is not None for value in known)
+            self._sorted[op.results.start] = constant or numbers[0] <= numbers[1]
+        elif name == "chlo.square":
+            self._sorted[op.results.start] = True
+        elif (
+            (name == "stablehlo.negate" or name in NORMAL_FORMS) and operands and operands[0] in self._sorted
+        ):
+            self._sorted[op.results.start] = self._sorted[operands[0]]
+        elif name in ("stablehlo.add", "stablehlo.subtract") and BY_VALUE not in self.table.enabled:
+            found = [self._sorted[value] for value in operands if value in self._sorted]
+            return f" of products {found}" if len(found) == 2 else ""
+        return ""
 
     def _normal(self, op: Op) -> int | None:
         """Returns the number of an operation's normal form; None if it has none."""
@@ -67,6 +121,8 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
+        if products := self._products(op):
+            attributes = {**attributes, "products": products}
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))
@@ -146,6 +202,8 @@ class RuledNumbering(Numbering):
         out = parse_array(op.form.slots_out[0])
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
+        if self._written.keys() >= set(op.operands):
+            return None
         table.narrow = _is_narrow(operands)
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)
@@ -165,7 +223,7 @@ class RuledNumbering(Numbering):
         table.narrow = _is_narrow(operands)
         kinds = [kind for kind in out if kind is not None]
         axes, inputs = list(items["dimensions"]), len(operands) // 2
-        if inputs == 1:
+        if inputs == 1 and op.operands[0] not in self._written:
             view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
             if view is not None:
                 self.vanished.add(op.results.start)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 __all__ = [
+    "BY_VALUE",
     "MOVED",
     "NARROW",
     "NORMAL_FORMS",
@@ -23,6 +24,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 NARROW = "narrow-floats"
 """The rule that allows other rules to act on floats of fewer than 32 bits."""
+BY_VALUE = "integers-by-value"
+"""The rule that equates known integers however the program has come by them."""
 MOVED = "moved-weights"
 """The rule that views arguments and results through the transforms of the weight map."""
 VANISHING = "vanishing-floats"

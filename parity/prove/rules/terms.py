@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.prove.numbering import Table
-from parity.prove.rules.registry import NARROW, RULES, RewriteRule
+from parity.prove.rules.registry import BY_VALUE, NARROW, RULES, RewriteRule
 from parity.prove.rules.types import Array, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
@@ -85,6 +85,9 @@ class Terms(Table):
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         built: True if the operation that is being numbered is still present in its normal form.
+        folded: elements of known integers and booleans by number.
+        origins: ``table``, ``repeated`` or ``count`` of those that are not one number: a constant, one broadcast, or
+            an iota, or computed from such.
         reals: known floats by number, none of them NaN or too small for a normal f32.
     """
 
@@ -99,6 +102,7 @@ class Terms(Table):
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.folded: dict[int, np.ndarray] = {}
+        self.origins: dict[int, str] = {}
         self.reals: dict[int, float] = {}
 
     @RewriteRule(
@@ -170,16 +174,47 @@ class Terms(Table):
         self.built = True
         return whole(number, count)
 
-    def constant(self, data: np.ndarray, element: str) -> View:
+    @RewriteRule(
+        name=BY_VALUE,
+        rewrites="a constant, an iota and a broadcast constant of equal integers -> one value",
+        condition="any",
+        argument="A constant is its elements; but compilers compute with it, and round differently from programs.",
+        attacked_by="mask from a table or counted",
+        loose=True,
+        keeps_narrow=True,
+    )
+    def constant(self, data: np.ndarray, element: str, origin: str = "") -> View:
         """Returns folded integers or booleans; one element if all are equal."""
         data = np.ascontiguousarray(data).reshape(-1)
         count = data.size
         equal = bool((data == data[0]).all())
         kept = data[:1] if equal else data
         text = str(int(data[0])) if equal else hashlib.blake2b(kept.tobytes(), digest_size=20).hexdigest()
-        number = self.number(f"#folded {element} {kept.size} {text}")
-        self.folded[number] = kept
+        origin = "" if equal else self.join_origins([origin]) or ""
+        number = self.number(f"#folded {element} {kept.size} {text} {origin}")
+        self.folded[number], self.origins[number] = kept, origin
         return View(number, 1, 0, ((count, 0),) if count > 1 else ()) if equal else whole(number, count)
+
+    def origin(self, view: View) -> str:
+        """Returns the origin of a known value; empty for one number and for unknown values."""
+        return self.origins.get(view.source, "")
+
+    def join_origins(self, origins: Iterable[str]) -> str | None:
+        """Returns the origin of a value that is computed from others, by their origins; None if these differ."""
+        found = {origin for origin in origins if origin}
+        if found and self.allows(BY_VALUE):
+            self.use(BY_VALUE)
+            return ""
+        return None if len(found) > 1 else "".join(found)
+
+    def repeated(self, view: View) -> View:
+        """Returns a view of a constant after a broadcast, which XLA does not compute when it compiles."""
+        if self.origin(view) != "table" and not self.nodes[view.source][0].startswith("#literals"):
+            return view
+        number = self.number("#repeated", view.source)
+        if view.source in self.folded:
+            self.folded[number], self.origins[number] = self.folded[view.source], "repeated"
+        return dataclasses.replace(view, source=number)
 
     def literal(self, view: View) -> np.ndarray | None:
         """Returns the elements of a view of a folded array; None if it is not folded, or too large."""
@@ -222,9 +257,8 @@ class Terms(Table):
         """Returns a view; a view of a folded array is replaced by its elements."""
         if view.source not in self.folded or view.is_splat or view.is_whole:
             return view
-        data = self.literal(view)
-        return (
-            view
-            if data is None or not is_whole_number(element) or numpy_type(element) is None
-            else self.constant(data, element)
-        )
+        data, origin = self.literal(view), self.origin(view)
+        if data is None or (origin and (data == data[0]).all()):
+            return view
+        is_known = is_whole_number(element) and numpy_type(element) is not None
+        return self.constant(data, element, origin) if is_known else view

@@ -79,6 +79,12 @@ SINGLE = (
         miss=lambda x, y, v, t, k: x * lax.broadcasted_iota(jnp.float32, (B, T, D), 1),
     ),
     Step(
+        name="mask from a table or counted",
+        one=lambda x, y, v, t, k: jnp.where(np.tri(T, D, dtype=bool), x * y, 0.0),
+        other=lambda x, y, v, t, k: jnp.where(jnp.tri(T, D, dtype=bool), x * y, 0.0),
+        miss=lambda x, y, v, t, k: jnp.where(jnp.tri(T, D, 1, dtype=bool), x * y, 0.0),
+    ),
+    Step(
         name="sum over one of two axes of one length, and a unit axis",
         one=lambda x, y, v, t, k: x[:, :, :T][:, None].sum((1, 3))[..., None] * y,
         other=lambda x, y, v, t, k: x[:, :, :T].sum(2)[..., None] * y,
@@ -168,6 +174,16 @@ def _zero(rule: RewriteRule) -> Any:
     return careless
 
 
+def _no_elements(rule: RewriteRule) -> Any:
+    constant = Terms.constant
+
+    def careless(table: Terms, data: np.ndarray, element: str, origin: str = "") -> View:
+        table.use(rule.name)
+        return constant(table, np.zeros_like(data), element)
+
+    return careless
+
+
 def _unmoved(rule: RewriteRule) -> Any:
     def careless(table: Terms, call: Any, shape: tuple[int, ...]) -> View:
         table.use(rule.name)
@@ -219,6 +235,7 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "scatter-in-place": (numbering, "window_replaced", _first_window),
     "update-in-place": (movements, "_replaced", _unchanged),
     "fold": (elementwise, "_folded", _zero),
+    "integers-by-value": (Terms, "constant", _no_elements),
     "integers-past-moves": (elementwise, "_hoisted", _unmoved),
     **{f"past-{movement}": (elementwise, "_hoisted", _unmoved) for movement in PAST},
 }

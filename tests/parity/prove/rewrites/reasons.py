@@ -27,6 +27,7 @@ REASONS: dict[str, str] = {
     "rotary halves, gradient": _ADDED_ZEROS,
     "gelu on heads, gradient": "another order of the sums of cotangents",
     "selection by a constant, gradient": "one side adds the zero cotangent of the branch not taken",
+    "selection between equals, forward": "XLA may find out too late that both are one",
     "selection between equals, gradient": "one side adds the cotangents of two branches",
     "table looked up by rows, clipped, or one row at a time, forward": "negative indices count from the end on one",
     "table looked up by rows, clipped, or one row at a time, gradient": "as forward",
