@@ -102,7 +102,7 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
         for entry in evidence.weights.entries
         for at, path in enumerate(entry.reference)
     }
-    found = (with_sources(evidence, one, partners[one.where]) for one in starts.findings)
+    found = (with_sources(evidence, one, partners.get(one.where, ("", ""))) for one in starts.findings)
     return dataclasses.replace(starts, findings=tuple(found))
 
 

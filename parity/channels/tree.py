@@ -30,8 +30,8 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         detail = "; ".join(("leaves without a partner", *error.hints))
-        findings = tuple(with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error))
-        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=findings)
+        left = tuple(with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error))
+        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=left)
     related = axis_names(evidence)
     findings: list[Finding] = []
     notes: list[Finding] = []
