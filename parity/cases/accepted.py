@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import msgspec
 
 from parity.cases.tables import Table, read, unknown
-from parity.ir.hlo.memory import QUANTITIES
 
 __all__ = [
     "MEMORY_BUDGETS",
@@ -165,13 +164,17 @@ PACKING_BUDGETS: Mapping[str, Budget] = {
 }
 """Budgets of proved programs whose arguments differ in order, which changes buffer packing."""
 
-BUDGETED: Mapping[str, tuple[str, ...]] = {
-    "memory": tuple(QUANTITIES),
-    "loops": ("count", "carry_bytes"),
-    "collectives": ("count", "bytes"),
-    "speed": ("compile", "step"),
-}
-"""Channel -> the quantities that a project or a case may budget."""
+
+def _budgeted() -> Mapping[str, tuple[str, ...]]:
+    """Returns the quantities that a project or a case may budget, by channel."""
+    from parity.ir.hlo.memory import QUANTITIES  # a command without budgets does not need it
+
+    return {
+        "memory": tuple(QUANTITIES),
+        "loops": ("count", "carry_bytes"),
+        "collectives": ("count", "bytes"),
+        "speed": ("compile", "step"),
+    }
 
 
 def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget]:
@@ -200,11 +203,12 @@ def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:
     """
     found: dict[str, Budget] = {}
     for channel, quantities in read(_Budgets, {where: table})[where].items():
-        if channel not in BUDGETED:
-            raise ValueError(f"{where}: {unknown(channel, BUDGETED)}")
+        budgeted = _budgeted()
+        if channel not in budgeted:
+            raise ValueError(f"{where}: {unknown(channel, budgeted)}")
         for quantity, budget in quantities.items():
-            if quantity not in BUDGETED[channel]:
-                raise ValueError(f"{where}.{channel}: {unknown(quantity, BUDGETED[channel])}")
+            if quantity not in budgeted[channel]:
+                raise ValueError(f"{where}.{channel}: {unknown(quantity, budgeted[channel])}")
             name = f"{channel}.{quantity}"
             if not budget.reason.strip():
                 raise ValueError(f'{where}.{name}: got no reason, expected reason = "why this much"')

@@ -35,7 +35,7 @@ __all__ = ["BOUNDS", "Measured", "measure_each", "subjects"]
 T = TypeVar("T")
 Sides = tuple[Side, Side]
 Measures = Mapping[tuple[str, ...], Callable[[], dict[str, Paired]]]
-"""How to measure some quantities, by their names."""
+"""Functions that measure quantities, by the names of these."""
 
 BOUNDS: Mapping[str, float] = {
     "trace": 1.10,

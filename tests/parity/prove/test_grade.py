@@ -603,7 +603,7 @@ def test_a_proof_in_exact_arithmetic_settles_it(monkeypatch):
 
 
 def test_a_counter_of_a_branch_rests_on_numbers():
-    """Which argument it comes from is not known there."""
+    """The argument that it comes from is not known there."""
 
     def branched(late):
         def rate(step):
