@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from parity.builds.tree import Leaf, Role
+from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import (
     FOLLOWS,
     GUESSED,
@@ -371,11 +371,11 @@ class _Search:
         kinds: dict[tuple, list[str]] = {}
         for name, leaf in reference.items():
             if name not in candidate:
-                kinds.setdefault((leaf.shape, leaf.dtype), []).append(name)
+                kinds.setdefault(_kind(leaf), []).append(name)
         partners: dict[tuple, list[str]] = {}
         for other, twin in candidate.items():
             if other not in reference:
-                partners.setdefault((twin.shape, twin.dtype), []).append(other)
+                partners.setdefault(_kind(twin), []).append(other)
         for kind, others in partners.items():
             for name, other in pair_nearest(kinds.get(kind, ()), others):
                 self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
@@ -423,6 +423,11 @@ def _by_words(leaves: Mapping[str, Leaf]) -> dict[tuple, list[str]]:
         if not is_automatic(name):
             found.setdefault((words, leaf.shape, leaf.dtype), []).append(name)
     return found
+
+
+def _kind(leaf: Leaf) -> tuple:
+    """Returns the shape and dtype of a leaf; the dtype of a counter may differ."""
+    return (leaf.shape, None if is_counter(leaf) else leaf.dtype)
 
 
 def _numbers(name: str) -> tuple[str, ...]:

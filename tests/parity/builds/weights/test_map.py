@@ -237,6 +237,21 @@ def test_equal_shapes_follow_their_names_also_when_renamed():
     assert {entry.matched_by for entry in weights.entries} == {"shape and nearest name"}
 
 
+def test_a_counter_is_matched_regardless_of_its_integer_dtype():
+    """`nnx.Optimizer` counts steps in uint32, Linen's `TrainState` in int32."""
+    steps = (
+        leaf("step", (), Role.OPTIMIZER, dtype="int32"),
+        leaf("opt/step", (), Role.OPTIMIZER, dtype="uint32"),
+    )
+    assert pairs(infer(*map(leaves, steps))) == {("step",): ("opt/step",)}
+    floats = (
+        dataclasses.replace(one, dtype=dtype)
+        for one, dtype in zip(steps, ("float32", "bfloat16"), strict=True)
+    )
+    with pytest.raises(MapError):
+        infer(*map(leaves, floats))
+
+
 def test_the_only_leaf_of_its_shape_is_matched_by_shape():
     weights = infer(leaves(leaf("params/a", (5, 7))), leaves(leaf("model/zzz", (5, 7))))
     assert weights.entries[0].matched_by == "shape"
