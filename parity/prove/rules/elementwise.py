@@ -172,7 +172,7 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
 @RewriteRule(
     name="integers-past-moves",
     rewrites="past-reshape, past-broadcast and past-transpose of integers and booleans",
-    condition="all operands and the result are integers or booleans",
+    condition="all operands and the result are integers or booleans; no broadcast of a constant",
     argument="As for past-reshape; nothing rounds, so it does not matter what a compiler fuses.",
     attacked_by="whole numbers tripled before or after transposition",
 )
@@ -181,6 +181,8 @@ def _past(table: Terms, call: Call) -> dict[str, str]:
     elements = (*call.elements, call.element)
     if all(map(is_whole_number, elements)):
         rules = dict.fromkeys(("unit-dims", "reshape", "broadcast", "transpose"), "integers-past-moves")
+        if any(map(table.is_table, call.operands)):
+            del rules["broadcast"]
     else:
         rules = {
             movement: f"past-{movement}" for movement in ("unit-dims", "reshape", "broadcast", "transpose")

@@ -194,8 +194,8 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
-    condition="reals; of sums and products one operand is given: an argument, a constant, or as a factor an integer "
-    "made a float; not two products that are added: the sum rounds one of them",
+    condition="reals; of sums and products one operand is an argument or a constant; not two products that are added: "
+    "the sum rounds one of them",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. A compiler that makes one operation "
     "of two has no choice: only one operand is computed.",
     attacked_by="operands in either order",
@@ -204,9 +204,7 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
 def _order(table: Terms, call: Call) -> Call | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
-    made = [table.terms.get(view.source) for view in call.operands if call.name == "multiply"]
-    integers = any(each and each.name == "convert" and is_whole_number(each.elements[0]) for each in made)
-    if call.name in ("add", "multiply") and not integers and not any(map(table.is_given, call.operands)):
+    if call.name in ("add", "multiply") and not any(map(table.is_given, call.operands)):
         return None
     return dataclasses.replace(call, commutes=True)
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from parity.ir.jax_internals import ir
-from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.registry import RewriteRule, normal_form
-from parity.prove.rules.terms import FOLDED, Application, Terms, Value
-from parity.prove.rules.types import Array, is_number, is_whole_number, numpy_type
+from parity.prove.rules.terms import FOLDED, Application, Terms
+from parity.prove.rules.types import is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
 _LEAST = 2.0**-126
@@ -59,9 +58,9 @@ def _constant(table: Terms, op: Application) -> View | None:
 @normal_form("stablehlo.iota")
 @RewriteRule(
     name="iota",
-    rewrites="iota along an axis -> a count, repeated; of f32 and f64 -> a converted count of i32",
-    condition="converted counts only up to 2**14",
-    argument="The specification says so. Both are computed at run time.",
+    rewrites="iota along an axis -> a count, repeated",
+    condition="any",
+    argument="The specification says so.",
     attacked_by="columns counted, or rows",
     keeps_narrow=True,
 )
@@ -74,11 +73,6 @@ def _iota(table: Terms, op: Application) -> View | None:
     table.use("iota")
     if kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max):
         base = table.constant(np.arange(size).astype(kind), out.element, "count")
-    elif out.element in ("f32", "f64") and size <= FOLDED:
-        count = Value(table.constant(np.arange(size, dtype=np.int32), "i32", "count"), Array((size,), "i32"))
-        base = elementwise(
-            table, Application({}, Array((size,), out.element), [count]), "stablehlo.convert", False
-        )
     else:
         base = whole(table.number(f"#count {out.element} {size}"), size)
     groups = [[(length, 0)] for length in out.shape]

@@ -234,8 +234,9 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     name="update-in-place",
     rewrites="an update of an array at a known place -> concatenation with the rest of the array",
     condition="the update is shorter than the array along one axis; it is inside, or starts are clamped",
-    argument="Both hold the update's elements in its place, and the array's elements elsewhere.",
+    argument="Each place holds the same element; but XLA may add up a concatenation in parts.",
     attacked_by="row put in place or joined",
+    loose=True,
 )
 def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
@@ -276,6 +277,7 @@ def _replaced(
     condition="a known place; the window is inside; not only constants",
     argument="As for update-in-place; a scatter of one window writes each of its elements once.",
     attacked_by="row set or joined",
+    loose=True,
 )
 def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Value]) -> View | None:
     """Returns an array with one window replaced, by the text of its axes; None unless its place is known and inside."""

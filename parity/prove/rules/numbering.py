@@ -38,8 +38,8 @@ class RuledNumbering(Numbering):
         """Numbers, by no rule, of values that are computed from constants and iotas only."""
         self._tables: set[int] = set()
         """Constants that are not one number everywhere, and values that are computed from them."""
-        self._sorted: dict[int, bool] = {}
-        """For each product, also moved or negated: whether its factors are in the order of their numbers, or known."""
+        self._factors: dict[int, set[bool]] = {}
+        """Sources of products, also negated: True if the factors are in the order of their numbers, or one is known."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
 
@@ -68,6 +68,7 @@ class RuledNumbering(Numbering):
         is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
         if is_table or not self._tables.isdisjoint(op.operands):
             self._tables.update(op.results)
+        self._keep_order(op, known.number)
         return known.number
 
     def _as_written(self, op: Op) -> int | None:
@@ -94,23 +95,30 @@ class RuledNumbering(Numbering):
         return number
 
     def _products(self, op: Op) -> str:
-        """Returns the order of the factors of two products that are added, as text; empty for all other operations."""
-        operands, name = op.operands, op.form.name
+        """Returns the orders of the factors of two products that are added, as text; empty for other operations."""
+        if op.form.name not in ("stablehlo.add", "stablehlo.subtract") or BY_VALUE in self.table.enabled:
+            return ""
+        sources = [self._source(self.env[value]) for value in op.operands]
+        found = [sorted(self._factors[source]) for source in sources if source in self._factors]
+        return f" of products {found}" if len(found) == 2 else ""
+
+    def _keep_order(self, op: Op, number: int) -> None:
+        """Keeps the order of the factors of a product, which is one number in either order."""
+        operands, name = [self.env[value] for value in op.operands], op.form.name
+        orders = {True} if name == "chlo.square" else set()
         if name == "stablehlo.multiply":
-            numbers = [self.env[value] for value in operands]
-            known = [self.table.values.get(number) for number in numbers]
-            constant = any(value and self.table.real(value.view) is not None for value in known)
-            self._sorted[op.results.start] = constant or numbers[0] <= numbers[1]
-        elif name == "chlo.square":
-            self._sorted[op.results.start] = True
-        elif (
-            (name == "stablehlo.negate" or name in NORMAL_FORMS) and operands and operands[0] in self._sorted
-        ):
-            self._sorted[op.results.start] = self._sorted[operands[0]]
-        elif name in ("stablehlo.add", "stablehlo.subtract") and BY_VALUE not in self.table.enabled:
-            found = [self._sorted[value] for value in operands if value in self._sorted]
-            return f" of products {found}" if len(found) == 2 else ""
-        return ""
+            values = [self.table.values.get(operand) for operand in operands]
+            constant = any(value and self.table.real(value.view) is not None for value in values)
+            orders = {constant or operands[0] <= operands[1]}
+        elif name == "stablehlo.negate":
+            orders = self._factors.get(self._source(operands[0]), set())
+        if orders and number not in operands:
+            self._factors.setdefault(self._source(number), set()).update(orders)
+
+    def _source(self, number: int) -> int:
+        """Returns the value of which a number is a view; the number itself if it is none."""
+        value = self.table.values.get(number)
+        return value.view.source if value else number
 
     def _normal(self, op: Op) -> int | None:
         """Returns the number of an operation's normal form; None if it has none."""

@@ -15,6 +15,7 @@ from parity.prove.rules.views import View, whole
 __all__ = ["FOLDED", "Application", "Term", "Terms", "Value"]
 
 _GIVEN = ("#argument ", "#hoisted ", "#moved ", "#part ", "#real ", "#literal")
+_TABLES = ("#literals", "#repeated", "stablehlo.constant ")
 FOLDED = 1 << 14
 """Maximum number of elements of an integer or boolean array that is folded."""
 
@@ -86,8 +87,7 @@ class Terms(Table):
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         built: True if the operation that is being numbered is still present in its normal form.
         folded: elements of known integers and booleans by number.
-        origins: ``table``, ``repeated`` or ``count`` of those that are not one number: a constant, one broadcast, or
-            an iota, or computed from such.
+        origins: ``table`` or ``count`` of those that are not one number: a constant or an iota, or computed from such.
         reals: known floats by number, none of them NaN or too small for a normal f32.
     """
 
@@ -178,7 +178,7 @@ class Terms(Table):
         name=BY_VALUE,
         rewrites="a constant, an iota and a broadcast constant of equal integers -> one value",
         condition="any",
-        argument="A constant is its elements; but compilers compute with it, and round differently from programs.",
+        argument="But compilers compute with constants, and round differently.",
         attacked_by="mask from a table or counted",
         loose=True,
         keeps_narrow=True,
@@ -209,12 +209,18 @@ class Terms(Table):
 
     def repeated(self, view: View) -> View:
         """Returns a view of a constant after a broadcast, which XLA does not compute when it compiles."""
-        if self.origin(view) != "table" and not self.nodes[view.source][0].startswith("#literals"):
+        if not self.is_table(view) or self.nodes[view.source][0] == "#repeated":
             return view
-        number = self.number("#repeated", view.source)
-        if view.source in self.folded:
-            self.folded[number], self.origins[number] = self.folded[view.source], "repeated"
-        return dataclasses.replace(view, source=number)
+        if self.allows(BY_VALUE):
+            self.use(BY_VALUE)
+            return view
+        return dataclasses.replace(view, source=self.number("#repeated", view.source))
+
+    def is_table(self, view: View) -> bool:
+        """True for a constant that is not one number everywhere, also after a broadcast."""
+        if view.is_splat:
+            return False
+        return self.origin(view) == "table" or self.nodes[view.source][0].startswith(_TABLES)
 
     def literal(self, view: View) -> np.ndarray | None:
         """Returns the elements of a view of a folded array; None if it is not folded, or too large."""

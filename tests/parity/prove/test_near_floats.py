@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+_SIX = np.arange(6, dtype=np.int32)
 _GATHERED = lax.GatherDimensionNumbers((0, 1), (), (0,))
 _SCATTERED = lax.ScatterDimensionNumbers((0, 1), (), (0,))
 
@@ -264,6 +265,18 @@ FLOATS = {
     ),
     "repeated elements": (lambda x, y: jnp.tile(x[:2], (2, 1)), lambda x, y: jnp.repeat(x[:2], 2, 0)),
     "three parts": (lambda x, y: jnp.concatenate([x[:1], x[2:3], x[3:]]), lambda x, y: x[::2]),
+    "sum of a row set or joined": (
+        lambda x, y: x.at[0].set(y[0]).sum(0),
+        lambda x, y: jnp.concatenate([y[:1], x[1:]]).sum(0),
+    ),
+    "floats counted or converted": (
+        lambda x, y: x * y + x * lax.iota(x.dtype, 6)[None],
+        lambda x, y: x * y + x * lax.iota(jnp.int32, 6).astype(x.dtype)[None],
+    ),
+    "table compared before or after broadcast": (
+        lambda x, y: jnp.where(jnp.broadcast_to(jnp.asarray(_SIX), (4, 6)) < 3, x * y, 0) + y,
+        lambda x, y: jnp.where(jnp.broadcast_to(jnp.asarray(_SIX) < 3, (4, 6)), x * y, 0) + y,
+    ),
     "overlapping parts": (
         lambda x, y: jnp.concatenate([x[:, 0:2], x[:, 1:3], x[:, 2:4]], 1),
         lambda x, y: jnp.concatenate([x[:, 0:2], x[:, 2:4], x[:, 4:6]], 1),
@@ -383,6 +396,24 @@ def test_a_product_with_a_known_small_number_keeps_its_bits(check):
     one, other = np.float32(2.0**127), np.float32(2.0**-127)
     assert not check(lambda a: a / one, lambda a: a * other, (x,)).proved
     assert check(lambda a: a / (one / 4), lambda a: a * (other * 4), (x,)).proved
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [lambda p: p[None].sum(0), lambda p: p - 0.0, lambda p: lax.cond(True, lambda q: q, jnp.negative, p)],
+)
+def test_the_order_of_factors_counts_behind_what_vanishes(check, hide):
+    """A compiler rounds one of two added products together with the sum."""
+
+    def added(other):
+        return lambda x, y: (
+            hide(y * _columns(x.dtype)) + (_columns(x.dtype) * x if other else x * _columns(x.dtype))
+        )
+
+    x = jax.ShapeDtypeStruct((4, 6), jnp.float32)
+    assert check(added(False), added(False), (x, x)).proved
+    proof = check(added(False), added(True), (x, x))
+    assert not proof.proved, proof.sentence()
 
 
 @pytest.mark.parametrize("number", [1, 2**63 + 5, 2**64 - 1])
