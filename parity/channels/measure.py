@@ -129,7 +129,7 @@ def ties(evidence: Evidence) -> str:
     return f"{count} token{'s' if count > 1 else ''} at a tie"
 
 
-NAN = "NaN in every entry, whatever the inputs"
+NAN = "NaN in every entry, for all inputs"
 PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
 
 
@@ -172,7 +172,7 @@ def zero_gradients(evidence: Evidence) -> list[Finding]:
     """Finds gradients that are NaN, and gradients that are zero by the program's text or on data."""
     known = _facts(evidence, Group.GRADIENTS)
     dead = [
-        _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
+        _finding(path, "a gradient of zeros, for all inputs", "a gradient that is not zero")
         for path, fact in known.items()
         if fact.content is Content.ZERO and not is_declared(path, evidence.case.accept.zero_gradients)
     ]
@@ -189,7 +189,7 @@ def idle_state(evidence: Evidence) -> list[Finding]:
     arguments, leaves = side.operations.body.parameters, side.build.leaves
     outputs = dict(zip(side.results, side.operations.body.outputs, strict=True))
     still = [
-        _finding(path, "returned as it was taken, whatever the inputs", "a parameter that the program moves")
+        _finding(path, "returned as it was taken, for all inputs", "a parameter that the program moves")
         for path, position in sorted(state_arguments(side).items())
         if leaves[path].role is Role.PARAMS
         and outputs.get((Group.STATE, path)) == arguments[position]

@@ -233,8 +233,8 @@ def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
 @RewriteRule(
     name="fold",
     rewrites="integer and boolean arithmetic, comparison, selection, conversion of known values -> the values",
-    condition="whole bytes, at most 2**14 elements; no division, no shift, no float; constants only, constants "
-    "broadcast, or iotas; not one number everywhere",
+    condition="whole bytes, at most 2**14 elements; no division, no shift, no float; constants only, "
+    "or iotas; not one number everywhere",
     argument="Two's complement arithmetic modulo 2**bits is the same in NumPy and in StableHLO.",
     attacked_by="triangle by tril or by comparison",
 )

@@ -274,7 +274,7 @@ def _replaced(
 @RewriteRule(
     name="scatter-in-place",
     rewrites="scatter of one window, which it replaces -> update of an array at that place",
-    condition="a known place; the window is inside; not only constants",
+    condition="a known place; the window is inside",
     argument="As for update-in-place; a scatter of one window writes each of its elements once.",
     attacked_by="row set or joined",
     loose=True,

@@ -210,8 +210,6 @@ class RuledNumbering(Numbering):
         out = parse_array(op.form.slots_out[0])
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
-        if self._written.keys() >= set(op.operands):
-            return None
         table.narrow = _is_narrow(operands)
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)

@@ -197,8 +197,7 @@ def _unlike_slice(left: np.ndarray, right: np.ndarray, indices: np.ndarray) -> i
         return None
     ranks = (2 * np.cumsum(counts) - counts) / counts.sum() - 1
     sides = ranks[inverse.reshape(2, *left.shape)]
-    order = np.argsort(indices, kind="stable")
-    present, starts, sizes = np.unique(indices[order], return_index=True, return_counts=True)
+    order, present, starts, sizes = _grouped(indices)
     if len(present) < 2:
         return None
     worst, place = SIGMAS_OF_SLICE, None
@@ -211,10 +210,15 @@ def _unlike_slice(left: np.ndarray, right: np.ndarray, indices: np.ndarray) -> i
     return place
 
 
+def _grouped(indices: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Returns the order that puts the numbers of a slice together; the slices, their starts in it, their sizes."""
+    order = np.argsort(indices, kind="stable")
+    return order, *np.unique(indices[order], return_index=True, return_counts=True)
+
+
 def _spread_of_norms(side: np.ndarray, indices: np.ndarray) -> float:
     """Returns the relative standard deviation of the squared norms of slices over all keys, at least 1e-3."""
-    order = np.argsort(indices, kind="stable")
-    _, starts = np.unique(indices[order], return_index=True)
+    order, _, starts, _ = _grouped(indices)
     norms = np.add.reduceat(side[:, order] ** 2, starts, axis=1)
     if norms.size < FEWEST_OF_SLICE or not norms.any():
         return 1e-3

@@ -185,7 +185,7 @@ def test_the_float64_reference_runs_only_above_the_floor():
 @few
 @given(reference=numbers, candidate=numbers, truth=numbers)
 def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidate, truth):
-    """A leaf too far from the reference fails whatever the truth."""
+    """A leaf too far from the reference fails for each float64 result."""
     sides = f32(reference), f32(candidate)
     if abs(candidate - reference) > 0.34 * abs(reference):
         lower = Judge(floor=dict, exact=never)
