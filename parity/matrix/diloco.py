@@ -9,7 +9,7 @@ from parity.builds.build import Flavour
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Unstack
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, TRAINING, same_flavour, twins
+from parity.matrix.cases import ONE_STRUCTURE, OTHER_PROGRAM, TRAINING, same_flavour, twins
 from parity.matrix.decoders import ACCUMULATING, BFLOAT16, DROPOUT, DROPPING, FULL, UNROLLED, ZERO1, Variant
 from parity.matrix.decoders import PLAIN as PLAIN_STEP
 from parity.matrix.layers import layer_rules
@@ -113,7 +113,7 @@ def _layouts(flavour: Flavour, scanned: Variant) -> Case:
         (variant, "single"),
         (other, "single"),
         rules=_in_replicas(layer_rules(variant.config)),
-        accept=dataclasses.replace(OTHER_PLACES, prove_exact=True),
+        accept=dataclasses.replace(OTHER_PROGRAM, prove_exact=True),
     )
 
 
