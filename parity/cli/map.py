@@ -12,7 +12,7 @@ from parity.cli import options
 from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
 
 if TYPE_CHECKING:
-    from parity.compare.certificate import Certified
+    from parity.builds.convert.exported import Certified
 
 __all__ = ["show_map"]
 

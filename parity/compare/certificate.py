@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import SEED, Build, Group
-from parity.builds.convert.exported import ExportedEntry, ExportedMap, ExportedSide
+from parity.builds.convert.exported import PROOF, Certified, ExportedMap, ExportedSide
 from parity.builds.skeleton import skeleton_of_paths
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap, normalise
@@ -23,29 +23,13 @@ from parity.compare.runs import judged_runs
 from parity.ir.jax_internals import key_implementation
 from parity.verdicts import Verdict
 
-__all__ = ["PROOF", "Certified", "certify", "export"]
+__all__ = ["certify", "export"]
 
-PROOF = "proof"
 MOST_EXCHANGES = 64
 """Maximum number of proofs with two entries exchanged; beyond it, leaves with the same use are not confirmed."""
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Certified:
-    """An entry of the map and its confirmation.
-
-    Args:
-        entry: the pairing.
-        confirmed_by: the confirmation, as text.
-        contradicted: True if the two sides responded differently.
-    """
-
-    entry: Entry
-    confirmed_by: str
-    contradicted: bool = False
 
 
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
@@ -159,10 +143,7 @@ def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:
     return ExportedMap(
         case=evidence.case.id,
         sides=(_side(evidence.builds[0]), _side(evidence.builds[1])),
-        entries=tuple(
-            ExportedEntry(entry=one.entry, confirmed_by=one.confirmed_by, contradicted=one.contradicted)
-            for one in certified
-        ),
+        entries=tuple(certified),
         alone=evidence.weights.alone,
         versions={name: environment[name] for name in ("python", "packages", "commit")},
     )

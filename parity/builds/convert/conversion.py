@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.builds.convert.exported import ExportedEntry, ExportedMap, ExportedSide
+from parity.builds.convert.exported import Certified, ExportedMap, ExportedSide
 from parity.builds.convert.stored import Stored, check_new, read_stored, same_bits, write_stored
 from parity.builds.skeleton import Skeleton, fill, leaves_of
 from parity.builds.tree import Leaf, Role
@@ -170,7 +170,7 @@ def _listed(names: Sequence[str]) -> str:
     return listed(sorted(names), SHOWN) or "none"
 
 
-def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
+def _must_be_certain(entries: Sequence[Certified]) -> None:
     doubtful = [
         f"{' + '.join(one.entry.reference)} with {' + '.join(one.entry.candidate)} ({one.doubt})"
         for one in entries
@@ -242,7 +242,7 @@ def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
     return typed
 
 
-def _retyped(entries: Sequence[ExportedEntry], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
+def _retyped(entries: Sequence[Certified], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
     """Yields a line of text for each counter whose integer dtype changes."""
     for one in entries:
         first, second = (one.entry.reference, one.entry.candidate)[:: -1 if at else 1]

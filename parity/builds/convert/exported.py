@@ -15,10 +15,11 @@ from parity.builds.weights import transforms
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Transform
 
-__all__ = ["SCHEMA", "ExportedEntry", "ExportedMap", "ExportedSide", "read_map"]
+__all__ = ["PROOF", "SCHEMA", "Certified", "ExportedMap", "ExportedSide", "read_map"]
 
 SCHEMA = 1
-CONFIRMED = ("proof", "probe")
+PROOF = "proof"
+CONFIRMED = (PROOF, "probe")
 GIVEN = (
     "rule",
     "name",
@@ -34,13 +35,13 @@ TRANSFORMS: Mapping[str, type] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportedEntry:
-    """Leaves that belong together, and the evidence.
+class Certified:
+    """An entry of a weight map and its confirmation.
 
     Args:
         entry: the pairing.
         confirmed_by: ``proof``, ``probe``, ``one-to-one`` and the reason, or the reason why nothing confirms it.
-        contradicted: True if a probe made the two sides differ.
+        contradicted: True if the two sides responded to a probe differently.
     """
 
     entry: Entry
@@ -90,7 +91,7 @@ class ExportedMap:
 
     case: str
     sides: tuple[ExportedSide, ExportedSide]
-    entries: tuple[ExportedEntry, ...]
+    entries: tuple[Certified, ...]
     alone: tuple[tuple[str, ...], tuple[str, ...]]
     versions: Mapping[str, Any]
 
@@ -126,7 +127,7 @@ def _side_record(side: ExportedSide) -> dict[str, Any]:
     return {"name": side.name, "flavour": side.flavour, "leaves": leaves, "tree": side.skeleton}
 
 
-def _entry_record(one: ExportedEntry) -> dict[str, Any]:
+def _entry_record(one: Certified) -> dict[str, Any]:
     entry = one.entry
     kind = type(entry.transform).__name__
     if TRANSFORMS.get(kind) is not type(entry.transform):
@@ -195,7 +196,7 @@ def _side(record: Mapping[str, Any]) -> ExportedSide:
     )
 
 
-def _entry(record: Mapping[str, Any]) -> ExportedEntry:
+def _entry(record: Mapping[str, Any]) -> Certified:
     fields = dict(record["transform"])
     transform: Transform = msgspec.convert(fields, TRANSFORMS[fields.pop("kind")])
     entry = Entry(
@@ -205,7 +206,7 @@ def _entry(record: Mapping[str, Any]) -> ExportedEntry:
         role=Role(record["role"]),
         matched_by=record["matched_by"],
     )
-    return ExportedEntry(
+    return Certified(
         entry=entry, confirmed_by=record["confirmed_by"], contradicted=bool(record["contradicted"])
     )
 
