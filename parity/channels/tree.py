@@ -129,9 +129,9 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
         return []
     found = [
         Finding(
-            where=" + ".join(one.entry.candidate),
-            reference=" + ".join(one.entry.reference),
-            candidate=f"paired by {one.entry.matched_by}",
+            where=" + ".join(one.candidate),
+            reference=" + ".join(one.reference),
+            candidate=f"paired by {one.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
             cause=CONTRADICTED,
             next_step="give the pair a weight rule for it; `parity map` shows all entries",
