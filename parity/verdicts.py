@@ -5,6 +5,8 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 __all__ = [
     "ANY_RUNG",
     "BLOCKING",
@@ -234,16 +236,12 @@ def channel_of(name: str, record: Mapping[str, Any]) -> ChannelResult:
         name: the channel.
         record: its fields; absent ones are empty.
     """
-    found = {kind: tuple(finding_of(one) for one in record.get(kind, ())) for kind in ("findings", "notes")}
-    rest = {kind: record[kind] for kind in ("detail", "measures", "tables") if kind in record}
-    return ChannelResult(name=name, verdict=Verdict(record["verdict"]), **found, **rest)
+    return msgspec.convert({**record, "name": name}, ChannelResult)
 
 
 def finding_of(record: Mapping[str, Any]) -> Finding:
     """Returns a finding from plain data; absent fields are empty."""
-    labels = tuple(record.get("labels", SIDES))
-    follows = tuple(finding_of(one) for one in record.get("follows", ()))
-    return Finding(**{**record, "labels": labels, "follows": follows})
+    return msgspec.convert(record, Finding)
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from parity.bisect.axis import Signature, Status
 from parity.run.explain import blocking
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import channel_of
 
 __all__ = [
     "REPORT",
@@ -230,17 +230,7 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
         return CheckResult(Status.OTHER, why=f"its report has no case {case}")
-    results = {
-        name: ChannelResult(
-            name=name,
-            verdict=each["verdict"],
-            detail=each["detail"],
-            findings=tuple(
-                Finding(where=one["where"], reference="", candidate="") for one in each["findings"]
-            ),
-        )
-        for name, each in record["channels"].items()
-    }
+    results = {name: channel_of(name, each) for name, each in record["channels"].items()}
     worst = next(iter(blocking(results.values())), None)
     if worst is None:
         return CheckResult(Status.PASSES)

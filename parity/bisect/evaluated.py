@@ -190,14 +190,9 @@ def _nudged(side: Side, layouts: Layouts, wide: bool, state: Mapping, batch: Map
     return _run(side, layouts, wide, alter(state), alter(batch))
 
 
-def _positions(side: Side) -> list[tuple[str, str]]:
-    info = side.traced.out_info
-    return [(str(group), path) for group in sorted(info) for path in info[group]]
-
-
 def _named(side: Side, run: Trace) -> Outputs:
     outputs: Outputs = {}
-    for (group, path), array in zip(_positions(side), run.results, strict=True):
+    for (group, path), array in zip(side.results, run.results, strict=True):
         outputs.setdefault(group, {}).update(to_host({path: jax.numpy.asarray(array)}))
     return outputs
 
@@ -220,9 +215,7 @@ def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group
 
 def _ends(work: Evidence, runs: list[Trace], result: Result) -> list[tuple[int, int]]:
     """Returns the value numbers of a result on both sides."""
-    names = [
-        {place: at for at, place in enumerate(_positions(side))} for side in (work.reference, work.candidate)
-    ]
+    names = [{place: at for at, place in enumerate(side.results)} for side in work.sides]
     partners = [
         path for entry in work.weights.entries if result.path in entry.reference for path in entry.candidate
     ] or [result.path]

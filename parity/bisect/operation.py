@@ -20,11 +20,11 @@ from parity.ir.functions import written
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.prove.frontier import number
+from parity.verdicts import SIDES
 
 __all__ = ["AXIS", "describe", "first_unlike", "follow"]
 
 PLAIN = (bool, int, float, str, tuple, type(None))
-SIDES = ("reference", "candidate")
 MOST = 5
 """Maximum number of rows of the table of divergences."""
 

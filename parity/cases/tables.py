@@ -1,10 +1,11 @@
 """Typed tables from TOML and JSON: msgspec converts them, and its errors are rewritten as one sentence."""
 
+import dataclasses
 import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -81,7 +82,7 @@ def _steps(kind: Any, value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     place = ""
     for field, number, _ in STEP.findall(path):
         if number:
-            key, kind = int(number), _inner(kind, (list, tuple))
+            key, kind = int(number), _inner(kind, (list, tuple, Sequence))
             place = f"{place}, number {key + 1}" if place else f"number {key + 1}"
         else:
             if field:
@@ -122,13 +123,15 @@ def _inner(kind: Any, containers: tuple[type, ...]) -> Any:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """Returns the types of the fields of a table, by their names in a file."""
-    tables = [one for one in _options(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
-    return {
-        field.encode_name: typing.get_type_hints(table, include_extras=True)[field.name]
-        for table in tables
-        for field in msgspec.structs.fields(table)
-    }
+    """Returns the types of the fields of a table or a dataclass, by their names in a file."""
+    found: dict[str, Any] = {}
+    for table in _options(kind):
+        if dataclasses.is_dataclass(table):
+            found |= typing.get_type_hints(table)
+        elif isinstance(table, type) and issubclass(table, msgspec.Struct):
+            hints = typing.get_type_hints(table, include_extras=True)
+            found |= {field.encode_name: hints[field.name] for field in msgspec.structs.fields(table)}
+    return found
 
 
 def _choices(kind: Any) -> Iterable[Any]:

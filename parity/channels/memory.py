@@ -15,7 +15,7 @@ from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.compare.unpaired import POINTER
-from parity.ir.hlo.hlo import Instruction
+from parity.ir.hlo.hlo import Instruction, Shape
 from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.optimised import optimised_module
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -189,37 +189,17 @@ _ALIAS = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Alias:
-    """One result that reuses a parameter's memory.
-
-    Args:
-        parameter: number of the parameter of the compiled program (arguments that jit drops have none).
-        shape: dtype and local dimensions of the parameter.
-        bytes: its bytes on one device, without padding.
-    """
-
-    parameter: int
-    shape: str
-    bytes: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Donation:
     """The memory that a program reuses.
 
     Args:
-        aliases: by parameter.
-        parameters: number of parameters of the program.
+        reused: the parameters, or their parts, whose memory results reuse; dimensions are those on one device.
+        parameters: number of parameters of the compiled program (arguments that jit drops have none).
     """
 
-    aliases: tuple[Alias, ...]
+    reused: tuple[Shape, ...]
     parameters: int
-
-    @property
-    def bytes(self) -> int:
-        """Bytes reused on one device."""
-        return sum(alias.bytes for alias in self.aliases)
 
 
 def read_donation(compiled: Any) -> Donation:
@@ -236,18 +216,17 @@ def read_donation(compiled: Any) -> Donation:
     text = module.attributes.get("input_output_alias", "{}")
     if rest := _ALIAS.sub("", text).strip("{}, \n"):
         raise ValueError(f"input_output_alias: got {rest[:60]!r}, expected 'result: (parameter, ...)'")
-    found = [_alias(match, parameters) for match in _ALIAS.finditer(text)]
-    found.sort(key=lambda alias: alias.parameter)
-    return Donation(aliases=tuple(found), parameters=len(parameters))
+    found = sorted(_ALIAS.finditer(text), key=lambda match: int(match["parameter"]))
+    reused = tuple(_reused(match, parameters) for match in found)
+    return Donation(reused=reused, parameters=len(parameters))
 
 
-def _alias(match: re.Match[str], parameters: Mapping[int, Instruction]) -> Alias:
+def _reused(match: re.Match[str], parameters: Mapping[int, Instruction]) -> Shape:
     number, index = int(match["parameter"]), [int(word) for word in re.findall(r"\d+", match["index"])]
     try:
-        shape = functools.reduce(lambda shape, part: shape.parts[part], index, parameters[number].shape)
+        return functools.reduce(lambda shape, part: shape.parts[part], index, parameters[number].shape)
     except LookupError as error:
         raise ValueError(f"input_output_alias: got {match[0]!r}, expected a part of a parameter") from error
-    return Alias(parameter=number, shape=str(shape), bytes=shape.bytes)
 
 
 def compare_donation(
@@ -271,11 +250,9 @@ def compare_donation(
     """
     if not reference.parameters or not candidate.parameters:
         return ChannelResult(verdict=Verdict.VACUOUS, detail="a program without parameters")
-    left, right = (
-        collections.Counter(_counter(alias.shape) for alias in side.aliases)
-        for side in (reference, candidate)
-    )
-    sizes = {_counter(alias.shape): alias.bytes for side in (reference, candidate) for alias in side.aliases}
+    sides = (reference.reused, candidate.reused)
+    left, right = (collections.Counter(_counter(str(one)) for one in side) for side in sides)
+    sizes = {_counter(str(one)): one.bytes for side in sides for one in side}
     less, more = (collections.Counter(map(_counter, shapes)) for shapes in alone)
     findings = []
     shapes = sorted(sorted(left | right), key=lambda shape: -sizes[shape])
@@ -297,7 +274,7 @@ def compare_donation(
                 next_step="compare donate_argnums and the tree channel",
             )
         )
-    words = (f"{len(side.aliases)} aliased, {side.bytes:,} bytes" for side in (reference, candidate))
+    words = (f"{len(side)} aliased, {sum(one.bytes for one in side):,} bytes" for side in sides)
     return compared(span(*words), findings)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
@@ -11,7 +12,7 @@ from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first, owner_of
 from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import one_sided, with_sources
-from parity.compare.certificate import PROOF, certify
+from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
@@ -128,9 +129,9 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
         return []
     found = [
         Finding(
-            where=" + ".join(one.entry.candidate),
-            reference=" + ".join(one.entry.reference),
-            candidate=f"paired by {one.entry.matched_by}",
+            where=" + ".join(one.candidate),
+            reference=" + ".join(one.reference),
+            candidate=f"paired by {one.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
             cause=CONTRADICTED,
             next_step="give the pair a weight rule for it; `parity map` shows all entries",

@@ -12,7 +12,7 @@ from parity.cli import options
 from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
 
 if TYPE_CHECKING:
-    from parity.compare.certificate import Certified
+    from parity.builds.convert.exported import Certified
 
 __all__ = ["show_map"]
 
@@ -50,8 +50,8 @@ def show_map(
         echo("no map: add the leaf to the other side, or give the pair a weight rule")
         raise typer.Exit(DIFFERENCE) from None
     for role in Role:
-        rows = [one for one in certified if one.entry.role is role]
-        listed = [one for one in rows if every or one.contradicted or one.entry.matched_by != FOLLOWS]
+        rows = [one for one in certified if one.role is role]
+        listed = [one for one in rows if every or one.contradicted or one.matched_by != FOLLOWS]
         following = len(rows) - len(listed)
         words = f", {following} of them as their parameters (--all lists them)" if following else ""
         screen.print(Text(f"{role}, {len(rows)} entries{words}", "bold cyan"))
@@ -73,14 +73,13 @@ def show_map(
     raise typer.Exit(DIFFERENCE if wrong else PARITY)
 
 
-def _map_line(certified: "Certified") -> Text:
+def _map_line(entry: "Certified") -> Text:
     """Returns one entry of a map as text: leaves, transform, kind of match and confirmation."""
-    entry = certified.entry
     reference, candidate = _brief(entry.reference), _brief(entry.candidate)
     line = Text(f"  {reference}")
     line.append(f"  {entry.transform}" if reference == candidate else f"  -> {candidate}  {entry.transform}")
     line.append(f"; by {entry.matched_by}; ", "dim")
-    return line.append(certified.confirmed_by, "bold red" if certified.contradicted else "green")
+    return line.append(entry.confirmed_by, "bold red" if entry.contradicted else "green")
 
 
 def _brief(paths: Sequence[str]) -> str:

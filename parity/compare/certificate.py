@@ -6,46 +6,31 @@ The certified map is data for converting checkpoints.
 import collections
 import dataclasses
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import SEED, Build, Group
-from parity.builds.convert.exported import ExportedEntry, ExportedMap, ExportedSide
+from parity.builds.convert.exported import PROOF, Certified, ExportedLeaf, ExportedMap, ExportedSide
 from parity.builds.skeleton import skeleton_of_paths
-from parity.builds.tree import Role
+from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import Entry, WeightMap, normalise
 from parity.compare.backends.environment import describe_environment
 from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_fingerprints
 from parity.compare.runs import judged_runs
 from parity.ir.jax_internals import key_implementation
-from parity.verdicts import Verdict
+from parity.verdicts import SIDES, Verdict
 
-__all__ = ["PROOF", "Certified", "certify", "export"]
+__all__ = ["certify", "export"]
 
-PROOF = "proof"
 MOST_EXCHANGES = 64
 """Maximum number of proofs with two entries exchanged; beyond it, leaves with the same use are not confirmed."""
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Certified:
-    """An entry of the map and its confirmation.
-
-    Args:
-        entry: the pairing.
-        confirmed_by: the confirmation, as text.
-        contradicted: True if the two sides responded differently.
-    """
-
-    entry: Entry
-    confirmed_by: str
-    contradicted: bool = False
 
 
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
@@ -78,7 +63,7 @@ def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
     confirmed, left = [], MOST_EXCHANGES
     for entry in asked:
         if not set(entry.reference) <= set(prints):
-            confirmed.append(Certified(entry=entry, confirmed_by="one-to-one; not read by the program"))
+            confirmed.append(_certified(entry, confirmed_by="one-to-one; not read by the program"))
             continue
         words = PROOF
         for rival in rivals[_kind(evidence, entry, prints)]:
@@ -88,8 +73,12 @@ def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
             if left < 0 or _holds_exchanged(evidence, entry, rival):
                 words = f"one-to-one; used in the same way as {rival.reference[0]}"
                 break
-        confirmed.append(Certified(entry=entry, confirmed_by=words))
+        confirmed.append(_certified(entry, confirmed_by=words))
     return confirmed
+
+
+def _certified(entry: Entry, confirmed_by: str, contradicted: bool = False) -> Certified:
+    return Certified(**vars(entry), confirmed_by=confirmed_by, contradicted=contradicted)
 
 
 def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[Hashable, ...]:
@@ -123,7 +112,7 @@ def _holds_exchanged(evidence: Evidence, one: Entry, other: Entry) -> bool:
 
 def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:
     if entry.role is not Role.PARAMS:
-        return Certified(entry=entry, confirmed_by="one-to-one")
+        return _certified(entry, confirmed_by="one-to-one")
     rng = np.random.default_rng(SEED)
     moved = dict(evidence.state)
     for path in entry.reference:
@@ -145,8 +134,8 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
     elif distance / size > TOLERANCE:
         words = f"nothing: outputs differ by {distance / size:.2g}"
     else:
-        return Certified(entry=entry, confirmed_by="probe")
-    return Certified(entry=entry, confirmed_by=words, contradicted=True)
+        return _certified(entry, confirmed_by="probe")
+    return _certified(entry, confirmed_by=words, contradicted=True)
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -156,15 +145,14 @@ def _wide(array: np.ndarray) -> np.ndarray:
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:
     """Returns a map as data."""
     environment = describe_environment()
+    reference, candidate = map(_side, evidence.builds)
     return ExportedMap(
         case=evidence.case.id,
-        sides=(_side(evidence.builds[0]), _side(evidence.builds[1])),
-        entries=tuple(
-            ExportedEntry(entry=one.entry, confirmed_by=one.confirmed_by, contradicted=one.contradicted)
-            for one in certified
-        ),
-        alone=evidence.weights.alone,
         versions={name: environment[name] for name in ("python", "packages", "commit")},
+        reference=reference,
+        candidate=candidate,
+        entries=tuple(certified),
+        alone=dict(zip(SIDES, evidence.weights.alone, strict=True)),
     )
 
 
@@ -172,11 +160,11 @@ def _side(build: Build) -> ExportedSide:
     return ExportedSide(
         name=build.name,
         flavour=str(build.flavour),
-        leaves=build.leaves,
-        keys={
-            path: key_implementation(leaf.dtype)
-            for path, leaf in build.abstract.items()
-            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        },
-        skeleton=skeleton_of_paths(build.leaves) if build.skeleton is None else build.skeleton,
+        leaves={path: _leaf(leaf, build.abstract[path].dtype) for path, leaf in build.leaves.items()},
+        tree=skeleton_of_paths(build.leaves) if build.skeleton is None else build.skeleton,
     )
+
+
+def _leaf(leaf: Leaf, dtype: Any) -> ExportedLeaf:
+    key = key_implementation(dtype) if jnp.issubdtype(dtype, jax.dtypes.prng_key) else ""
+    return ExportedLeaf(shape=leaf.shape, dtype=leaf.dtype, role=leaf.role, key=key)

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from parity.compare.evidence import Evidence
@@ -120,35 +120,25 @@ def annotations(program: Any) -> collections.Counter[tuple[str, str]]:
     """
     functions = Functions.of(program)
     with functions.module.context:
-        return collections.Counter(_said(functions))
+        return collections.Counter(_annotated(functions))
 
 
-def _said(functions: Functions) -> Iterator[tuple[str, str]]:
+def _annotated(functions: Functions) -> Iterator[tuple[str, str]]:
     for text in functions.signatures.meshes.values():
         yield "mesh", text.removeprefix("#sdy.mesh")
-    items = dict(attribute_items(functions["main"].operation))
-    for what in ("arg_attrs", "res_attrs"):
-        yield from _sides(what, items.get(what))
+    of_main = dict(attribute_items(functions["main"].operation))
+    for kind, name in (("argument", "arg_attrs"), ("result", "res_attrs")):
+        for position, each in enumerate(of_main.get(name) or ()):
+            for text in _shardings(dictionary_items(each)):
+                yield f"{kind} {position}", text
     for name in functions.signatures.functions:
         for op in functions[name].body.walk():
-            for key, value in op.form.attributes.items():
-                if key in _SHARDING:
-                    yield f"{op.name} {_place(op.source)}", _text(value)
+            for text in _shardings(op.form.attributes.items()):
+                frames = operation_source(op.source).frames
+                yield f"{op.name} {frames[0].place if frames else 'unknown place'}", text
 
 
-def _sides(what: str, attributes: Any) -> Iterator[tuple[str, str]]:
-    for position, each in enumerate(attributes or ()):
-        for name, text in dictionary_items(each):
-            if name in _SHARDING:
-                yield f"{'argument' if what == 'arg_attrs' else 'result'} {position}", _text(text)
-
-
-def _text(attribute: Any) -> str:
-    text = str(attribute)
-    found = _NAMED.match(text)
-    return found[1] if found else text
-
-
-def _place(operation: Any) -> str:
-    frames = operation_source(operation).frames
-    return frames[0].place if frames else "unknown place"
+def _shardings(attributes: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for name, attribute in attributes:
+        if name in _SHARDING:
+            yield _NAMED.sub(r"\1", str(attribute))

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +128,7 @@ class Variant:
             flavour
         )
 
-    def override(self, settings: Mapping[str, str]) -> "Variant":
+    def override(self, settings: Mapping[str, str]) -> Self:
         """Returns the variant with other settings; those of `train` and `diloco` start with ``train.`` or ``diloco.``.
 
         Raises:

@@ -17,7 +17,6 @@ from models_nnx.shared.config import (
     ModelConfig,
     MtpConfig,
     PipelineConfig,
-    TrainConfig,
     override,
 )
 from models_nnx.shared.data import packed_batch
@@ -99,22 +98,20 @@ def training(
         ShardingError: the mesh does not fit the stages or the rows.
         ValueError: the mesh cannot be parsed.
     """
-    groups = _grouped(settings)
-    without = [part for part in PARTS if _is_none(part, groups)]
+    mtp, pipeline, diloco = (_part(part, settings) for part in ("mtp", "pipeline", "diloco"))
     config = preset(name) if full_size else tiny(preset(name))
-    if "mtp" in without:
+    if mtp is None:
         config = dataclasses.replace(config, mtp=None)
-    elif groups["mtp"]:
-        config = dataclasses.replace(config, mtp=override(config.mtp or MtpConfig(), groups["mtp"]))
-    if "pipeline" not in without:
-        config = _staged(config, override(PIPELINE, groups["pipeline"]), groups[""].get("layers", ""))
-    diloco = override(DILOCO, groups["diloco"]) if groups["diloco"] else None
+    elif mtp:
+        config = dataclasses.replace(config, mtp=override(config.mtp or MtpConfig(), mtp))
+    if pipeline is not None:
+        config = _staged(config, override(PIPELINE, pipeline), settings.get("layers", ""))
+    replicas = override(DILOCO, diloco) if diloco else None
     run = Training(
         name=name,
-        config=override(config, groups[""]),
-        train=override(TrainConfig(), groups["train"]),
-        diloco=diloco,
-        mesh=MeshSpec.parse(mesh or _places(config, diloco)),
+        config=config,
+        diloco=replicas,
+        mesh=MeshSpec.parse(mesh or _places(config, replicas)),
         shape=shape,
         seed=seed,
         asked={
@@ -125,7 +122,7 @@ def training(
             "seed": seed,
             "full_size": full_size,
         },
-    )
+    ).override({field: text for field, text in settings.items() if field.partition(".")[0] not in PARTS})
     _check_places(run)
     return run
 
@@ -153,29 +150,21 @@ def _check_places(run: Training) -> None:
         resolve(("activation_batch",), (rows,), run.config.rules, mesh, "rows of a microbatch")
 
 
-def _grouped(settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Returns the settings by prefix; those of the model are under an empty name."""
-    groups: dict[str, dict[str, str]] = {name: {} for name in (*PARTS, "train", "")}
-    for field, text in settings.items():
-        group, _, rest = field.partition(".")
-        group, rest = (group, rest) if rest and group in groups else ("", field)
-        groups[group][rest] = text
-    return groups
-
-
-def _is_none(part: str, groups: dict[str, dict[str, str]]) -> bool:
-    """Removes the setting of a part and returns True if it was none.
+def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns the settings of a part of the run, by field; None if the run is to be without it.
 
     Raises:
-        ConfigError: it has another value, or the part has further settings.
+        ConfigError: the part is set to other text than none, or to none and has further settings.
     """
-    text = groups[""].pop(part, None)
+    fields = {name[len(part) + 1 :]: text for name, text in settings.items() if name.startswith(f"{part}.")}
+    if (text := settings.get(part)) is None:
+        return fields
     expected = f"none, or its fields, such as {PARTS[part]}"
-    if text not in (None, "none"):
+    if text != "none":
         raise ConfigError(part, text, expected)
-    if text and groups[part]:
-        raise ConfigError(part, f"none and {part}.{next(iter(groups[part]))}", expected)
-    return text is not None
+    if fields:
+        raise ConfigError(part, f"none and {part}.{next(iter(fields))}", expected)
+    return None
 
 
 def _staged(config: ModelConfig, pipeline: PipelineConfig, layers: str) -> ModelConfig:

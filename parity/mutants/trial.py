@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from parity.compare.backends.cache import digest
-from parity.compare.backends.workers import Limits, Pool, WorkerError
+from parity.compare.backends.workers import Pool, WorkerError
 from parity.mutants.mutant import Mutant, MutantError, import_root, plant
 from parity.mutants.processes import RUN
 from parity.verdicts import BLOCKING, SIDES
@@ -117,7 +117,7 @@ def try_mutants(
             yield before
         else:
             untried.append(mutant)
-    pool = Pool(workers, Limits(seconds=limit))
+    pool = Pool(workers, seconds=limit)
     with concurrent.futures.ThreadPoolExecutor(workers) as threads:
         tries = [threads.submit(_try_mutant, one, root, contents[one.id], pool) for one in untried]
         try:

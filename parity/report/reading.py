@@ -16,25 +16,12 @@ from parity.report import records
 from parity.report.records import SCHEMA, VERDICTS
 from parity.run.request import Shard
 from parity.run.run import CaseResult, Run
-from parity.verdicts import Verdict, channel_of
+from parity.verdicts import ChannelResult, channel_of
 
 __all__ = ["Record", "merge", "read_report", "restore"]
 
 Record = Mapping[str, Any]
 """A report, or one case of it, in the form of the schema."""
-
-
-class _Finding(msgspec.Struct, frozen=True):
-    where: str
-    reference: str
-    candidate: str
-
-
-class _Channel(msgspec.Struct, frozen=True):
-    verdict: Verdict
-    tables: dict[str, list[dict[str, Any]]] = {}
-    findings: tuple[_Finding, ...] = ()
-    notes: tuple[_Finding, ...] = ()
 
 
 class _Axis(msgspec.Struct, frozen=True):
@@ -59,7 +46,7 @@ class _Case(msgspec.Struct, frozen=True):
     mesh: str
     backend: str
     verdict: str
-    channels: dict[str, _Channel]
+    channels: dict[str, ChannelResult]
     seconds: dict[str, Any]
     bisect: _Bisect | msgspec.UnsetType = msgspec.UNSET
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from parity.compare.backends.cache import replace_file
 from parity.run.run import CaseResult, Run, numbers_only
 from parity.verdicts import ChannelResult, Finding
 
@@ -173,7 +174,7 @@ def write_json(report: dict[str, Any], path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes to a temporary name and renames the file, so that no partial report is ever visible.
+    """Writes a report at once, so that no partial one is ever visible.
 
     Raises:
         ReportNotWrittenError: for example, the disk is full or the folder is not writable.
@@ -185,24 +186,10 @@ def write_text(text: str, path: Path) -> None:
         elif is_stream(path):
             path.write_text(text, encoding="utf-8")
         else:
-            _replace(text, path.resolve())
+            replace_file(path.resolve(), text.encode())
     except OSError as error:
         why = error.strerror or str(error)
         raise ReportNotWrittenError(
             f"report path {path}: could not be written ({why}); what was there before is untouched; "
             "make room or choose another file, and run again"
         ) from error
-
-
-def _replace(text: str, path: Path) -> None:
-    file = tempfile.NamedTemporaryFile(  # noqa: SIM115
-        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-    )
-    try:
-        with file:
-            file.write(text)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
-    except BaseException:
-        Path(file.name).unlink(missing_ok=True)
-        raise

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import msgspec
 
 from parity.cases.case import Case
 from parity.cases.settings import find_settings, make_importable
 from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.run.manifest import Manifest, TooManyFilesError, digest_at, project_of, watch
 from parity.run.request import CacheMode, Request
-from parity.run.run import PASSED, CaseResult
-from parity.verdicts import channel_of
+from parity.run.run import PASSED, CaseResult, Outcome
 
 __all__ = ["VerdictCache", "folder", "take_manifest"]
 
@@ -75,15 +75,7 @@ class VerdictCache:
         entry = self._cache.load(self.key(case))
         if not isinstance(entry, dict) or any(digest_at(path) != was for path, was in entry["read"].items()):
             return None
-        return CaseResult(
-            case=case,
-            reference=entry["reference"],
-            candidate=entry["candidate"],
-            verdict=PASSED,
-            channels={name: channel_of(name, fields) for name, fields in entry["channels"].items()},
-            seconds={},
-            cached=True,
-        )
+        return dataclasses.replace(msgspec.convert(entry, Outcome), cached=True, read=None).on(case)
 
     def look_up(self, cases: Sequence[Case], mode: CacheMode) -> None:
         """Finds the stored results of the cases, unless all verdicts are to be computed again."""
@@ -120,10 +112,8 @@ class VerdictCache:
             except TooManyFilesError as why:  # the run made them
                 self._changed = [str(why)]
         for result in () if self._changed else waiting:
-            channels = {name: dataclasses.asdict(one) for name, one in result.channels.items()}
-            read = dict(result.read or {})
-            names = {"reference": result.reference, "candidate": result.candidate}
-            self._cache.store(self.key(result.case), {**names, "channels": channels, "read": read})
+            outcome = dataclasses.replace(Outcome.of(result), seconds={})
+            self._cache.store(self.key(result.case), msgspec.to_builtins(outcome))
         self._checked = time.monotonic()
         return self._changed
 

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.builds.convert.exported import ExportedEntry, ExportedMap, ExportedSide
+from parity.builds.convert.exported import Certified, ExportedLeaf, ExportedMap, ExportedSide
 from parity.builds.convert.stored import Stored, check_new, read_stored, same_bits, write_stored
 from parity.builds.skeleton import Skeleton, fill, leaves_of
-from parity.builds.tree import Leaf, Role
+from parity.builds.tree import Role
 from parity.builds.weights.map import WeightMap, strip_container
 from parity.verdicts import SIDES, listed
 
@@ -66,12 +66,12 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
     stored = read_stored(source)
     at, found = _recognised(exported, stored, None if forced is None else 1 - forced)
     first, second = exported.sides[at], exported.sides[1 - at]
-    alone = set(exported.alone[at])
-    entries = [
-        one for one in exported.entries if found.keys() >= set((one.entry.reference, one.entry.candidate)[at])
-    ]
-    arrays = {path: _as_leaf(first.leaves[path], array) for path, array in found.items() if path not in alone}
-    weights = WeightMap(entries=tuple(one.entry for one in entries))
+    alone = set(exported.alone[SIDES[at]])
+    entries = [one for one in exported.entries if found.keys() >= set((one.reference, one.candidate)[at])]
+    arrays = {
+        path: _as_leaf(path, first.leaves[path], array) for path, array in found.items() if path not in alone
+    }
+    weights = WeightMap(entries=tuple(entries))
     moved = weights.to_reference(arrays) if at else weights.to_candidate(arrays)
     _must_come_back(weights, at, arrays, moved)
     written = _typed(second, moved)
@@ -89,13 +89,12 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
         read=stored.folder,
         roles=collections.Counter(str(second.leaves[path].role) for path in written),
         moved=sum(
-            str(one.entry.transform) != "identity"
-            and (one.entry.candidate, one.entry.reference)[at][0] in written
+            str(one.transform) != "identity" and (one.candidate, one.reference)[at][0] in written
             for one in entries
         ),
         retyped=tuple(_retyped(entries, at, found, written)),
         left=tuple(sorted(alone & set(found))),
-        missing=tuple(path for path in exported.alone[1 - at] if path in leaves_of(branch)),
+        missing=tuple(path for path in exported.alone[SIDES[1 - at]] if path in leaves_of(branch)),
     )
 
 
@@ -132,7 +131,8 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
 
 def _is_one(exported: ExportedMap) -> bool:
     """True if both sides have the same leaves in the same tree, so that either side may be chosen."""
-    return exported.sides[0].skeleton == exported.sides[1].skeleton and exported.weights.is_identity
+    same = exported.reference.tree == exported.candidate.tree
+    return same and WeightMap(entries=exported.entries).is_identity
 
 
 def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
@@ -156,7 +156,9 @@ def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
     wanted = sides[nearest]
     roles = {wanted[name].role for name in names & wanted.keys()} | {Role.PARAMS}
     lacks = [
-        leaf.path for name, leaf in wanted.items() if name not in names and leaf.role in roles - {Role.RNG}
+        path
+        for path, leaf in exported.sides[nearest].leaves.items()
+        if strip_container(path) not in names and leaf.role in roles - {Role.RNG}
     ]
     odd = [path for path in stored.arrays if strip_container(path) not in wanted]
     return (
@@ -170,9 +172,9 @@ def _listed(names: Sequence[str]) -> str:
     return listed(sorted(names), SHOWN) or "none"
 
 
-def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
+def _must_be_certain(entries: Sequence[Certified]) -> None:
     doubtful = [
-        f"{' + '.join(one.entry.reference)} with {' + '.join(one.entry.candidate)} ({one.doubt})"
+        f"{' + '.join(one.reference)} with {' + '.join(one.candidate)} ({one.doubt})"
         for one in entries
         if one.doubt
     ]
@@ -183,19 +185,19 @@ def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
         )
 
 
-def _as_leaf(leaf: Leaf, array: np.ndarray) -> np.ndarray:
+def _as_leaf(path: str, leaf: ExportedLeaf, array: np.ndarray) -> np.ndarray:
     """Returns an array of a checkpoint in its side's dtype; only a counter may be stored as another integer dtype."""
     if leaf.dtype.startswith("key<"):
         if array.dtype == np.uint32 and array.shape[: len(leaf.shape)] == leaf.shape:
             return array
         got = f"{array.dtype}{list(array.shape)}"
-        raise ValueError(f"{leaf.path}: got {got}, expected the uint32 data of {leaf.dtype}")
+        raise ValueError(f"{path}: got {got}, expected the uint32 data of {leaf.dtype}")
     if array.shape == leaf.shape and array.dtype == jax.numpy.dtype(leaf.dtype):
         return array
     if array.shape == leaf.shape == () and (counter := _as_integer(array, leaf.dtype)) is not None:
         return counter
     raise ValueError(
-        f"{leaf.path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} as in the map; "
+        f"{path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} as in the map; "
         "export the map of the model that this checkpoint is of"
     )
 
@@ -242,10 +244,10 @@ def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
     return typed
 
 
-def _retyped(entries: Sequence[ExportedEntry], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
+def _retyped(entries: Sequence[Certified], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
     """Yields a line of text for each counter whose integer dtype changes."""
     for one in entries:
-        first, second = (one.entry.reference, one.entry.candidate)[:: -1 if at else 1]
+        first, second = (one.reference, one.candidate)[:: -1 if at else 1]
         before, after = found[first[0]], written.get(second[0])
         if after is not None and not before.shape and before.dtype != after.dtype:
             yield f"{second[0]} {before.dtype} -> {after.dtype} ({int(after)})"
@@ -253,14 +255,13 @@ def _retyped(entries: Sequence[ExportedEntry], at: int, found: Arrays, written: 
 
 def _as_key(side: ExportedSide, path: str, array: np.ndarray) -> Any:
     plain = np.array(array, order="C")
-    if path not in side.keys:
-        return plain
-    return jax.random.wrap_key_data(jax.numpy.asarray(plain), impl=side.keys[path])
+    key = side.leaves[path].key
+    return jax.random.wrap_key_data(jax.numpy.asarray(plain), impl=key) if key else plain
 
 
 def _branch(side: ExportedSide, root: str) -> Skeleton:
     """Returns the tree to write, or the branch at ``root``."""
-    tree = side.skeleton
+    tree = side.tree
     for name in filter(None, root.split("/")):
         if not isinstance(tree, dict) or name not in tree:
             names = ", ".join(tree) if isinstance(tree, dict) else "no names"

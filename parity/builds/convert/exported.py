@@ -9,16 +9,18 @@ from typing import Any
 import msgspec
 
 from parity.builds.convert.stored import one_line
-from parity.builds.skeleton import Skeleton, leaves_of
-from parity.builds.tree import Leaf, Role
+from parity.builds.skeleton import leaves_of
+from parity.builds.tree import Role
 from parity.builds.weights import transforms
-from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Transform
+from parity.verdicts import SIDES
 
-__all__ = ["SCHEMA", "ExportedEntry", "ExportedMap", "ExportedSide", "read_map"]
+__all__ = ["PROOF", "SCHEMA", "Certified", "ExportedLeaf", "ExportedMap", "ExportedSide", "read_map"]
 
-SCHEMA = 1
-CONFIRMED = ("proof", "probe")
+SCHEMA, KIND = 1, "parity weight map"
+PROOF = "proof"
+CONFIRMED = (PROOF, "probe")
 GIVEN = (
     "rule",
     "name",
@@ -34,16 +36,14 @@ TRANSFORMS: Mapping[str, type] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportedEntry:
-    """Leaves that belong together, and the evidence.
+class Certified(Entry):
+    """An entry of a weight map and its confirmation.
 
     Args:
-        entry: the pairing.
         confirmed_by: ``proof``, ``probe``, ``one-to-one`` and the reason, or the reason why nothing confirms it.
-        contradicted: True if a probe made the two sides differ.
+        contradicted: True if the two sides responded to a probe differently.
     """
 
-    entry: Entry
     confirmed_by: str
     contradicted: bool = False
 
@@ -52,9 +52,25 @@ class ExportedEntry:
         """The reason why the entry is uncertain, as text; empty if it is certain."""
         if self.contradicted:
             return f"confirmed by {self.confirmed_by}"
-        if self.confirmed_by in CONFIRMED or self.entry.matched_by in GIVEN:
+        if self.confirmed_by in CONFIRMED or self.matched_by in GIVEN:
             return ""
-        return f"paired by {self.entry.matched_by}, and no proof or probe reads it"
+        return f"paired by {self.matched_by}, and no proof or probe reads it"
+
+
+class ExportedLeaf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One leaf of a side.
+
+    Args:
+        shape: its shape.
+        dtype: its dtype; typed keys have one such as ``key<fry>``.
+        role: its role.
+        key: implementation of a typed key, such as ``threefry2x32``; empty for other leaves.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+    key: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,16 +80,14 @@ class ExportedSide:
     Args:
         name: name of the build.
         flavour: ``linen`` or ``nnx``.
-        leaves: ``{path: Leaf}``; typed keys have a dtype such as ``key<fry>``.
-        keys: ``{path: implementation}`` of the typed keys, such as ``threefry2x32``.
-        skeleton: the state's tree with paths at its leaves.
+        leaves: by their paths.
+        tree: the state's tree with paths at its leaves, see `Skeleton`.
     """
 
     name: str
     flavour: str
-    leaves: Mapping[str, Leaf]
-    keys: Mapping[str, str]
-    skeleton: Skeleton
+    leaves: Mapping[str, ExportedLeaf]
+    tree: dict[str, Any] | list[Any] | str | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,22 +96,23 @@ class ExportedMap:
 
     Args:
         case: id of its case.
-        sides: reference and candidate.
-        entries: all of the map.
-        alone: RNG leaves that only one side has.
         versions: versions of the packages that confirmed it.
+        reference, candidate: the sides.
+        entries: all of the map.
+        alone: RNG leaves that only one side has, by the side.
     """
 
     case: str
-    sides: tuple[ExportedSide, ExportedSide]
-    entries: tuple[ExportedEntry, ...]
-    alone: tuple[tuple[str, ...], tuple[str, ...]]
     versions: Mapping[str, Any]
+    reference: ExportedSide
+    candidate: ExportedSide
+    entries: tuple[Certified, ...]
+    alone: Mapping[str, tuple[str, ...]]
 
     @property
-    def weights(self) -> WeightMap:
-        """The map itself."""
-        return WeightMap(entries=tuple(one.entry for one in self.entries), alone=self.alone)
+    def sides(self) -> tuple[ExportedSide, ExportedSide]:
+        """Reference and candidate."""
+        return self.reference, self.candidate
 
     def as_json(self) -> dict[str, Any]:
         """Returns the map as the JSON that `read_map` reads.
@@ -105,44 +120,21 @@ class ExportedMap:
         Raises:
             ValueError: an entry has a user-defined transform, which cannot be stored.
         """
-        return {
-            "schema": SCHEMA,
-            "kind": "parity weight map",
-            "case": self.case,
-            "versions": dict(self.versions),
-            "reference": _side_record(self.sides[0]),
-            "candidate": _side_record(self.sides[1]),
-            "entries": [_entry_record(one) for one in self.entries],
-            "alone": {"reference": list(self.alone[0]), "candidate": list(self.alone[1])},
-        }
+        kinds = [_kind(entry) for entry in self.entries]
+        record = msgspec.to_builtins(self)
+        for entry, kind in zip(record["entries"], kinds, strict=True):
+            entry["transform"]["kind"] = kind
+        return {"schema": SCHEMA, "kind": KIND, **record}
 
 
-def _side_record(side: ExportedSide) -> dict[str, Any]:
-    leaves = {
-        path: {"shape": list(leaf.shape), "dtype": leaf.dtype, "role": str(leaf.role)}
-        | ({"key": side.keys[path]} if path in side.keys else {})
-        for path, leaf in side.leaves.items()
-    }
-    return {"name": side.name, "flavour": side.flavour, "leaves": leaves, "tree": side.skeleton}
-
-
-def _entry_record(one: ExportedEntry) -> dict[str, Any]:
-    entry = one.entry
+def _kind(entry: Entry) -> str:
     kind = type(entry.transform).__name__
     if TRANSFORMS.get(kind) is not type(entry.transform):
         raise ValueError(
             f"{' + '.join(entry.candidate)}: got the transform {kind}, expected one of {', '.join(TRANSFORMS)}; only "
             "those can be written down"
         )
-    return {
-        "reference": list(entry.reference),
-        "candidate": list(entry.candidate),
-        "transform": {"kind": kind, **dataclasses.asdict(entry.transform)},  # type: ignore[arg-type]
-        "role": str(entry.role),
-        "matched_by": entry.matched_by,
-        "confirmed_by": one.confirmed_by,
-        "contradicted": one.contradicted,
-    }
+    return kind
 
 
 def read_map(path: Path) -> ExportedMap:
@@ -160,66 +152,39 @@ def read_map(path: Path) -> ExportedMap:
         raise ValueError(
             f"map {path}: cannot be read ({one_line(error)}), expected a file of `parity map --export`"
         ) from error
-    if not isinstance(record, dict) or record.get("kind") != "parity weight map":
+    if not isinstance(record, dict) or record.get("kind") != KIND:
         raise ValueError(f"map {path}: got other JSON, expected a file of `parity map --export`")
     if record.get("schema") != SCHEMA:
         raise ValueError(
             f"map {path}: got schema {record.get('schema')}, expected {SCHEMA}; export it again with this version"
         )
     try:
-        found = ExportedMap(
-            case=record["case"],
-            sides=(_side(record["reference"]), _side(record["candidate"])),
-            entries=tuple(_entry(one) for one in record["entries"]),
-            alone=(tuple(record["alone"]["reference"]), tuple(record["alone"]["candidate"])),
-            versions=record["versions"],
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        words = f"{type(error).__name__} {one_line(error)}"
-        raise ValueError(f"map {path}: damaged ({words}); export it again") from error
+        found = msgspec.convert(record, ExportedMap, dec_hook=_transform)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"map {path}: damaged ({one_line(error)}); export it again") from error
     if problem := _gap(found):
         raise ValueError(f"map {path}: {problem}; expected a total one-to-one map; export it again")
     return found
 
 
-def _side(record: Mapping[str, Any]) -> ExportedSide:
-    leaves = record["leaves"]
-    return ExportedSide(
-        name=record["name"],
-        flavour=record["flavour"],
-        leaves={
-            path: msgspec.convert({**leaf, "path": path, "kind": ""}, Leaf) for path, leaf in leaves.items()
-        },
-        keys={path: leaf["key"] for path, leaf in leaves.items() if "key" in leaf},
-        skeleton=record["tree"],
-    )
-
-
-def _entry(record: Mapping[str, Any]) -> ExportedEntry:
-    fields = dict(record["transform"])
-    transform: Transform = msgspec.convert(fields, TRANSFORMS[fields.pop("kind")])
-    entry = Entry(
-        reference=tuple(record["reference"]),
-        candidate=tuple(record["candidate"]),
-        transform=transform,
-        role=Role(record["role"]),
-        matched_by=record["matched_by"],
-    )
-    return ExportedEntry(
-        entry=entry, confirmed_by=record["confirmed_by"], contradicted=bool(record["contradicted"])
-    )
+def _transform(kind: type, record: Any) -> Transform:
+    """Returns the transform of a record, whose type msgspec does not know."""
+    fields = dict(record)
+    if (name := fields.pop("kind", None)) not in TRANSFORMS:
+        raise ValueError(f"got transform {name}, expected one of {', '.join(TRANSFORMS)}")
+    return msgspec.convert(fields, TRANSFORMS[name])
 
 
 def _gap(found: ExportedMap) -> str:
     """Returns a message if a side's leaves are not in exactly one entry each, or not in its tree; else empty text."""
-    first = [path for one in found.entries for path in one.entry.reference]
-    second = [path for one in found.entries for path in one.entry.candidate]
-    for side, paired, alone in zip(found.sides, (first, second), found.alone, strict=True):
-        named = [*paired, *alone]
+    first = [path for entry in found.entries for path in entry.reference]
+    second = [path for entry in found.entries for path in entry.candidate]
+    for name, side, paired in zip(SIDES, found.sides, (first, second), strict=True):
+        named = [*paired, *found.alone[name]]
         if sorted(named) != sorted(side.leaves):
             repeated = {path for path in named if named.count(path) > 1}
             odd = sorted(set(named) ^ set(side.leaves) or repeated)
             return f"{side.name}: leaves {', '.join(odd)} are not in one entry each"
-        if sorted(leaves_of(side.skeleton)) != sorted(side.leaves):
+        if sorted(leaves_of(side.tree)) != sorted(side.leaves):
             return f"{side.name}: its tree does not hold its leaves"
     return ""

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ Arrays = Sequence[np.ndarray]
 Shapes = list[tuple[int, ...]]
 
 
+@runtime_checkable
 class Transform(Protocol):
     """Maps the arrays of the reference leaves to the arrays of the candidate leaves, and back."""
 

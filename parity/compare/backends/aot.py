@@ -15,7 +15,7 @@ from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import Backend, quiet
 from parity.compare.backends.compiler import Compilation, Compiler, Request, shared
 from parity.compare.backends.environment import version
-from parity.compare.backends.workers import Limits, Pool, RemoteError, WorkerError
+from parity.compare.backends.workers import Pool, RemoteError, WorkerError
 from parity.ir.hlo.anonymous import anonymous_digest
 from parity.ir.jax_internals import (
     compile_module,
@@ -47,7 +47,7 @@ def load_compiler(topology: str, notify: Callable[[str], None]) -> int:
 
 def _try_flags(topology: Topology) -> None:
     """Checks in a worker that the compiler accepts its flags, because it ends its process if it does not."""
-    pool = Pool(1, Limits(seconds=LOADING))
+    pool = Pool(1, seconds=LOADING)
     try:
         pool.submit("parity.compare.backends.aot:load_compiler", str(topology)).result()
     except WorkerError as error:

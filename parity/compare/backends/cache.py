@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DiskCache", "default_folder", "digest"]
+__all__ = ["DiskCache", "default_folder", "digest", "replace_file"]
 
 SUFFIX = ".json.gz"
 MOST = 2**30
@@ -33,6 +33,19 @@ def digest(parts: Sequence[bytes | str]) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Writes to a temporary name and renames the file, so that no partial file is ever visible."""
+    file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
+    try:
+        with file:
+            file.write(data)
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except BaseException:
+        Path(file.name).unlink(missing_ok=True)
+        raise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,14 +80,7 @@ class DiskCache:
         data = gzip.compress(json.dumps({"key": key, "value": value}).encode(), compresslevel=4)
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            file = tempfile.NamedTemporaryFile(dir=self.folder, prefix=".new-", delete=False)  # noqa: SIM115
-            try:
-                with file:
-                    file.write(data)
-                Path(file.name).replace(self._path(key))
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+            replace_file(self._path(key), data)
             self._shrink()
 
     def entries(self) -> list[tuple[float, int, Path]]:

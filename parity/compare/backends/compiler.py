@@ -1,21 +1,21 @@
 """Compiling for slices that need not exist: in worker processes with limits, cached on disk."""
 
-import base64
 import concurrent.futures
 import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.compare.backends.environment import version
-from parity.compare.backends.workers import Limits, Pool, RemoteError, WorkerError
+from parity.compare.backends.workers import SECONDS, Pool, RemoteError, WorkerError, default_memory
 
 __all__ = ["Compilation", "Compiler", "Request", "Resources", "shared"]
 
-FORMAT = "3"
+FORMAT = "4"
 """Part of every key: entries of another format are not found."""
 PACKAGES = ("jax", "jaxlib", "libtpu")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
@@ -74,24 +74,6 @@ class Compilation:
     seconds: float
     anonymous: str | None
 
-    def plain(self) -> dict[str, Any]:
-        """Returns it as data for JSON."""
-        shardings = {name: [base64.b85encode(one).decode() for one in getattr(self, name)] for name in SIDES}
-        return {**dataclasses.asdict(self), **shardings}
-
-    @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> "Compilation":
-        """Reads the data that `plain` returned.
-
-        Raises:
-            ValueError, TypeError, KeyError: the data have another form.
-        """
-        shardings = {name: tuple(base64.b85decode(one) for one in plain[name]) for name in SIDES}
-        return cls(**{**plain, **shardings})
-
-
-SIDES = ("inputs", "outputs")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resources:
@@ -105,8 +87,8 @@ class Resources:
     """
 
     workers: int = dataclasses.field(default_factory=lambda: os.cpu_count() or 1)
-    memory: int = dataclasses.field(default_factory=lambda: Limits().memory)
-    seconds: float = Limits.seconds
+    memory: int = dataclasses.field(default_factory=default_memory)
+    seconds: float = SECONDS
     cache: Path | None = dataclasses.field(default_factory=default_folder)
 
     def share(self, parts: int) -> "Resources":
@@ -116,7 +98,7 @@ class Resources:
     def compiler(self) -> "Compiler":
         """Returns a compiler with these limits."""
         cache = DiskCache(folder=self.cache) if self.cache else None
-        return Compiler(self.workers, Limits(memory=self.memory, seconds=self.seconds), cache)
+        return Compiler(self.workers, cache, memory=self.memory, seconds=self.seconds)
 
 
 class Compiler:
@@ -124,13 +106,20 @@ class Compiler:
 
     Args:
         workers: number of parallel compiles.
-        limits: limits of the compiles.
         cache: of results that outlive the run; None for none.
+        memory, seconds: limits of the compiles, see `Pool`.
     """
 
-    def __init__(self, workers: int = 2, limits: Limits | None = None, cache: DiskCache | None = None):
+    def __init__(
+        self,
+        workers: int = 2,
+        cache: DiskCache | None = None,
+        *,
+        memory: int | None = None,
+        seconds: float = SECONDS,
+    ):
         self.cache = cache
-        self._pool = Pool(workers, limits or Limits(), {"JAX_PLATFORMS": "cpu"})
+        self._pool = Pool(workers, {"JAX_PLATFORMS": "cpu"}, memory=memory, seconds=seconds)
 
     def start(self, function: str, request: Request) -> Callable[[], Compilation]:
         """Starts to compile and returns a function that waits for the result.
@@ -152,8 +141,8 @@ class Compiler:
     def _cached(self, key: str) -> Compilation | None:
         plain = self.cache.load(key) if self.cache else None
         try:
-            return None if plain is None else Compilation.read(plain)
-        except (ValueError, TypeError, KeyError):
+            return None if plain is None else msgspec.convert(plain, Compilation)
+        except msgspec.ValidationError:
             return None
 
     def _finish(self, future: concurrent.futures.Future, key: str, request: Request) -> Compilation:
@@ -164,7 +153,7 @@ class Compiler:
         except RemoteError as error:
             raise CompileError(f"compile for {request.backend} failed: {error}") from error
         if self.cache:
-            self.cache.store(key, compilation.plain())
+            self.cache.store(key, msgspec.to_builtins(compilation))
         return compilation
 
 

@@ -3,7 +3,6 @@
 import atexit
 import concurrent.futures
 import contextlib
-import dataclasses
 import os
 import signal
 import socket
@@ -18,12 +17,22 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = ["GIB", "Limits", "Pool", "RemoteError", "Worker", "WorkerError", "machine_memory"]
+__all__ = [
+    "GIB",
+    "SECONDS",
+    "Pool",
+    "RemoteError",
+    "Worker",
+    "WorkerError",
+    "default_memory",
+    "machine_memory",
+]
 
 GIB = 2**30
 SHARE = 0.8
 """Default share of the machine's memory that workers may fill."""
 SECONDS = 600.0
+"""Default time limit of a call."""
 POLL = 0.1
 KEPT_LINES = 3
 GRACE = 5.0
@@ -54,17 +63,9 @@ def machine_memory() -> int:
     return total
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits of a call.
-
-    Args:
-        memory: bytes of host memory, all workers of a pool together.
-        seconds: wall time of one call.
-    """
-
-    memory: int = dataclasses.field(default_factory=lambda: int(SHARE * machine_memory()))
-    seconds: float = SECONDS
+def default_memory() -> int:
+    """Returns the bytes that the workers of a pool may fill unless another limit is given."""
+    return int(SHARE * machine_memory())
 
 
 class Worker:
@@ -190,12 +191,21 @@ class Pool:
 
     Args:
         size: number of parallel calls.
-        limits: limits of the calls.
         environment: variables set on top of this process's.
+        memory: bytes of host memory for all workers together; see `default_memory`.
+        seconds: wall time of one call.
     """
 
-    def __init__(self, size: int, limits: Limits, environment: Mapping[str, str] | None = None):
-        self._limits, self._environment = limits, environment
+    def __init__(
+        self,
+        size: int,
+        environment: Mapping[str, str] | None = None,
+        *,
+        memory: int | None = None,
+        seconds: float = SECONDS,
+    ):
+        self._environment, self._seconds = environment, seconds
+        self._memory = default_memory() if memory is None else memory
         self._turns = threading.BoundedSemaphore(size)
         self._state = threading.Condition()
         self._idle: list[Worker] = []
@@ -261,15 +271,15 @@ class Pool:
 
     def _hold_to_limits(self, worker: Worker) -> None:
         """Raises if the call has passed a limit; if several share the memory, the youngest yields."""
-        if worker.seconds > self._limits.seconds:
-            raise WorkerError(f"exceeded {self._limits.seconds:g} s")
+        if worker.seconds > self._seconds:
+            raise WorkerError(f"exceeded {self._seconds:g} s")
         with self._state:
-            if self._filled() > self._limits.memory:
+            if self._filled() > self._memory:
                 _kill(self._idle)
-            if self._filled() <= self._limits.memory:
+            if self._filled() <= self._memory:
                 return
             if len(self._busy) == 1:
-                raise WorkerError(f"exceeded {self._limits.memory / GIB:.3g} GiB of host memory")
+                raise WorkerError(f"exceeded {self._memory / GIB:.3g} GiB of host memory")
             if worker is self._busy[-1]:
                 raise _CrowdedError
 

@@ -16,13 +16,11 @@ class Cycles:
         total: sum over instructions of estimated cycles x trips; None if the backend states none, or if some trips are
             unknown.
         in_loops: the part inside loops; None like ``total``.
-        instructions: number of instructions with an estimate.
         reason: the reason for a missing total; empty if there is a total.
     """
 
     total: int | None
     in_loops: int | None
-    instructions: int
     reason: str = ""
 
 
@@ -62,5 +60,5 @@ def read_cycles(compiled: Any) -> Cycles:
             if unknown
             else "the backend states no cycles"
         )
-        return Cycles(total=None, in_loops=None, instructions=count, reason=reason)
-    return Cycles(total=total, in_loops=inside, instructions=count)
+        return Cycles(total=None, in_loops=None, reason=reason)
+    return Cycles(total=total, in_loops=inside)

@@ -46,7 +46,7 @@ def read_memory(compiled: Any) -> Memory:
     values: dict[str, int | None] = dict.fromkeys(QUANTITIES)
     reasons: dict[str, str] = {}
     for analysis, names in (("memory_analysis", _BYTES), ("cost_analysis", _COST)):
-        found, problem = _evaluate_case(compiled, analysis)
+        found, problem = _analysed(compiled, analysis)
         for quantity, name in names.items():
             value = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
             if problem:
@@ -60,7 +60,7 @@ def read_memory(compiled: Any) -> Memory:
     return Memory(values=values, reasons=reasons)
 
 
-def _evaluate_case(compiled: Any, analysis: str) -> tuple[Any, str]:
+def _analysed(compiled: Any, analysis: str) -> tuple[Any, str]:
     try:
         found = getattr(compiled, analysis)()
     except (NotImplementedError, RuntimeError) as error:

@@ -45,7 +45,6 @@ class TypedOp:
         precision: requested precision of a dot or convolution, such as ``HIGHEST`` or an algorithm; empty for the
             default.
         sizes: dimensions of its result.
-        loops: number of loops around it.
         provenance: its source.
     """
 
@@ -53,7 +52,6 @@ class TypedOp:
     operands: tuple[str, ...]
     result: str
     sizes: tuple[int, ...]
-    loops: int
     provenance: SourceLocation
     precision: str = ""
 
@@ -78,7 +76,7 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     """
     functions = Functions.of(lowered)
     with functions.module.context:
-        return tuple(_TypedOps(functions).function("main", SourceLocation(), 0))
+        return tuple(_TypedOps(functions).function("main", SourceLocation()))
 
 
 class _TypedOps:
@@ -86,29 +84,24 @@ class _TypedOps:
         self.values = Values(functions)
         self._known: dict[str, tuple[TypedOp, ...]] = {}
 
-    def function(self, name: str, caller: SourceLocation, loops: int) -> list[TypedOp]:
+    def function(self, name: str, caller: SourceLocation) -> list[TypedOp]:
         """Returns the operations of a function as reached by one call."""
         if name not in self._known:
             found: list[TypedOp] = []
             function = self.values.functions[name]
-            self._region(self.values.makers(function), function.body, 0, found)
+            makers = self.values.makers(function)
+            for op in function.body.walk():
+                if op.callee:
+                    found += self.function(op.callee, operation_source(op.source))
+                if op.name in SENSITIVE and (typed := _typed(makers, op)) is not None:
+                    found.append(typed)
             self._known[name] = tuple(found)
         return [
-            dataclasses.replace(one, loops=one.loops + loops, provenance=one.provenance.called_by(caller))
-            for one in self._known[name]
+            dataclasses.replace(one, provenance=one.provenance.called_by(caller)) for one in self._known[name]
         ]
 
-    def _region(self, makers: Makers, region: Region, loops: int, found: list[TypedOp]) -> None:
-        for op in region.ops:
-            if op.callee:
-                found += self.function(op.callee, operation_source(op.source), loops)
-            if op.name in SENSITIVE and (typed := _typed(makers, op, loops)) is not None:
-                found.append(typed)
-            for inner in op.regions:
-                self._region(makers, inner, loops + (op.name == "stablehlo.while"), found)
 
-
-def _typed(makers: Makers, op: Op, loops: int) -> TypedOp | None:
+def _typed(makers: Makers, op: Op) -> TypedOp | None:
     if op.name == "stablehlo.reduce" and not _is_sum(op):
         return None
     count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
@@ -122,7 +115,6 @@ def _typed(makers: Makers, op: Op, loops: int) -> TypedOp | None:
         operands=tuple(str(operand.type.element_type) for operand in list(op.source.operands)[:count]),
         result=result,
         sizes=sizes,
-        loops=loops,
         provenance=operation_source(op.source),
         precision=_precision(op),
     )

@@ -151,10 +151,8 @@ def _kind(first: Draw, second: Draw) -> Hashable:
 
 def _parted(first: Draw, second: Draw) -> int | None:
     """Returns the depth of the outermost loop in whose iterations two draws of one equation differ, if any."""
-    differing = (
-        left.index != right.index for left, right in zip(first.loop_indices, second.loop_indices, strict=True)
-    )
-    return next((depth for depth, differs in enumerate(differing) if differs), None)
+    pairs = enumerate(zip(first.iterations, second.iterations, strict=True))
+    return next((depth for depth, ((_, left), (_, right)) in pairs if left != right), None)
 
 
 def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
@@ -170,14 +168,14 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     if depth is None:
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
-    left, right = first.loop_indices[depth], second.loop_indices[depth]
-    cause = f"the same key in turns {left.index} and {right.index} of the loop at {_innermost(left.loop)}"
+    (loop, left), (_, right) = first.iterations[depth], second.iterations[depth]
+    cause = f"the same key in turns {left} and {right} of the loop at {_innermost(loop)}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
 
 
 def _with_turns(draw: Draw) -> str:
-    loops = ((each.index, _innermost(each.loop)) for each in draw.loop_indices)
-    return draw.site + "".join(f", turn {index} of the loop at {loop}" for index, loop in loops)
+    turns = (f", turn {index} of the loop at {_innermost(loop)}" for loop, index in draw.iterations)
+    return draw.site + "".join(turns)
 
 
 def _innermost(site: str) -> str:
@@ -247,5 +245,5 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
 
 def _of(draws: Sequence[Draw]) -> str:
     first = draws[0]
-    around = "".join(f", turn {each.index}" for each in first.loop_indices)
+    around = "".join(f", turn {index}" for _, index in first.iterations)
     return f"{len(draws)} draws, the first {list(first.shape)} from {_hex(first.key)} in step {first.step}{around}"

@@ -19,19 +19,6 @@ __all__ = ["Draw", "Recorder"]
 FRAMES = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class LoopIndex:
-    """One iteration of a loop.
-
-    Args:
-        loop: source of the loop.
-        index: number of the iteration, from 0.
-    """
-
-    loop: str
-    index: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Draw:
     """One use of one key.
@@ -41,7 +28,7 @@ class Draw:
         shape, bits: shape of the result, width of an entry in bits.
         site: source lines, innermost first.
         equation: position in the program, equal for all iterations of a loop.
-        loop_indices: the loops around it, outermost first.
+        iterations: source of each loop around it, outermost first, and number of the iteration, from 0.
         lane: index of the key if an operation draws from several keys at once, as under ``vmap``.
         step: number of the step, from 1.
         again: True if it is in the backward pass, which may repeat a draw of the forward pass.
@@ -52,7 +39,7 @@ class Draw:
     bits: int
     site: str
     equation: tuple[int, ...]
-    loop_indices: tuple[LoopIndex, ...] = ()
+    iterations: tuple[tuple[str, int], ...] = ()
     lane: int = 0
     step: int = 1
     again: bool = False
@@ -117,7 +104,7 @@ class Recorder(Interpreter):
         params = equation.params
         words = np.asarray(keys)
         words = words.reshape(-1, words.shape[-1])
-        loop_indices = tuple(LoopIndex(_site(loop), index) for loop, index in here.iterations)
+        iterations = tuple((_site(loop), index) for loop, index in here.iterations)
         self.draws += [
             Draw(
                 key=tuple(map(int, key)),
@@ -125,7 +112,7 @@ class Recorder(Interpreter):
                 bits=params.get("bit_width", 32),
                 site=_site(equation, here.calls),
                 equation=here.place,
-                loop_indices=loop_indices,
+                iterations=iterations,
                 lane=lane,
                 step=self._step,
                 again=here.backward,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from campaigns.edits.benign import benign_mutants, read_fields
-from parity.compare.backends.workers import Limits, Pool
+from parity.compare.backends.workers import Pool
 from parity.mutants.mutant import Mutant
 from parity.mutants.trial import sources_of
 
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0, help="chooses the places")
     chosen = parser.parse_args()
-    root, pool = Path.cwd(), Pool(1, Limits(seconds=LIMIT))
+    root, pool = Path.cwd(), Pool(1, seconds=LIMIT)
     try:
         edits = benign_mutants(
             read_fields(chosen.fields), root, sources_of(root), chosen.count, chosen.seed, pool

@@ -28,7 +28,7 @@ if "broken" in state:
     raise SystemExit("does not compile")
 flips = "flaky" in state and asked.read_text().count(pathlib.Path("number.txt").read_text()) % 2 == 0
 leaves = ["loss"] * ("bad" in state and not flips) + ["weight"] * ("red" in state)
-finding = [{"where": f"{leaf}[0, 3]"} for leaf in leaves[:1]]
+finding = [{"where": f"{leaf}[0, 3]", "reference": "", "candidate": ""} for leaf in leaves[:1]]
 channels = {"values": {"verdict": "failed" if leaves else "bitwise", "detail": "", "findings": finding}}
 pathlib.Path(sys.argv[1]).write_text(json.dumps({"cases": [{"id": "a/b@c", "channels": channels}]}))
 """
@@ -155,7 +155,11 @@ def test_a_report_is_held_to_the_signature():
 
     def report(**channels):
         records = {
-            name: {"verdict": verdict, "detail": "", "findings": [{"where": where}]}
+            name: {
+                "verdict": verdict,
+                "detail": "",
+                "findings": [{"where": where, "reference": "", "candidate": ""}],
+            }
             for name, (verdict, where) in channels.items()
         }
         return {"cases": [{"id": "a", "channels": records}]}

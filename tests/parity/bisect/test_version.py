@@ -22,7 +22,7 @@ asked.open("a").write(f"{wobble.number}\\n")
 assert wobblelib.number == wobble.number, "what a version needs was not laid beside it"
 flips = "flaky" in wobble.state and asked.read_text().split().count(str(wobble.number)) % 2 == 0
 leaves = ["loss"] * ("bad" in wobble.state and not flips) + ["weight"] * ("red" in wobble.state)
-finding = [{"where": leaf} for leaf in leaves[:1]]
+finding = [{"where": leaf, "reference": "", "candidate": ""} for leaf in leaves[:1]]
 channels = {"values": {"verdict": "failed" if leaves else "bitwise", "detail": "", "findings": finding}}
 pathlib.Path(sys.argv[1]).write_text(json.dumps({"cases": [{"id": "a/b@c", "channels": channels}]}))
 """

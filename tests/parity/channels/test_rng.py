@@ -51,7 +51,7 @@ X = jnp.ones((B, D))
 
 def test_draws_of_a_scan_are_distinguished_by_iteration():
     found = audited(layers(jax.random.fold_in), X, KEY)
-    assert [draw.loop_indices[0].index for draw in found.draws] == [0, 1, 2]
+    assert [draw.iterations[0][1] for draw in found.draws] == [0, 1, 2]
     assert [draw.shape for draw in found.draws] == [(B, D)] * L
     expected = [tuple(np.asarray(jax.random.key_data(jax.random.fold_in(KEY, i))).tolist()) for i in range(L)]
     assert [draw.key for draw in found.draws] == expected

@@ -86,8 +86,8 @@ def comparison(linen_module=LinenGated, nnx_module=NnxGated, program="forward", 
 
 def parameters(work):
     """Returns ``{leaf: certified}`` of the parameters."""
-    found = [one for one in certify(work) if one.entry.role is Role.PARAMS]
-    return {normalise(one.entry.reference[0]): one for one in found}
+    found = [one for one in certify(work) if one.role is Role.PARAMS]
+    return {normalise(one.reference[0]): one for one in found}
 
 
 def crossed():
@@ -104,7 +104,7 @@ def test_without_a_proof_the_probe_confirms_parameter_by_parameter(program):
     found = certify(work)
     assert len(found) == len(work.weights.entries) > 6
     for one in found:
-        expected = "probe" if one.entry.role is Role.PARAMS else "one-to-one"
+        expected = "probe" if one.role is Role.PARAMS else "one-to-one"
         assert (one.confirmed_by, one.contradicted) == (expected, False)
 
 
@@ -112,9 +112,9 @@ def test_without_a_proof_the_probe_confirms_parameter_by_parameter(program):
 def test_a_proof_confirms_what_the_program_reads_and_runs_nothing(program, monkeypatch):
     monkeypatch.setattr(Side, "run", None)
     found = certify(comparison(program=program))
-    read = {one.entry.role for one in found if one.confirmed_by == "proof"}
+    read = {one.role for one in found if one.confirmed_by == "proof"}
     assert read == {Role.PARAMS} | ({Role.OPTIMIZER} if program == "train_step" else set())
-    assert {one.confirmed_by for one in found if one.entry.role is Role.PARAMS} == {"proof"}
+    assert {one.confirmed_by for one in found if one.role is Role.PARAMS} == {"proof"}
     assert not any(one.contradicted for one in found)
 
 
@@ -122,7 +122,7 @@ def test_a_proof_confirms_what_the_program_reads_and_runs_nothing(program, monke
 def test_a_swap_of_gate_and_up_is_contradicted():
     """Names, shapes and dtypes all fit; only their use distinguishes the two."""
     found = parameters(comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate"))))
-    assert all(one.entry.matched_by == "name" for one in found.values())
+    assert all(one.matched_by == "name" for one in found.values())
     for name in ("gate/kernel", "up/kernel", "gate/bias", "up/bias"):
         assert found[name].contradicted and "outputs differ" in found[name].confirmed_by
     assert not found["down/bias"].contradicted
@@ -133,7 +133,7 @@ def test_swapped_names_with_a_rule_for_it_are_confirmed():
         comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate")), weight_rules=crossed())
     )
     assert {name: one.contradicted for name, one in found.items()} == dict.fromkeys(found, False)
-    assert found["gate/kernel"].entry.candidate == ("model/up/kernel",)
+    assert found["gate/kernel"].candidate == ("model/up/kernel",)
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ NOT_PROVED = {("added", CROSSED), ("added and forwarded", CROSSED), ("results wi
 def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, names):
     work = Evidence.of(toys((OPEN | CLOSED)[way][0], NAMES[names], *(OPEN | CLOSED)[way][1:]), Session())
     assert work.proof is not None and work.proof.proved
-    found = {one.entry.reference[0].rpartition("/")[2]: one for one in certify(work)}
+    found = {one.reference[0].rpartition("/")[2]: one for one in certify(work)}
     assert found["w"].confirmed_by == "proof"
     words = {found[name].confirmed_by for name in ("one", "two")}
     if way in CLOSED:
@@ -283,7 +283,7 @@ def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, name
         assert words == {"one-to-one; not read by the program"}
     else:
         assert all(one.startswith("one-to-one; used in the same way as ") for one in words)
-    exported = {entry.entry.reference[0]: entry for entry in export(work, certify(work)).entries}
+    exported = {entry.reference[0]: entry for entry in export(work, certify(work)).entries}
     doubtful = [path for path, entry in exported.items() if entry.doubt]
     assert len(doubtful) == (2 if way in OPEN and NAMES[names][0] != "one" else 0)
     assert not any(one.contradicted for one in found.values())

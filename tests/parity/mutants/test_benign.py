@@ -12,7 +12,7 @@ from campaigns.edits.__main__ import as_toml
 from campaigns.edits.armed import lines_of_cases, recorded
 from campaigns.edits.benign import benign_mutants, read_fields
 
-from parity.compare.backends.workers import Limits, Pool, WorkerError
+from parity.compare.backends.workers import Pool, WorkerError
 from parity.mutants.mutant import MutantError, import_root, plant
 from parity.mutants.processes import RUN
 from parity.mutants.trial import sources_of
@@ -40,7 +40,7 @@ def project(tmp_path_factory):
 
 @pytest.fixture
 def pool():
-    found = Pool(1, Limits(seconds=60.0))
+    found = Pool(1, seconds=60.0)
     yield found
     found.close()
 
@@ -216,7 +216,7 @@ def test_an_edited_module_must_not_be_imported_before(said):
 
 @pytest.mark.long
 def test_a_case_that_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
-    pool = Pool(1, Limits(seconds=15.0))
+    pool = Pool(1, seconds=15.0)
     assert said("print('on')", pool=pool) == (0, "on\n")
     file = tmp_path / "id"
     with pytest.raises(WorkerError, match="exceeded 15 s"):

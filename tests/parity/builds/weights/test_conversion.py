@@ -1,6 +1,5 @@
 """Checkpoints of one side become checkpoints of the other, bit for bit, or nothing is written."""
 
-import copy
 import json
 import shutil
 
@@ -341,21 +340,24 @@ def test_a_dtype_that_cannot_be_kept_is_refused(tmp_path):
             "are not in one entry each; expected a total one-to-one map",
         ),
         (lambda record: record["entries"].append(record["entries"][0]), "are not in one entry each"),
-        (lambda record: record["entries"][0].pop("transform"), "damaged (KeyError 'transform')"),
+        (
+            lambda record: record["entries"][0].pop("transform"),
+            "damaged (Object missing required field `transform`",
+        ),
         (
             lambda record: record["entries"][0]["transform"].update(kind="Rotate"),
-            "damaged (KeyError 'Rotate')",
+            "damaged (got transform Rotate, expected one of",
         ),
         (
             lambda record: record["entries"][0].update(transform={"kind": "Permute", "order": ["0"]}),
-            "damaged (ValidationError Expected `int`, got `str` - at `$.order[0]`)",
+            "damaged (Expected `int`, got `str` - at `$.order[0]`",
         ),
         (lambda record: record["candidate"]["tree"].pop("model"), "its tree does not hold its leaves"),
-        (lambda record: record.pop("alone"), "damaged (KeyError 'alone')"),
+        (lambda record: record.pop("alone"), "damaged (Object missing required field `alone`"),
     ],
 )
 def test_a_map_that_does_not_hold_together_is_refused(fused, tmp_path, change, words):
-    record, path = copy.deepcopy(fused.as_json()), tmp_path / "map.json"
+    record, path = json.loads(json.dumps(fused.as_json())), tmp_path / "map.json"
     change(record)
     path.write_text(json.dumps(record))
     with pytest.raises(ValueError) as caught:

@@ -12,11 +12,12 @@ import pytest
 import parity
 from parity.compare.backends.workers import (
     GIB,
-    Limits,
+    SECONDS,
     Pool,
     RemoteError,
     Worker,
     WorkerError,
+    default_memory,
     machine_memory,
 )
 
@@ -84,7 +85,7 @@ def pool():
     pools = []
 
     def make(size=2, environment=None, **limits):
-        pools.append(Pool(size, Limits(**limits), environment))
+        pools.append(Pool(size, environment, **limits))
         return pools[-1]
 
     yield make
@@ -190,7 +191,7 @@ def test_workers_end_when_the_parent_closes_even_in_the_middle_of_a_call(tasks):
 
 
 def test_a_pool_that_is_forgotten_leaves_no_process(tasks):
-    pool = Pool(1, Limits())
+    pool = Pool(1)
     pid = pool.submit(tasks("pid")).result()
     del pool
     end = time.monotonic() + 10
@@ -201,7 +202,7 @@ def test_a_pool_that_is_forgotten_leaves_no_process(tasks):
 
 @pytest.mark.long
 def test_closing_a_pool_ends_a_call_with_an_error(tasks):
-    pool = Pool(1, Limits())
+    pool = Pool(1)
     call = pool.submit(tasks("hang"))
     threading.Timer(1.0, pool.close).start()
     with pytest.raises(WorkerError, match="died with signal 9"):
@@ -209,9 +210,9 @@ def test_closing_a_pool_ends_a_call_with_an_error(tasks):
 
 
 def test_the_default_memory_is_a_share_of_the_machine():
-    assert 0 < Limits().memory < machine_memory()
-    assert Limits().memory / machine_memory() == pytest.approx(0.8, abs=0.01)
-    assert machine_memory() > GIB // 4 and Limits().seconds == 600
+    assert 0 < default_memory() < machine_memory()
+    assert default_memory() / machine_memory() == pytest.approx(0.8, abs=0.01)
+    assert machine_memory() > GIB // 4 and SECONDS == 600
 
 
 def test_ctrl_c_does_not_reach_a_worker(tasks):

@@ -10,8 +10,9 @@ from jax.sharding import PartitionSpec as P
 from parity.channels.collectives import compare_collectives
 from parity.channels.dots import compare_dots
 from parity.channels.loops import Loops, compare_loops
-from parity.channels.memory import Alias, Donation, compare_donation, compare_memory, read_donation
+from parity.channels.memory import Donation, compare_donation, compare_memory, read_donation
 from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.dtypes import read_dtypes
@@ -380,7 +381,6 @@ def test_a_gather_inside_a_tile_loop(cpu):
 
 
 def test_one_of_two_equal_arrays_is_donated():
-    aliases = tuple(Alias(parameter=i, shape="f32[4]", bytes=16) for i in range(2))
-    two, one = (Donation(aliases=aliases[:number], parameters=3) for number in (2, 1))
+    two, one = (Donation(reused=(Shape("f32", (4,)),) * number, parameters=3) for number in (2, 1))
     (finding,) = compare_donation(two, one).findings
     assert (finding.reference, finding.candidate) == ("2 reused in place", "1 reused in place")
