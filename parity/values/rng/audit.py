@@ -174,8 +174,8 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
 
 
 def _with_turns(draw: Draw) -> str:
-    turns = (f", turn {index} of the loop at {_innermost(loop)}" for loop, index in draw.iterations)
-    return draw.site + "".join(turns)
+    around = (f", turn {index} of the loop at {_innermost(loop)}" for loop, index in draw.iterations)
+    return draw.site + "".join(around)
 
 
 def _innermost(site: str) -> str:
