@@ -8,7 +8,7 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bodies, opened
+from parity.ir.jaxprs import CALLS, bodies, opened, variables
 
 __all__ = ["DRAWS", "Demand", "Place", "draws_within"]
 
@@ -28,9 +28,19 @@ def draws_within(jaxpr: Any) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _producers(jaxpr: Any) -> dict[Any, int]:
-    """Returns the index of the equation that makes each variable: a search follows only the needed ones."""
-    return {out: index for index, equation in enumerate(jaxpr.eqns) for out in equation.outvars}
+def _producers(jaxpr: Any, drawn: bool, inside: bool) -> dict[Any, int]:
+    """Returns the index of the equation that makes each variable: a search follows only the needed ones.
+
+    Args:
+        jaxpr: a program, or a body ``inside`` it.
+        drawn: True for only the variables that depend on a draw or on an argument of a body.
+    """
+    found: dict[Any, int] = {}
+    given, draws = set(jaxpr.invars if inside else ()), set(draws_within(jaxpr) if drawn else ())
+    for index, equation in enumerate(jaxpr.eqns):
+        if not drawn or index in draws or any(one in found or one in given for one in variables(equation.invars)):
+            found.update(dict.fromkeys(equation.outvars, index))
+    return found
 
 
 class Demand:
@@ -41,6 +51,7 @@ class Demand:
         wanted: positions of outputs that are to be computed.
         all_draws: True to include the keys of all draws. If False, a draw is kept only if ``wanted`` depends on it,
             like any other operation.
+        drawn: True to follow only values that depend on a draw: `draws` is complete, the other attributes are not.
 
     Attributes:
         kept: the needed outputs of each needed equation.
@@ -48,10 +59,12 @@ class Demand:
         inputs: the needed inputs.
     """
 
-    def __init__(self, jaxpr: Any, wanted: Iterable[int] = (), *, all_draws: bool = True):
+    def __init__(
+        self, jaxpr: Any, wanted: Iterable[int] = (), *, all_draws: bool = True, drawn: bool = False
+    ):
         self.kept: dict[Place, set[int]] = {}
         self.draws: set[Place] = set()
-        self._all_draws = all_draws
+        self._all_draws, self._drawn = all_draws, drawn
         self.inputs = self._of(opened(jaxpr), set(wanted), ())
 
     def _of(self, jaxpr: Any, wanted: set[int], at: Place) -> set[int]:
@@ -59,7 +72,7 @@ class Demand:
         live = {
             jaxpr.outvars[index] for index in wanted if not isinstance(jaxpr.outvars[index], core.Literal)
         }
-        producers = _producers(jaxpr)
+        producers = _producers(jaxpr, self._drawn, bool(at))
         found = {producers[variable] for variable in live if variable in producers}
         if self._all_draws:
             found.update(draws_within(jaxpr))
