@@ -171,17 +171,14 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
     left, right = first.loop_indices[depth], second.loop_indices[depth]
-    cause = f"the same key in turns {left.index} and {right.index} of the loop at {_innermost(left.loop)}"
+    cause = f"the same key in turns {left.index} and {right.index} of the loop at {left.loop}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
 
 
 def _with_turns(draw: Draw) -> str:
-    loops = ((each.index, _innermost(each.loop)) for each in draw.loop_indices)
-    return draw.site + "".join(f", turn {index} of the loop at {loop}" for index, loop in loops)
-
-
-def _innermost(site: str) -> str:
-    return site.split(" < ")[0]
+    return draw.site + "".join(
+        f", turn {each.index} of the loop at {each.loop}" for each in draw.loop_indices
+    )
 
 
 def _hex(key: Sequence[int]) -> str:
@@ -225,8 +222,10 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
     if left == right:
         return []
     findings = []
-    for side, missing in (("reference", left - right), ("candidate", right - left)):
-        holder = reference if side == "reference" else candidate
+    for side, holder, missing in (
+        ("reference", reference, left - right),
+        ("candidate", candidate, right - left),
+    ):
         by_site: dict[str, list[Draw]] = collections.defaultdict(list)
         for draw in holder.forward:
             if (draw.step, draw.use) in missing:

@@ -8,13 +8,11 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bodies, opened, variables
+from parity.ir.jaxprs import CALLS, Place, bodies, opened, variables
 
-__all__ = ["DRAWS", "Demand", "Place", "draws_within"]
+__all__ = ["DRAWS", "Demand", "draws_within"]
 
 DRAWS = frozenset({"random_bits", "random_gamma"})
-Place = tuple[int, ...]
-"""Position of an equation: index in the program, in its body, in the body of that, ..."""
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -31,14 +29,13 @@ def draws_within(jaxpr: Any) -> tuple[int, ...]:
 def _producers(jaxpr: Any, drawn: bool, inside: bool) -> dict[Any, int]:
     """Returns the index of the equation that makes each variable: a search follows only the needed ones.
 
-    Args:
-        jaxpr: a program, or a body ``inside`` it.
-        drawn: True for only the variables that depend on a draw or on an argument of a body.
+    If ``drawn``, only of variables that depend on a draw or, in a body ``inside`` a program, on an argument.
     """
+    draws, known = set(draws_within(jaxpr)), set(jaxpr.invars if inside else ())
     found: dict[Any, int] = {}
-    given, draws = set(jaxpr.invars if inside else ()), set(draws_within(jaxpr) if drawn else ())
     for index, equation in enumerate(jaxpr.eqns):
-        if not drawn or index in draws or any(one in found or one in given for one in variables(equation.invars)):
+        if not drawn or index in draws or not known.isdisjoint(variables(equation.invars)):
+            known.update(equation.outvars)
             found.update(dict.fromkeys(equation.outvars, index))
     return found
 

@@ -24,7 +24,7 @@ class LoopIndex:
     """One iteration of a loop.
 
     Args:
-        loop: source of the loop.
+        loop: innermost source line of the loop.
         index: number of the iteration, from 0.
     """
 
@@ -117,7 +117,7 @@ class Recorder(Interpreter):
         params = equation.params
         words = np.asarray(keys)
         words = words.reshape(-1, words.shape[-1])
-        loop_indices = tuple(LoopIndex(_site(loop), index) for loop, index in here.iterations)
+        loop_indices = tuple(LoopIndex(_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
             Draw(
                 key=tuple(map(int, key)),
