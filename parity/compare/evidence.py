@@ -196,9 +196,13 @@ class Evidence:
     def proof(self) -> Proof | None:
         """The strongest proof, or its frontier; None if the programs must differ and no proof shows them equal.
 
-        They must differ if the meshes differ or the map moves numbers.
+        They must differ if the meshes differ or the map moves numbers. No rules are tried if they differ by intent and
+        a proof in exact arithmetic settles the case.
         """
         if not self.on_one_mesh:
+            return None
+        exact = self.accepted_exact_proof if "program" in self.case.accept.not_applicable else None
+        if exact and exact.proved and not self.is_one_program():
             return None
         found, unrolled = self.operation_proof, self.unrolled_proof
         if found is not None and found.rung is not Verdict.UNPROVED:
@@ -268,8 +272,9 @@ class Evidence:
     def required(self) -> Requirement:
         """The sufficient rungs for this case; those required of all cases count if both sides have one structure."""
         own = Requirement.of(self.case.accept.require, f"{self.case.id}: require")
-        moved = self.proof is None or not self.weights.is_identity
-        return own if moved or "program" in self.case.accept.not_applicable else own & self.session.required
+        if "program" in self.case.accept.not_applicable or self.proof is None or not self.weights.is_identity:
+            return own
+        return own & self.session.required
 
     @Once
     def required_of_numbers(self) -> Requirement:

@@ -30,10 +30,6 @@ Flat = dict[str, np.ndarray]
 Move = Callable[[Mapping[str, np.ndarray], np.random.Generator], Flat]
 
 
-def _same(batch: Flat) -> Flat:
-    return batch
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
     """A state and a batch that both sides run on.
@@ -51,7 +47,7 @@ class Trial:
 
     name: str
     state: Flat
-    alter: Callable[[Flat], Flat] = _same
+    alter: Callable[[Flat], Flat] = lambda batch: batch
     steps: int | None = 1
     move: Move = nudge
     saturates: bool = False

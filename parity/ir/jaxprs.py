@@ -13,6 +13,7 @@ __all__ = [
     "CALLS",
     "LAYOUT_ONLY",
     "REMAT",
+    "Place",
     "bind",
     "bodies",
     "equations",
@@ -159,6 +160,7 @@ def _keeps(equation: Any, operand: int, result: int) -> bool:
 
 
 Place = tuple[int, ...]
+"""Position of an equation: index in the program, in its body, in the body of that, ..."""
 
 
 def first_uses(jaxpr: Any) -> dict[int, Place]:

@@ -92,7 +92,7 @@ def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
     """
     value = dict(attribute_items(operation)).get("value")
     kind = operation.results[0].type
-    if not _is_splat(value):
+    if not getattr(value, "is_splat", True):
         return _entries(value) if 1 < math.prod(kind.shape) <= most else ()
     return _number(value)
 
@@ -109,10 +109,6 @@ def dense_array(operation: Any) -> np.ndarray | None:
     except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
         return None
     return array if array.shape == tuple(kind.shape) and array.dtype.kind in "iufb" else None
-
-
-def _is_splat(value: Any) -> bool:
-    return getattr(value, "is_splat", True)
 
 
 def _entries(value: Any) -> tuple[float, ...]:

@@ -102,7 +102,7 @@ class _TypedOps:
 
 
 def _typed(makers: Makers, op: Op) -> TypedOp | None:
-    if op.name == "stablehlo.reduce" and not _is_sum(op):
+    if op.name == "stablehlo.reduce" and [inner.name for inner in op.regions[0].ops] != ["stablehlo.add"]:
         return None
     count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
     result, sizes = op.form.elements[0], op.form.shapes[0]
@@ -133,7 +133,3 @@ def _depends_on_arguments(makers: Makers, value: int) -> bool:
     if isinstance(maker, Region) or maker.regions:
         return True
     return any(_depends_on_arguments(makers, operand) for operand in maker.operands)
-
-
-def _is_sum(op: Op) -> bool:
-    return [inner.name for inner in op.regions[0].ops] == ["stablehlo.add"]

@@ -286,7 +286,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     if node.kind == "sum":
         if not node.args:
             return "0"
-        factors = [_number(factor) for factor in node.params]
+        factors = ["" if factor == 1 else f"{float(factor):.6g} " for factor in node.params]
         return " + ".join(f"{factor}{arg}" for factor, arg in zip(factors, inner, strict=False)) + (
             f" ({len(node.args)} terms)" if len(node.args) > 4 else ""
         )
@@ -302,10 +302,6 @@ def _name(node: Node) -> str:
     if isinstance(name, str):
         return name
     return "table" if name[0] == "table" else " ".join(map(str, name))
-
-
-def _number(factor: Any) -> str:
-    return "" if factor == 1 else f"{float(factor):.6g} "
 
 
 def place(terms: Terms, term: int) -> str:

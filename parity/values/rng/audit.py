@@ -61,7 +61,7 @@ def audit(
     if not draws_within(opened(jaxpr)):
         return Audited(name=name, draws=())
     feedback = feedback or {}
-    living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False).draws
+    living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False, drawn=True).draws
     demand = Demand(jaxpr)
     needed = demand.inputs
     while steps > 1:  # this step must compute the inputs of the next step
@@ -94,7 +94,7 @@ def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]
     """
     owners: dict[tuple[int, ...], list[str]] = {}
     for position, path in leaves:
-        for place in Demand(jaxpr, [position], all_draws=False).draws:
+        for place in Demand(jaxpr, [position], all_draws=False, drawn=True).draws:
             owners.setdefault(place, []).append(path)
     draws = (
         dataclasses.replace(draw, site=f"{', '.join(owners[draw.equation])} ({draw.site})")
@@ -169,17 +169,13 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
     (loop, left), (_, right) = first.iterations[depth], second.iterations[depth]
-    cause = f"the same key in turns {left} and {right} of the loop at {_innermost(loop)}"
+    cause = f"the same key in turns {left} and {right} of the loop at {loop}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
 
 
 def _with_turns(draw: Draw) -> str:
-    around = (f", turn {index} of the loop at {_innermost(loop)}" for loop, index in draw.iterations)
+    around = (f", turn {index} of the loop at {loop}" for loop, index in draw.iterations)
     return draw.site + "".join(around)
-
-
-def _innermost(site: str) -> str:
-    return site.split(" < ")[0]
 
 
 def _hex(key: Sequence[int]) -> str:
@@ -223,8 +219,10 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
     if left == right:
         return []
     findings = []
-    for side, missing in (("reference", left - right), ("candidate", right - left)):
-        holder = reference if side == "reference" else candidate
+    for side, holder, missing in (
+        ("reference", reference, left - right),
+        ("candidate", candidate, right - left),
+    ):
         by_site: dict[str, list[Draw]] = collections.defaultdict(list)
         for draw in holder.forward:
             if (draw.step, draw.use) in missing:

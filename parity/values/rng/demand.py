@@ -8,13 +8,11 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bodies, opened
+from parity.ir.jaxprs import CALLS, Place, bodies, opened, variables
 
-__all__ = ["DRAWS", "Demand", "Place", "draws_within"]
+__all__ = ["DRAWS", "Demand", "draws_within"]
 
 DRAWS = frozenset({"random_bits", "random_gamma"})
-Place = tuple[int, ...]
-"""Position of an equation: index in the program, in its body, in the body of that, ..."""
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -28,9 +26,18 @@ def draws_within(jaxpr: Any) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _producers(jaxpr: Any) -> dict[Any, int]:
-    """Returns the index of the equation that makes each variable: a search follows only the needed ones."""
-    return {out: index for index, equation in enumerate(jaxpr.eqns) for out in equation.outvars}
+def _producers(jaxpr: Any, drawn: bool, inside: bool) -> dict[Any, int]:
+    """Returns the index of the equation that makes each variable: a search follows only the needed ones.
+
+    If ``drawn``, only of variables that depend on a draw or, in a body ``inside`` a program, on an argument.
+    """
+    draws, known = set(draws_within(jaxpr)), set(jaxpr.invars if inside else ())
+    found: dict[Any, int] = {}
+    for index, equation in enumerate(jaxpr.eqns):
+        if not drawn or index in draws or not known.isdisjoint(variables(equation.invars)):
+            known.update(equation.outvars)
+            found.update(dict.fromkeys(equation.outvars, index))
+    return found
 
 
 class Demand:
@@ -41,6 +48,7 @@ class Demand:
         wanted: positions of outputs that are to be computed.
         all_draws: True to include the keys of all draws. If False, a draw is kept only if ``wanted`` depends on it,
             like any other operation.
+        drawn: True to follow only values that depend on a draw: `draws` is complete, the other attributes are not.
 
     Attributes:
         kept: the needed outputs of each needed equation.
@@ -48,10 +56,12 @@ class Demand:
         inputs: the needed inputs.
     """
 
-    def __init__(self, jaxpr: Any, wanted: Iterable[int] = (), *, all_draws: bool = True):
+    def __init__(
+        self, jaxpr: Any, wanted: Iterable[int] = (), *, all_draws: bool = True, drawn: bool = False
+    ):
         self.kept: dict[Place, set[int]] = {}
         self.draws: set[Place] = set()
-        self._all_draws = all_draws
+        self._all_draws, self._drawn = all_draws, drawn
         self.inputs = self._of(opened(jaxpr), set(wanted), ())
 
     def _of(self, jaxpr: Any, wanted: set[int], at: Place) -> set[int]:
@@ -59,7 +69,7 @@ class Demand:
         live = {
             jaxpr.outvars[index] for index in wanted if not isinstance(jaxpr.outvars[index], core.Literal)
         }
-        producers = _producers(jaxpr)
+        producers = _producers(jaxpr, self._drawn, bool(at))
         found = {producers[variable] for variable in live if variable in producers}
         if self._all_draws:
             found.update(draws_within(jaxpr))

@@ -104,7 +104,7 @@ class Recorder(Interpreter):
         params = equation.params
         words = np.asarray(keys)
         words = words.reshape(-1, words.shape[-1])
-        iterations = tuple((_site(loop), index) for loop, index in here.iterations)
+        iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
             Draw(
                 key=tuple(map(int, key)),

@@ -56,7 +56,10 @@ REST = 0.03
 WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
 """Programs that a program contains: pairs of options in a step also occur in its gradients."""
 COVERING, FLIPPING = "covering-", "flags-"
-RUN_ONLY = ("pipeline-sequential-mixtral-", "batch-split-plain-against-split-", "moe-dropless-")
+RUN_ONLY = (
+    *("pipeline-sequential-mixtral-", "batch-split-plain-against-split-", "moe-dropless-"),
+    *("moe-dropping-single-against-mesh-", "sharded-single-against-mesh-nnx/train_step@data4.expert2."),
+)
 """Sides of one flavour that are compiled and run, as no proof decides them: the parts of the matrix have them."""
 
 Worth = frozenset[Any]

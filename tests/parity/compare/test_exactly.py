@@ -76,6 +76,7 @@ def test_sides_equal_in_exact_arithmetic_are_not_run(monkeypatch):
     assert {one.verdict for one in result.channels.values()} == {Verdict.EXACT} and result.verdict == "passed"
     assert "rounding aside" in result.channels["values"].detail
     work = Evidence.of(case, bench)
+    assert work.proof is None and Evidence.operation_proof not in work.memo, "rules were tried needlessly"
     assert not any(Side.compiled in side.memo for side in (work.reference, work.candidate))
     assert result.seconds["compile"] == 0
 
