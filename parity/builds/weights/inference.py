@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import (
+    FIRST_USE,
     FOLLOWS,
     GUESSED,
     HOLDERS,
@@ -22,6 +23,7 @@ from parity.builds.weights.map import (
 )
 from parity.builds.weights.modules import (
     Order,
+    are_related,
     beside_paired,
     copied,
     is_automatic,
@@ -71,7 +73,7 @@ def infer(
         if use and search.has_choice(role):
             search.by_use(role, use())
         search.by_module(role, order)
-        search.by_shape(role)
+        search.by_shape(role, order)
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
@@ -362,8 +364,8 @@ class _Search:
         partners = {program: right.paths[other] for program, other in found.items()}
         raise ConflictError(left.paths[name], partners, (left.leaf(name), others))
 
-    def by_shape(self, role: Role) -> None:
-        """Pairs the remaining leaves by shape and dtype, nearest names first.
+    def by_shape(self, role: Role, order: Callable[[], Order]) -> None:
+        """Pairs the remaining leaves by shape and dtype, nearest names first, or by first use if no names are related.
 
         A name that both sides have is left out: its shapes differ, so it needs a rule.
         """
@@ -377,8 +379,19 @@ class _Search:
             if other not in reference:
                 partners.setdefault(_kind(twin), []).append(other)
         for kind, others in partners.items():
-            for name, other in pair_nearest(kinds.get(kind, ()), others):
-                self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
+            names = kinds.get(kind, [])
+            pairs, how = pair_nearest(names, others), "shape" if len(others) == 1 else NEAREST
+            if len(names) == len(others) > 1 and not are_related(pairs):
+                used = [self._in_use(0, names, order), self._in_use(1, others, order)]
+                if all(used):
+                    pairs, how = list(zip(*used, strict=True)), FIRST_USE
+            for name, other in pairs:
+                self._pair([name], [other], how)
+
+    def _in_use(self, side: int, names: Sequence[str], order: Callable[[], Order]) -> list[str]:
+        """Returns names in the order in which the program first uses their leaves; empty if it does not use all."""
+        places = {name: order()[side].get(self.sides[side].paths[name]) for name in names}
+        return [] if None in places.values() else sorted(names, key=places.__getitem__)
 
 
 def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:

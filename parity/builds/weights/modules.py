@@ -3,12 +3,13 @@
 import bisect
 import collections
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from parity.builds.tree import Leaf
 
-__all__ = ["Order", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "pair_nearest"]
+__all__ = ["Order", "are_related", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "pair_nearest"]
 
 FEW = 16
 """Number of names per side up to which all pairs are rated."""
@@ -77,12 +78,12 @@ def pair_modules(
 ) -> tuple[Pairs, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name. If one of them is named automatically, they are paired in the order
-    in which the programs first use them.
+    Modules of one kind are paired by nearest name. If one of them is named automatically, or if their names have
+    nothing in common, they are paired in the order in which the programs first use them.
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
-        order: only called if several modules are of one kind and one is named automatically.
+        order: only called if several modules are of one kind and their names do not decide.
 
     Returns:
         Pairs of leaves of modules that are the only ones of their kind or are found by name, and pairs by order.
@@ -94,18 +95,30 @@ def pair_modules(
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
-        automatic = any(map(is_automatic, (*left, *right)))
-        if len(left) > 1 and automatic:
+        pairs, by_name = pair_nearest(left, right), not any(map(is_automatic, (*left, *right)))
+        if len(left) > 1 and not (by_name and are_related(pairs)):
             places = order()
-            pairs = zip(
-                _by_use(left, reference, places[0]), _by_use(right, candidate, places[1]), strict=True
-            )
-        else:
-            pairs = pair_nearest(left, right)
+            found = _by_use(left, reference, places[0]), _by_use(right, candidate, places[1])
+            pairs, by_name = list(zip(*found, strict=True)), False
         for module, other in pairs:
             leaves = [(f"{module}/{last}", f"{other}/{last}") for last, *_ in kind]
-            (ordered if len(left) > 1 and automatic else named).extend(leaves)
+            (named if by_name else ordered).extend(leaves)
     return named, ordered
+
+
+def are_related(pairs: Sequence[tuple[str, str]]) -> bool:
+    """True if the names of each pair share a word, or its start or end, in which not all names of a side agree."""
+    words = [[set(re.findall("[a-z]+", name.lower())) for name in names] for names in zip(*pairs, strict=True)]
+    left, right = ([each - set.intersection(*side) for each in side] for side in words)
+    return all(
+        any(long.startswith(short) or long.endswith(short) for long, short in _lengths(one, other))
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def _lengths(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields each word of one name with each of the other, the longer first."""
+    return ((max(a, b, key=len), min(a, b, key=len)) for a, b in itertools.product(one, other))
 
 
 Kind = tuple[tuple[str, tuple[int, ...], str], ...]
