@@ -20,7 +20,7 @@ from parity.compare.one_program import compile_to_one
 from parity.compare.side import Side
 from parity.ir.jax_internals import live, traceback_codes
 from parity.ir.location import call_stacks
-from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
+from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "RESTS_ON_NUMBERS", "attest", "origins"]
 
@@ -107,11 +107,13 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
             verdict=Verdict.SKIPPED,
             detail=f"{attested}; programs not compared: layouts or meshes differ",
         )
-    sentence = evidence.unrolled_proof.frontier[0].sentence()
+    (first,) = evidence.unrolled_proof.frontier
+    terms = dict(zip(SIDES, first.terms, strict=False))
     return ChannelResult(
         verdict=Verdict.UNPROVED,
-        detail=f"{attested}; no proof, layouts differ, and so do values: {sentence}{_strongest(evidence)}",
+        detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
         findings=_resting(evidence.unrolled_proof.findings()),
+        notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 
 

@@ -390,8 +390,8 @@ class _Search:
 
     def _in_use(self, side: int, names: Sequence[str], order: Callable[[], Order]) -> list[str]:
         """Returns names in the order in which the program first uses their leaves; empty if it does not use all."""
-        places = {name: order()[side].get(self.sides[side].paths[name]) for name in names}
-        return [] if None in places.values() else sorted(names, key=places.__getitem__)
+        places = {name: order()[side].get(self.sides[side].paths[name], ()) for name in names}
+        return sorted(names, key=places.__getitem__) if all(places.values()) else []
 
 
 def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:

@@ -9,7 +9,16 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from parity.builds.tree import Leaf
 
-__all__ = ["Order", "are_related", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "pair_nearest"]
+__all__ = [
+    "Order",
+    "are_related",
+    "beside_paired",
+    "copied",
+    "is_automatic",
+    "moment_of",
+    "pair_modules",
+    "pair_nearest",
+]
 
 FEW = 16
 """Number of names per side up to which all pairs are rated."""
@@ -108,7 +117,9 @@ def pair_modules(
 
 def are_related(pairs: Sequence[tuple[str, str]]) -> bool:
     """True if the names of each pair share a word, or its start or end, in which not all names of a side agree."""
-    words = [[set(re.findall("[a-z]+", name.lower())) for name in names] for names in zip(*pairs, strict=True)]
+    words = [
+        [set(re.findall("[a-z]+", name.lower())) for name in names] for names in zip(*pairs, strict=True)
+    ]
     left, right = ([each - set.intersection(*side) for each in side] for side in words)
     return all(
         any(long.startswith(short) or long.endswith(short) for long, short in _lengths(one, other))
