@@ -100,7 +100,7 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         sentence=f"not sure of the cause, {doubt}: values differ first at {sentence}" if doubt else sentence,
         found=not doubt,
         head=("operation", "where", "reference", "candidate"),
-        rows=tuple(entry.row() for entry in entries[:MOST]),
+        rows=tuple(dict.fromkeys(entry.row() for entry in entries))[:MOST],
         facts={
             "step": found.step,
             "results": [[each.group, each.path, each.in_floors] for each in found.failing],

@@ -33,6 +33,8 @@ NEXT: Mapping[str, str] = {
 }
 """The next command by channel; `parity bisect` for others, and the traceback for an error."""
 LISTED = 3
+FOLLOWS = 2
+"""Rank of the parts on other channels, which have their own lines below."""
 LONGEST = 300
 """Maximum length of a cause in one line, with the case."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
@@ -67,7 +69,7 @@ class Explanation:
 def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
     """Returns the channels that keep a case from passing, worst first."""
     held = [result for result in channels if result.verdict in BLOCKING]
-    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one)))
+    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one), _is_guess(one)))
 
 
 def _is_cause(result: ChannelResult) -> bool:
@@ -94,9 +96,9 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     channel = _likeliest(held, channels)
     cause = channel.findings[0] if channel.findings else None
     parts = _parts(channel, cause)
-    parts += [(2, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
+    parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
-    parts += [(4, f"also {', '.join(more)}")] if more else []
+    parts += [(FOLLOWS, f"also {', '.join(more)}")] if more else []
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
         parts.append((0, f"next: {_command(case, *((channel, cause) if known else (held[0], None)))}"))
@@ -115,7 +117,7 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
     texts = [(rank, LEFT_OUT.sub("", " ".join(text.split()))) for rank, text in parts if text]
     for most in sorted({rank for rank, _ in texts}, reverse=True):
         line = head + "; ".join(text for rank, text in texts if rank <= most)
-        rest = [text for rank, text in texts if rank > most and not text.startswith("also ")]
+        rest = [text for rank, text in texts if rank > most and rank != FOLLOWS]
         if len(line) <= longest:
             return line, "; ".join(rest)
     long = max((text for _, text in texts), key=len)

@@ -1,6 +1,5 @@
 """Pairs modules of both sides, so that leaves of a module stay together, moments with parameters, and names."""
 
-import bisect
 import collections
 import difflib
 import itertools
@@ -22,8 +21,6 @@ __all__ = [
 
 FEW = 16
 """Number of names per side up to which all pairs are rated."""
-WINDOW = 2
-"""Number of neighbours on either side of a name's place in each order that are rated if there are more names."""
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """For each side, path of a leaf -> place of its first use in the program."""
@@ -190,35 +187,17 @@ def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tup
 
 
 def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs distinct names of two sides one-to-one until one side has none left.
+    """Pairs distinct names of two sides one-to-one until one side has none left, the most similar names first.
 
-    Rating every pair takes quadratic time. For many names only neighbours are rated (the sorted neighbourhood
-    method): names at the same place after sorting both sides by the numbers in them or as text.
-
-    Args:
-        reference, candidate: the names of both sides.
-
-    Returns:
-        The pairs, the most similar names of each round first.
+    Rating every pair takes quadratic time, so many names are paired in the order of the numbers and words in them.
     """
-    left, right = list(reference), list(candidate)
-    pairs: list[tuple[str, str]] = []
-    while left and right:
-        every = max(len(left), len(right)) <= FEW
-        options = ((other, left) for other in right) if every else _neighbours(left, right)
-        found = _greedy(options)
-        pairs += found
-        first, second = ({names[side] for names in found} for side in (0, 1))
-        left, right = ([n for n in left if n not in first], [n for n in right if n not in second])
-    return pairs
-
-
-def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
-    """Returns pairs from ``(partner, names to choose from)``, the most similar first; each name is used once."""
+    if max(len(reference), len(candidate)) > FEW:
+        sides = (sorted(names, key=_by_numbers) for names in (reference, candidate))
+        return list(zip(*sides, strict=False))
     rated, matcher = [], difflib.SequenceMatcher()
-    for other, names in options:
+    for other in candidate:
         matcher.set_seq2(other)  # analysed once for all names
-        for name in names:
+        for name in reference:
             matcher.set_seq1(name)
             rated.append((matcher.ratio(), name, other))
     found: dict[str, str] = {}
@@ -230,22 +209,6 @@ def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str
     return list(found.items())
 
 
-def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields each name of the right side with its neighbours on the left side."""
-    near: dict[str, dict[str, None]] = {other: {} for other in right}
-    for key in (_by_numbers, _by_text):
-        first, second = sorted(left, key=key), sorted(right, key=key)
-        keys = [key(name) for name in first]
-        for place, other in enumerate(second):
-            # The name's relative place in its own side, and its insertion point in the other side.
-            for at in (place * len(first) // len(second), bisect.bisect_left(keys, key(other))):
-                near[other].update(dict.fromkeys(first[max(0, at - WINDOW) : at + WINDOW + 1]))
-    return ((other, list(names)) for other, names in near.items())
-
-
 def _by_numbers(name: str) -> tuple:
-    return tuple(int(number) for number in re.findall(r"\d+", name)), _by_text(name)
-
-
-def _by_text(name: str) -> tuple:
-    return tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))
+    words = tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))
+    return tuple(int(number) for number in re.findall(r"\d+", name)), words
