@@ -104,8 +104,7 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     """Returns the result if operations do not correspond, because layouts or meshes differ."""
     if evidence.unrolled_proof is None:
         return ChannelResult(
-            verdict=Verdict.SKIPPED,
-            detail=f"{attested}; programs not compared: layouts or meshes differ",
+            verdict=Verdict.SKIPPED, detail=f"{attested}; programs not compared: layouts or meshes differ"
         )
     (first,) = evidence.unrolled_proof.frontier
     terms = dict(zip(SIDES, first.terms, strict=False))
@@ -128,9 +127,7 @@ def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
         finding
         for side, other, made in zip(sides, sides[::-1], found, strict=True)
         for finding in attest(
-            side.build,
-            made,
-            () if side.build.flavour is other.build.flavour else other.build.sources,
+            side.build, made, () if side.build.flavour is other.build.flavour else other.build.sources
         )
     )
     if findings:

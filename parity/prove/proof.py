@@ -314,10 +314,7 @@ def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
 
 
 def check_pairs(
-    what: str,
-    pairs: _Pairs,
-    names: tuple[Mapping[int, str], Mapping[int, str]],
-    alone: _Positions = ((), ()),
+    what: str, pairs: _Pairs, names: tuple[Mapping[int, str], Mapping[int, str]], alone: _Positions = ((), ())
 ) -> None:
     """Checks that pairs of positions, and the positions of one side only, are total and one-to-one.
 

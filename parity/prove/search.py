@@ -413,10 +413,7 @@ class Search:
         texts = [maker.form.name if maker else "a parameter" for maker in makers]
         lines = (f"comes from {texts[0]} against {texts[1]}",)
         return Frontier(
-            where=where,
-            reference=side_of(makers[0]),
-            candidate=side_of(makers[1]),
-            differences=lines,
+            where=where, reference=side_of(makers[0]), candidate=side_of(makers[1]), differences=lines
         )
 
 

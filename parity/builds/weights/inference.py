@@ -1,7 +1,9 @@
 """Infers a weight map from the leaves of two states, the most reliable evidence first."""
 
+import bisect
 import collections
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -365,33 +367,44 @@ class _Search:
         raise ConflictError(left.paths[name], partners, (left.leaf(name), others))
 
     def by_shape(self, role: Role, order: Callable[[], Order]) -> None:
-        """Pairs the remaining leaves by shape and dtype, nearest names first, or by first use if no names are related.
+        """Pairs the remaining leaves by shape and dtype, by first use if no names are related, else by nearest name.
 
         A name that both sides have is left out: its shapes differ, so it needs a rule.
         """
         reference, candidate = self._of(0, role), self._of(1, role)
-        kinds: dict[tuple, list[str]] = {}
-        for name, leaf in reference.items():
-            if name not in candidate:
-                kinds.setdefault(_kind(leaf), []).append(name)
-        partners: dict[tuple, list[str]] = {}
-        for other, twin in candidate.items():
-            if other not in reference:
-                partners.setdefault(_kind(twin), []).append(other)
-        for kind, others in partners.items():
-            names = kinds.get(kind, [])
-            pairs, how = pair_nearest(names, others), "shape" if len(others) == 1 else NEAREST
-            if len(names) == len(others) > 1 and not are_related(pairs):
-                used = [self._in_use(0, names, order), self._in_use(1, others, order)]
-                if all(used):
-                    pairs, how = list(zip(*used, strict=True)), FIRST_USE
-            for name, other in pairs:
-                self._pair([name], [other], how)
+        kinds: dict[tuple, tuple[list[str], list[str]]] = {}
+        for side, (leaves, others) in enumerate(((reference, candidate), (candidate, reference))):
+            for name, leaf in leaves.items():
+                if name not in others:
+                    kinds.setdefault(_kind(leaf), ([], []))[side].append(name)
+        for left, right in kinds.values():
+            used = []
+            if len(left) > 1 < len(right) and not are_related(pair_nearest(left, right)):
+                used = self._by_first_use((left, right), order())
+            first, second = ({names[side] for names in used} for side in (0, 1))
+            rest = [[n for n in names if n not in done] for names, done in ((left, first), (right, second))]
+            how = "shape" if len(right) == 1 else NEAREST
+            for pairs, matched_by in ((used, FIRST_USE), (pair_nearest(*rest), how)):
+                for name, other in pairs:
+                    self._pair([name], [other], matched_by)
 
-    def _in_use(self, side: int, names: Sequence[str], order: Callable[[], Order]) -> list[str]:
-        """Returns names in the order in which the program first uses their leaves; empty if it does not use all."""
-        places = {name: order()[side].get(self.sides[side].paths[name], ()) for name in names}
-        return sorted(names, key=places.__getitem__) if all(places.values()) else []
+    def _by_first_use(self, groups: tuple[list[str], list[str]], places: Order) -> list[tuple[str, str]]:
+        """Pairs as many leaves of both sides as the programs first use between the same paired leaves."""
+        gaps: dict[int, tuple[list[str], list[str]]] = {}
+        for side, names in enumerate(groups):
+            known = {
+                number: (each.reference, each.candidate)[side][0] for number, each in enumerate(self.entries)
+            }
+            ends = sorted(
+                (places[side][path], number) for number, path in known.items() if path in places[side]
+            )
+            paths = {name: self.sides[side].paths[name] for name in names}
+            used = sorted((places[side][path], name) for name, path in paths.items() if path in places[side])
+            for place, name in used:
+                at = bisect.bisect(ends, (place,))
+                gaps.setdefault(ends[at - 1][1] if at else -1, ([], []))[side].append(name)
+        found = (zip(*names, strict=True) for names in gaps.values() if len(names[0]) == len(names[1]))
+        return list(itertools.chain.from_iterable(found))
 
 
 def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
