@@ -377,7 +377,7 @@ class _Search:
             for name, leaf in leaves.items():
                 if name not in others:
                     kinds.setdefault(_kind(leaf), ([], []))[side].append(name)
-        for left, right in kinds.values():
+        for left, right in sorted(kinds.values(), key=lambda names: len(names[0])):
             used = []
             if len(left) > 1 < len(right) and not are_related(pair_nearest(left, right)):
                 used = self._by_first_use((left, right), order())
