@@ -135,7 +135,7 @@ class Frontier:
         names = list(dict.fromkeys(self.operations))
         lines = [line for line in self.differences if line != " against ".join(names)]
         if self.unsure:
-            return "operations without a counterpart, not sure that they correspond"
+            return "not sure, operations without a counterpart"
         if len(names) == 2:
             return f"another operation{_list(lines)}"
         if not (self.reference and self.candidate) and [self.where] == names:

@@ -117,7 +117,7 @@ def are_related(pairs: Sequence[tuple[str, str]]) -> bool:
     words = [
         [set(re.findall("[a-z]+", name.lower())) for name in names] for names in zip(*pairs, strict=True)
     ]
-    left, right = ([each - set.intersection(*side) for each in side] for side in words)
+    left, right = ([each - set.intersection(*side) for each in side] for side in found)
     return all(
         any(long.startswith(short) or long.endswith(short) for long, short in _lengths(one, other))
         for one, other in zip(left, right, strict=True)
