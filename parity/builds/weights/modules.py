@@ -114,7 +114,7 @@ def pair_modules(
 
 def are_related(pairs: Sequence[tuple[str, str]]) -> bool:
     """True if the names of each pair share a word, or its start or end, in which not all names of a side agree."""
-    words = [
+    found = [
         [set(re.findall("[a-z]+", name.lower())) for name in names] for names in zip(*pairs, strict=True)
     ]
     left, right = ([each - set.intersection(*side) for each in side] for side in found)
