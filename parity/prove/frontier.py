@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from parity.ir.functions import origin, table_maker, written
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 _MAX_TEXT = 160
+MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
+"""Attributes as MLIR marks them."""
 TABLE = "another table of constants"
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
@@ -198,6 +201,7 @@ def short(text: str) -> str:
 
 def difference(left: str, right: str) -> str:
     """Returns two numbers with the digits that show the difference, or two texts from shortly before it."""
+    left, right = (MARKED.sub(r"\1\2", text) for text in (left, right))
     numbers = [number(text) for text in (left, right)]
     if None not in numbers and numbers[0] != numbers[1]:
         texts = ([f"{value:.{digits}g}" for value in numbers] for digits in (4, 6, 9, 17))

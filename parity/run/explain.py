@@ -39,6 +39,8 @@ LONGEST = 300
 """Maximum length of a cause in one line, with the case."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
 """Parts of a source line that its first line can do without: the library's lines behind it, the word for closures."""
+ATTRIBUTES = re.compile(r" \(.*?\):")
+"""The differences of an operation, which come before its source lines."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,9 +123,13 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
         if len(line) <= longest:
             return line, "; ".join(rest)
     long = max((text for _, text in texts), key=len)
-    short = PLACE.sub(lambda found: f"{found[1].rpartition('/')[2]}:{found[2]}", long)
-    short = short if len(line) - len(long) + len(short) <= longest else f"{short[: len(short) // 2]}..."
-    return line.replace(long, short), "; ".join([long, *rest])
+    short = ATTRIBUTES.sub(" (...):", long, count=1)
+    if len(line) - len(long) + len(short) > longest:
+        short = PLACE.sub(lambda found: f"{found[1].rpartition('/')[2]}:{found[2]}", short)
+    left = longest - len(line) + len(long)
+    return line.replace(long, short if len(short) <= left else f"{short[: left - 3]}..."), "; ".join(
+        [long, *rest]
+    )
 
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
