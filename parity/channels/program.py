@@ -59,7 +59,7 @@ def program(evidence: Evidence) -> ChannelResult:
         tables = {"rules": [{"rule": name, "times": times} for name, times in rules.items()]}
     return ChannelResult(
         verdict=verdict,
-        detail=f"{attested}; {evidence.proof.sentence()}{missed}{_strongest(evidence)}",
+        detail=f"{attested}; {evidence.proof.outcome()}{missed}{_strongest(evidence)}",
         findings=found,
         measures=measures,
         tables=tables,

@@ -231,6 +231,7 @@ def _statements(frame: Frame) -> list[ast.stmt]:
     return _around(frame, ast.stmt)[-1:]
 
 
+@functools.lru_cache(maxsize=16_384)
 def passes_on(frame: Frame) -> bool:
     """True if a line only passes on the arguments of its function, as wrappers of a function or a module do."""
     taken = [node.args for node in _around(frame, ast.FunctionDef)][-1:]

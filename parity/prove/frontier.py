@@ -202,8 +202,8 @@ def short(text: str) -> str:
 def difference(left: str, right: str) -> str:
     """Returns two numbers with the digits that show the difference, or two texts from shortly before it."""
     left, right = (MARKED.sub(r"\1\2", text) for text in (left, right))
-    numbers = [number(text) for text in (left, right)]
-    if None not in numbers and numbers[0] != numbers[1]:
+    numbers = [number(text) for text in (left, right) if text not in ("false", "true")]
+    if len(numbers) == 2 and None not in numbers and numbers[0] != numbers[1]:
         texts = ([f"{value:.{digits}g}" for value in numbers] for digits in (4, 6, 9, 17))
         return " against ".join(next(pair for pair in texts if pair[0] != pair[1]))
     point = next((k for k, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)

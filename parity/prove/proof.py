@@ -95,7 +95,14 @@ class Proof:
         return {entry.finding(): reason for entry in self.frontier if (reason := grade(entry))}
 
     def sentence(self) -> str:
-        """Returns the outcome as one sentence."""
+        """Returns the outcome and the first difference as one sentence."""
+        first = (
+            "" if self.proved or not self.frontier else f"; first difference {self.frontier[0].sentence()}"
+        )
+        return f"{self.outcome()}{first}"
+
+    def outcome(self) -> str:
+        """Returns the outcome as text."""
         scope = " up to sharding annotations" if self.ignored_shardings else ""
         if self.counters:
             some = f"{self.counters} counter{'s' * (self.counters > 1)}"
