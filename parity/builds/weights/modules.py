@@ -101,11 +101,12 @@ def pair_modules(
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
-        pairs, by_name = pair_nearest(left, right), not any(map(is_automatic, (*left, *right)))
-        if len(left) > 1 and not (by_name and are_related(pairs)):
+        pairs = pair_nearest(left, right)
+        by_name = len(left) == 1 or (not any(map(is_automatic, (*left, *right))) and are_related(pairs))
+        if not by_name:
             places = order()
             found = _by_use(left, reference, places[0]), _by_use(right, candidate, places[1])
-            pairs, by_name = list(zip(*found, strict=True)), False
+            pairs = list(zip(*found, strict=True))
         for module, other in pairs:
             leaves = [(f"{module}/{last}", f"{other}/{last}") for last, *_ in kind]
             (named if by_name else ordered).extend(leaves)
