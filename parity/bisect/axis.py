@@ -42,7 +42,8 @@ class Signature:
     kind: str
 
     def __str__(self) -> str:
-        return f"{self.channel} {self.kind} at {self.leaf}" if self.leaf else f"{self.channel} {self.kind}"
+        at = f" at {self.leaf}" if self.leaf and self.channel != "program" else ""
+        return f"{self.channel} {self.kind}{at}"
 
     def of(self, result: ChannelResult) -> bool:
         """True if a channel's result is this failure; the leaf may be any of those that its findings name."""

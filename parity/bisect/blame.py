@@ -13,12 +13,7 @@ from typing import NamedTuple
 
 from parity.bisect.alignment import Alignment, ordered
 from parity.bisect.divergence import Divergence
-from parity.bisect.source import (
-    constructor_call,
-    functions_around,
-    innermost,
-    site,
-)
+from parity.bisect.source import constructor_call, functions_around, innermost, site
 from parity.bisect.trace import Node
 from parity.ir.functions import function_of, origin, set_outside
 from parity.ir.location import Frame, equation_source

@@ -16,16 +16,7 @@ from parity.bisect.axis import Signature, Status
 from parity.run.explain import blocking
 from parity.verdicts import channel_of
 
-__all__ = [
-    "REPORT",
-    "Check",
-    "CheckResult",
-    "Found",
-    "Outcome",
-    "Places",
-    "UntestableError",
-    "answer_of",
-]
+__all__ = ["REPORT", "Check", "CheckResult", "Found", "Outcome", "Places", "UntestableError", "answer_of"]
 
 REPORT = "{report}"
 """Placeholder for the file that the command writes its report to."""

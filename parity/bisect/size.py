@@ -145,7 +145,9 @@ def look(question: Question) -> SearchResult:
     found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.fixed_axes)
     small = sized(case, found)
     if found == start:
-        return SearchResult.nothing("size", "nothing can be made smaller: the case no longer fails alike")
+        return SearchResult.nothing(
+            "size", "nothing can be made smaller: no smaller case fails in the same way"
+        )
     if judge.ask_twice(small) is Status.AMBIGUOUS:
         return SearchResult.nothing("size", "ambiguous: the smallest case fails and passes by turns")
     work = [_work(each, question) for each in (case, small)]

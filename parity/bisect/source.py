@@ -7,14 +7,7 @@ from parity.bisect.trace import Node
 from parity.ir.functions import function_of, parsed
 from parity.ir.location import Frame, SourceLocation, equation_source
 
-__all__ = [
-    "constructor_call",
-    "functions_around",
-    "innermost",
-    "place_text",
-    "shared",
-    "site",
-]
+__all__ = ["constructor_call", "functions_around", "innermost", "place_text", "shared", "site"]
 
 
 def site(node: Node) -> SourceLocation:

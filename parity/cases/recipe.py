@@ -321,10 +321,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
     def forward(state: Any, batch: dict[str, Any]):
         out = run(state.model, batch)
         after = nnx.state(state.model, nnx.All(nnx.Variable, nnx.Not(nnx.Any(nnx.Param, nnx.RngState))))
-        return {
-            "values": {"outputs": out},
-            **({"state": {"model": after}} if jax.tree.leaves(after) else {}),
-        }
+        return {"values": {"outputs": out}, **({"state": {"model": after}} if jax.tree.leaves(after) else {})}
 
     def grad(state: Any, batch: dict[str, Any]):
         value, grads = value_and_grad(state, batch)

@@ -218,14 +218,7 @@ def registered(
         for mesh in meshes:
             mesh.check_axes(mesh_axes(axis_rules))
         return [
-            Case(
-                id=f"{name}/{program}@{mesh}",
-                program=program,
-                mesh=mesh,
-                smoke=True,
-                **builds,
-                **given,
-            )
+            Case(id=f"{name}/{program}@{mesh}", program=program, mesh=mesh, smoke=True, **builds, **given)
             for program in programs
             for mesh in meshes
         ]

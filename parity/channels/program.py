@@ -20,7 +20,7 @@ from parity.compare.one_program import compile_to_one
 from parity.compare.side import Side
 from parity.ir.jax_internals import live, traceback_codes
 from parity.ir.location import call_stacks
-from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
+from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "RESTS_ON_NUMBERS", "attest", "origins"]
 
@@ -59,7 +59,7 @@ def program(evidence: Evidence) -> ChannelResult:
         tables = {"rules": [{"rule": name, "times": times} for name, times in rules.items()]}
     return ChannelResult(
         verdict=verdict,
-        detail=f"{attested}; {evidence.proof.sentence()}{missed}{_strongest(evidence)}",
+        detail=f"{attested}; {evidence.proof.outcome()}{missed}{_strongest(evidence)}",
         findings=found,
         measures=measures,
         tables=tables,
@@ -104,14 +104,15 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     """Returns the result if operations do not correspond, because layouts or meshes differ."""
     if evidence.unrolled_proof is None:
         return ChannelResult(
-            verdict=Verdict.SKIPPED,
-            detail=f"{attested}; programs not compared: layouts or meshes differ",
+            verdict=Verdict.SKIPPED, detail=f"{attested}; programs not compared: layouts or meshes differ"
         )
-    sentence = evidence.unrolled_proof.frontier[0].sentence()
+    (first,) = evidence.unrolled_proof.frontier
+    terms = dict(zip(SIDES, first.terms, strict=False))
     return ChannelResult(
         verdict=Verdict.UNPROVED,
-        detail=f"{attested}; no proof, layouts differ, and so do values: {sentence}{_strongest(evidence)}",
+        detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
         findings=_resting(evidence.unrolled_proof.findings()),
+        notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 
 
@@ -126,9 +127,7 @@ def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
         finding
         for side, other, made in zip(sides, sides[::-1], found, strict=True)
         for finding in attest(
-            side.build,
-            made,
-            () if side.build.flavour is other.build.flavour else other.build.sources,
+            side.build, made, () if side.build.flavour is other.build.flavour else other.build.sources
         )
     )
     if findings:

@@ -12,7 +12,7 @@ from parity.prove import Frontier, Proof
 from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
 from parity.prove.exact.rounded import BITS, NUMBERS, Rounding
 from parity.prove.rules.registry import MOVED
-from parity.verdicts import Finding
+from parity.verdicts import SIDES, Finding
 
 __all__ = ["ZEROS", "difference", "equal_exactly", "named", "relation", "walk"]
 
@@ -35,13 +35,20 @@ def difference(found: Equality) -> Finding:
             labels=("", ""),
             next_step="docs/exact.md says where such proofs end; let the case not ask for one",
         )
+    where, made, terms = _split(found)
+    return Finding(
+        where=where,
+        **dict(zip(SIDES, made, strict=True)),
+        cause="another function",
+        next_step=f"as terms: {' against '.join(terms)}",
+    )
+
+
+def _split(found: Equality) -> tuple[str, list[str], list[str]]:
+    """Returns the cells that differ, the operation behind them on each side, and their terms on each side."""
     where, _, rest = found.difference.partition("\n  reference: ")
-    left, _, right = rest.partition("\n  candidate: ")
-    return Finding(where=where, reference=_line(left), candidate=_line(right), cause="another function")
-
-
-def _line(text: str) -> str:
-    return ", ".join(part.strip() for part in text.splitlines())
+    sides = [side.rpartition("\n    made by ") for side in rest.split("\n  candidate: ")]
+    return where, [made for *_, made in sides], [", ".join(term.split("\n    ")) for term, *_ in sides]
 
 
 def named(side: Side) -> Named:
@@ -145,6 +152,9 @@ def walk(sides: tuple[Side, Side], weights: WeightMap, case: Case) -> Proof:
 
 
 def _frontier(found: Equality) -> Frontier:
-    """Returns the place where the proof stopped, with its differences."""
-    where, *rest = (found.difference or f"what rules do not know: {found.refusal}").splitlines()
-    return Frontier(where=where, differences=tuple(line.strip() for line in rest))
+    """Returns the place where the proof stopped."""
+    if found.refusal:
+        return Frontier(where=f"what rules do not know: {found.refusal}")
+    where, made, terms = _split(found)
+    place = " against ".join(dict.fromkeys(made))
+    return Frontier(where=where, differences=(place,) if place else (), terms=tuple(terms))

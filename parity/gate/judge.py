@@ -121,11 +121,7 @@ def gate_record(
         relaxed: settings relaxed since the merge base, as sentences.
         notes: further remarks.
     """
-    return {
-        "flips": [one.record() for one in readiness],
-        "relaxed": list(relaxed),
-        "notes": list(notes),
-    }
+    return {"flips": [one.record() for one in readiness], "relaxed": list(relaxed), "notes": list(notes)}
 
 
 def judge(

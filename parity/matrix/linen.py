@@ -84,11 +84,7 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
             return scaled, (sown_metrics(sown, weight, config), routing)
 
         (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        return {
-            "values": {"loss": value, **sown},
-            "gradients": {"params": grads},
-            **routing_group(routing),
-        }
+        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, **routing_group(routing)}
 
     def train_step(state, batch):
         state, metrics = models_linen.train.train_step(config, train, state, tokens(batch))

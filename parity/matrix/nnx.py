@@ -83,11 +83,7 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
             return scaled, (sown_metrics(sown, weight, config), routing)
 
         (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        return {
-            "values": {"loss": value, **sown},
-            "gradients": {"model": grads},
-            **routing_group(routing),
-        }
+        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, **routing_group(routing)}
 
     def train_step(state, batch):
         metrics = models_nnx.train.train_step(train, state, tokens(batch))

@@ -49,10 +49,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"stages": 2, "microbatches": 8, "repeats": 2, "delay": 2, "layers_outside": 2},
         DROPOUT,
     ),
-    "once": (
-        {**STORAGE, "gather": Gather.ONCE, "iteration_remat": MINIMAL},
-        {"remat.policy": "minimal"},
-    ),
+    "once": ({**STORAGE, "gather": Gather.ONCE, "iteration_remat": MINIMAL}, {"remat.policy": "minimal"}),
     "prefetch": ({**PREFETCH, "layers_per_stage": 2}, {**DROPOUT, **FULL}),
     "prefetch-unrolled": ({**PREFETCH, "repeat_loop": Loop.UNROLLED, "iteration_remat": NAMED}, {}),
     "unrolled": (

@@ -3,14 +3,16 @@
 import dataclasses
 import enum
 import math
+import re
 from collections.abc import Mapping, Sequence
 
-from parity.ir.functions import origin, written
+from parity.ir.functions import origin, table_maker, written
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
 __all__ = [
     "MOST_ENTRIES",
+    "TABLE",
     "Frontier",
     "FrontierSide",
     "Trait",
@@ -22,6 +24,9 @@ __all__ = [
 ]
 
 _MAX_TEXT = 160
+MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
+"""Attributes as MLIR marks them."""
+TABLE = "another table of constants"
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -96,6 +101,7 @@ class Frontier:
         unlike: the difference as data, if it is one trait of two operations on equal operands, or a condition of one
             side.
         unsure: True if the two operations may not correspond; each has no counterpart on the other side.
+        terms: the value of each side as an expression, if a proof has it.
     """
 
     where: str
@@ -104,6 +110,7 @@ class Frontier:
     differences: tuple[str, ...] = ()
     unlike: Unlike | None = None
     unsure: bool = False
+    terms: tuple[str, ...] = ()
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -131,7 +138,7 @@ class Frontier:
         names = list(dict.fromkeys(self.operations))
         lines = [line for line in self.differences if line != " against ".join(names)]
         if self.unsure:
-            return "operations without a counterpart, not sure that they correspond"
+            return "not sure, operations without a counterpart"
         if len(names) == 2:
             return f"another operation{_list(lines)}"
         if not (self.reference and self.candidate) and [self.where] == names:
@@ -148,6 +155,8 @@ class Frontier:
     def _constants(self) -> tuple[str, str]:
         """The constant of each side as text; empty if they do not differ by one, or their lines are named anyway."""
         unlike, left, right = self.unlike, self.reference, self.candidate
+        if any(line.endswith(TABLE) for line in self.differences):
+            return TABLE, TABLE
         if not (unlike and left and right):
             return "", ""
         if (found := origin(left.place.own, right.place.own)) and found.how == "made":
@@ -158,6 +167,8 @@ class Frontier:
 def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
     place = written(number(constant), side.place.own)
+    if constant == TABLE and side.place.own:
+        place = table_maker(side.place.own[0])
     return f"{text}, set at {place}" if place and str(place) not in text else text
 
 
@@ -189,7 +200,12 @@ def short(text: str) -> str:
 
 
 def difference(left: str, right: str) -> str:
-    """Returns two long texts from shortly before the point where they start to differ."""
+    """Returns two numbers with the digits that show the difference, or two texts from shortly before it."""
+    left, right = (MARKED.sub(r"\1\2", text) for text in (left, right))
+    numbers = [number(text) for text in (left, right) if text not in ("false", "true")]
+    if len(numbers) == 2 and None not in numbers and numbers[0] != numbers[1]:
+        texts = ([f"{value:.{digits}g}" for value in numbers] for digits in (4, 6, 9, 17))
+        return " against ".join(next(pair for pair in texts if pair[0] != pair[1]))
     point = next((k for k, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
     start = max(point - 40, 0) if max(len(left), len(right)) > _MAX_TEXT else 0
     return f"{short(left[start:])} against {short(right[start:])}"

@@ -95,7 +95,14 @@ class Proof:
         return {entry.finding(): reason for entry in self.frontier if (reason := grade(entry))}
 
     def sentence(self) -> str:
-        """Returns the outcome as one sentence."""
+        """Returns the outcome and the first difference as one sentence."""
+        first = (
+            "" if self.proved or not self.frontier else f"; first difference {self.frontier[0].sentence()}"
+        )
+        return f"{self.outcome()}{first}"
+
+    def outcome(self) -> str:
+        """Returns the outcome as text."""
         scope = " up to sharding annotations" if self.ignored_shardings else ""
         if self.counters:
             some = f"{self.counters} counter{'s' * (self.counters > 1)}"
@@ -106,22 +113,15 @@ class Proof:
             return f"the same values{scope} (rules: {', '.join(self.rules)}; {self._counts()})"
         if self.proved:
             return f"the same program{scope} ({self._counts()})"
+        if self.reordered and self.rules:
+            rules = ", ".join(self.rules)
+            return f"the same values{scope} but for what compiled code rounds otherwise (rules: {rules})"
         if self.reordered:
-            first = f"; first {self.frontier[0].sentence()}" if self.frontier else ""
-            if self.rules:
-                rules = f"rules: {', '.join(self.rules)}"
-                return f"the same values{scope} but for what compiled code rounds otherwise ({rules}){first}"
-            return f"the same program{scope} up to the order of operands of float operations{first}"
-        count = len(self.unequal_results)
-        results = f"{count} result{'s' * (count != 1)} not shown equal"
-        first = f"; first difference {self.frontier[0].sentence()}" if self.frontier else ""
-        return f"not shown to be the same program{scope}: {results}{first}{self._others()}"
-
-    def _others(self) -> str:
-        """Returns the number of further independent differences as text."""
-        more = len(self.frontier) - 1
-        least = "at least " if len(self.frontier) >= MOST_ENTRIES else ""
-        return f"; {least}{more} other place{'s differ' if more > 1 else ' differs'}" if more > 0 else ""
+            return f"the same program{scope} up to the order of operands of float operations"
+        results = f"{(count := len(self.unequal_results))} result{'s' * (count != 1)} not shown equal"
+        most = "at least " if len(self.frontier) >= MOST_ENTRIES else ""
+        places = f"; {most}{len(self.frontier)} places differ" if len(self.frontier) > 1 else ""
+        return f"not shown to be the same program{scope}: {results}{places}"
 
     def _counts(self) -> str:
         return f"{self.operations[0]} and {self.operations[1]} operations"
@@ -321,10 +321,7 @@ def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
 
 
 def check_pairs(
-    what: str,
-    pairs: _Pairs,
-    names: tuple[Mapping[int, str], Mapping[int, str]],
-    alone: _Positions = ((), ()),
+    what: str, pairs: _Pairs, names: tuple[Mapping[int, str], Mapping[int, str]], alone: _Positions = ((), ())
 ) -> None:
     """Checks that pairs of positions, and the positions of one side only, are total and one-to-one.
 

@@ -9,6 +9,7 @@ from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.frontier import (
     MOST_ENTRIES,
+    TABLE,
     Frontier,
     FrontierSide,
     attribute_differences,
@@ -384,7 +385,9 @@ class Search:
             read = [env[op.operands[position]] for env, op in zip(envs, pair, strict=True)]
             texts = [self._literals.get(number, "a computed value") for number in read]
             if texts[0] != texts[1]:
-                lines.append(f"operand {position}: {texts[0]} against {texts[1]}")
+                tables = all(text.startswith(('"', "[")) for text in texts)
+                words = TABLE if tables else difference(*texts)
+                lines.append(f"operand {position}: {words}")
             elif first != second:
                 others.append(str(position))
         if others:
@@ -410,10 +413,7 @@ class Search:
         texts = [maker.form.name if maker else "a parameter" for maker in makers]
         lines = (f"comes from {texts[0]} against {texts[1]}",)
         return Frontier(
-            where=where,
-            reference=side_of(makers[0]),
-            candidate=side_of(makers[1]),
-            differences=lines,
+            where=where, reference=side_of(makers[0]), candidate=side_of(makers[1]), differences=lines
         )
 
 

@@ -269,9 +269,9 @@ def print_proofs(console: Console, run: Run) -> None:
     also = (f" ({ruled} by rules)" if ruled else "") + (f", {loose} reordered" if loose else "")
     console.print(f"{proved} of {run.planned} proved{also} in {run.seconds:.0f} s{rate}", soft_wrap=True)
     for result, program in zip(run.results, programs, strict=False):
-        if program.verdict in (Verdict.UNPROVED, Verdict.REORDERED) or BY_RULES in program.measures:
+        if program.verdict in RESTS or BY_RULES in program.measures:
             console.print(f"{result.case.id}  {program.detail}", soft_wrap=True, markup=False)
-            for finding in program.findings[:MOST_FINDINGS]:
+            for finding in program.findings[1:MOST_FINDINGS]:
                 console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
 
 

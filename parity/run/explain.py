@@ -33,6 +33,14 @@ NEXT: Mapping[str, str] = {
 }
 """The next command by channel; `parity bisect` for others, and the traceback for an error."""
 LISTED = 3
+FOLLOWS = 2
+"""Rank of the parts on other channels, which have their own lines below."""
+LONGEST = 300
+"""Maximum length of a cause in one line, with the case."""
+LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
+"""Parts of a source line that its first line can do without: the library's lines behind it, the word for closures."""
+ATTRIBUTES = re.compile(r" \(.*?\):")
+"""The differences of an operation, which come before its source lines."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +52,8 @@ class Explanation:
         cause: the finding; None if the channel has none.
         case: id of the case.
         line: the difference, its source lines, the leaves that follow, the next command; without line breaks.
-        rest: the findings of all blocking channels, those of one kind in one line.
+        rest: the remaining parts of the cause, then the findings of all blocking channels, those of one kind in one
+            line.
     """
 
     channel: str
@@ -62,13 +71,13 @@ class Explanation:
 def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
     """Returns the channels that keep a case from passing, worst first."""
     held = [result for result in channels if result.verdict in BLOCKING]
-    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one)))
+    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one), _is_guess(one)))
 
 
 def _is_cause(result: ChannelResult) -> bool:
     """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
     if result.name != "dots":
-        return result.name in CAUSES
+        return result.name in CAUSES and not _is_guess(result)
     types = [
         [text.partition(" at ")[0] for text in (one.reference, one.candidate)] for one in result.findings
     ]
@@ -88,19 +97,38 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
         return None
     channel = _likeliest(held, channels)
     cause = channel.findings[0] if channel.findings else None
-    what = _words(channel, cause)
-    follows = [_follows(one) for one in held if one.name in NUMBERS and one is not channel]
+    parts = _parts(channel, cause)
+    parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
-    parts = [what, *follows, *([f"also {', '.join(more)}"] if more else [])]
+    parts += [(FOLLOWS, f"also {', '.join(more)}")] if more else []
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
-        parts.append(f"next: {_command(case, *((channel, cause) if known else (held[0], None)))}")
+        parts.append((0, f"next: {_command(case, *((channel, cause) if known else (held[0], None)))}"))
+    line, rest = _fitted(f"{channel.name} {_verdict(channel)}: ", parts, LONGEST - len(case))
     return Explanation(
         channel=channel.name,
         cause=cause,
         case=case,
-        line=" ".join(f"{channel.name} {_verdict(channel)}: {'; '.join(filter(None, parts))}".splitlines()),
-        rest=tuple(_rest(held, channel)),
+        line=line,
+        rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel)]),
+    )
+
+
+def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
+    """Returns parts as a line of limited length, and the parts that are left out, those of the highest rank first."""
+    texts = [(rank, LEFT_OUT.sub("", " ".join(text.split()))) for rank, text in parts if text]
+    for most in sorted({rank for rank, _ in texts}, reverse=True):
+        line = head + "; ".join(text for rank, text in texts if rank <= most)
+        rest = [text for rank, text in texts if rank > most and rank != FOLLOWS]
+        if len(line) <= longest:
+            return line, "; ".join(rest)
+    long = max((text for _, text in texts), key=len)
+    short = ATTRIBUTES.sub(" (...):", long, count=1)
+    if len(line) - len(long) + len(short) > longest:
+        short = PLACE.sub(lambda found: f"{found[1].rpartition('/')[2]}:{found[2]}", short)
+    left = longest - len(line) + len(long)
+    return line.replace(long, short if len(short) <= left else f"{short[: left - 3]}..."), "; ".join(
+        [long, *rest]
     )
 
 
@@ -130,28 +158,27 @@ def _verdict(channel: ChannelResult) -> str:
     return str(channel.verdict) if channel.verdict in BLOCKING else "differs"
 
 
-def _words(channel: ChannelResult, cause: Finding | None) -> str:
+def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str]]:
+    """Returns the texts on a cause, each with its rank, the most important one first."""
     if cause is None:
-        return channel.detail
+        return [(0, channel.detail)]
     more = len(channel.findings) - 1 if channel.name != "program" else 0
-    parts = [cause.difference()]
-    if channel.name in NUMBERS:
-        parts = [channel.detail, cause.difference(), cause.distance]
-    if cause.cause:
-        parts.append(f"likely {cause.cause}")
-    if PLACE.search(cause.next_step) or channel.name == "dots":
-        parts.append(cause.next_step)
-    elif cause.next_step != RESTS_ON_NUMBERS and (channel.name == "program" or not places(cause)):
-        parts.append(cause.next_step.partition(": ")[0])
-    parts.append(f"and {more} more" if more else "")
-    return "; ".join(dict.fromkeys(filter(None, parts)))
+    of_numbers = channel.name in NUMBERS
+    steps = [] if cause.next_step == RESTS_ON_NUMBERS else cause.next_step.split("; ")
+    return [
+        (1, channel.detail if of_numbers else ""),
+        (0, cause.difference()),
+        (3, cause.distance if of_numbers else ""),
+        (3, f"likely {cause.cause}" if cause.cause else ""),
+        *((1 if PLACE.search(step) else 3, step) for step in steps),
+        (3, f"and {more} more" if more else ""),
+    ]
 
 
 def _follows(channel: ChannelResult) -> str:
-    """Returns the number of leaves that differ, worst first."""
-    leaves = ", ".join(one.where for one in channel.findings[:LISTED])
-    counts = channel.detail.partition(";")[0]
-    return f"{channel.name}: {counts}{f' ({leaves})' if leaves else ''}"
+    """Returns the number of leaves that differ, and the worst one."""
+    worst = f" ({channel.findings[0].where})" if channel.findings else ""
+    return f"{channel.name}: {channel.detail.partition(';')[0].partition(', worst')[0]}{worst}"
 
 
 def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:

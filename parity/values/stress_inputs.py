@@ -186,10 +186,7 @@ def _off(
 
 
 def off_over_counts(
-    counts: Sequence[int],
-    reference: Sequence[Flat],
-    candidate: Sequence[Flat],
-    nudged: Callable[[int], Flat],
+    counts: Sequence[int], reference: Sequence[Flat], candidate: Sequence[Flat], nudged: Callable[[int], Flat]
 ) -> list[tuple[int, Deviation, float]]:
     """Returns the leaves that differ beyond the noise: the start with the largest deviation, the deviation, the noise.
 

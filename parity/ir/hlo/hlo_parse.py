@@ -67,10 +67,7 @@ class _Parser:
         if not self.entry:
             raise self._error("no ENTRY computation: the text is cut off or not a module")
         return HloModule(
-            attributes=attributes,
-            computations=self.computations,
-            entry=self.entry,
-            frames=frames,
+            attributes=attributes, computations=self.computations, entry=self.entry, frames=frames
         )
 
     def _frames(self) -> dict[int, Frame]:

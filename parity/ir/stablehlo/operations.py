@@ -189,15 +189,12 @@ _MOVES = (
         first_index=1,
     ),
     _move(
-        "stablehlo.slice",
-        Group.PICKS,
-        attributes=frozenset({"start_indices", "limit_indices", "strides"}),
+        "stablehlo.slice", Group.PICKS, attributes=frozenset({"start_indices", "limit_indices", "strides"})
     ),
     _join("stablehlo.concatenate", attributes=frozenset({"dimension"})),
     _join("stablehlo.dynamic_update_slice", first_index=2),
     _join(
-        "stablehlo.pad",
-        attributes=frozenset({"edge_padding_low", "edge_padding_high", "interior_padding"}),
+        "stablehlo.pad", attributes=frozenset({"edge_padding_low", "edge_padding_high", "interior_padding"})
     ),
     _move("stablehlo.optimization_barrier", Group.SAME),
     _move("sdy.reshard", Group.SAME),

@@ -196,7 +196,7 @@ REST = (
             "replicated": {"rules": REPLICATED},
             "crossed": {"rules": CROSSED},
             "whole_activations": {"rules": WHOLE_ACTIVATIONS},
-        },
+        }
     ),
 )
 
@@ -255,9 +255,7 @@ TRAINING = (
         {**STEP, "mesh": ("data_fsdp", "transpose")},
         moments={"like_parameters": {}, "zero1": {"train.moments": MomentSharding.ZERO1}},
     ),
-    *_factors(
-        pipeline={"in_sequence": {}, "stages": {"pipeline.stages": 2, "pipeline.microbatches": 2}},
-    ),
+    *_factors(pipeline={"in_sequence": {}, "stages": {"pipeline.stages": 2, "pipeline.microbatches": 2}}),
     *_factors(
         PIPELINE,
         microbatches={"two": {}, "four_microbatches": {"pipeline.microbatches": 4}},
@@ -284,21 +282,17 @@ TRAINING = (
     ),
     *_factors(
         {**PIPELINE, "per_stage": ("two_a_stage",)},
-        stage_layout={
-            "stage_scanned": {},
-            "stage_unrolled": {"pipeline.stage_layout": LayerLayout.UNROLLED},
-        },
+        stage_layout={"stage_scanned": {}, "stage_unrolled": {"pipeline.stage_layout": LayerLayout.UNROLLED}},
     ),
     *_factors(
         ahead={
             "next_token": {},
             "two_tokens": {"mtp.depth": 1},
             "three_tokens": {"mtp.depth": 2, "mtp.loss_scale": 0.7},
-        },
+        }
     ),
     *_factors(
-        EXPERTS,
-        schedule={"batch_whole": {}, "batch_split": {"layer_schedule": LayerSchedule.BATCH_SPLIT}},
+        EXPERTS, schedule={"batch_whole": {}, "batch_split": {"layer_schedule": LayerSchedule.BATCH_SPLIT}}
     ),
     *_factors(
         {**STEP, "pipeline": ("in_sequence",)},  # replicas with stages are for the pair `diloco`

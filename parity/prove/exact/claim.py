@@ -177,7 +177,7 @@ def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]],
     return ""
 
 
-DEPTH = 3
+DEPTH, DIALECT = 3, "stablehlo."
 CONSTANTS: dict[str, Callable[[Any], str]] = {
     "const": str,
     "word": str,
@@ -208,8 +208,8 @@ def explain(terms: Terms, reference: int, candidate: int) -> str:
         lines.append(f"  {side}: {words(terms, term)}")
         if only := sorted(own - other):
             lines.append(f"    only it reads {listed(only, 4)}")
-        used = "" if terms.origins[term] else f", used at {place(terms, user)}"
-        lines.append(f"    made at {place(terms, term)}{used}")
+        used = "" if terms.origins[term] else f", used by {place(terms, user)}"
+        lines.append(f"    made by {place(terms, term)}{used}")
     return "\n".join(lines)
 
 
@@ -300,7 +300,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
 def _name(node: Node) -> str:
     name = node.params if node.kind in ("map", "extreme") else node.kind
     if isinstance(name, str):
-        return name
+        return name.removeprefix(DIALECT)
     return "table" if name[0] == "table" else " ".join(map(str, name))
 
 
@@ -312,7 +312,7 @@ def place(terms: Terms, term: int) -> str:
     indices = ", ".join(map(str, origin.loop_indices))
     around = f", turn {indices} of the loops around it" if indices else ""
     device = f", device {origin.device}" if origin.device is not None else ""
-    return f"{origin.step.name} {origin.step.place}{around}{device}"
+    return f"{origin.step.name} at {origin.step.place}{around}{device}".removeprefix(DIALECT)
 
 
 def where(error: RefusalError) -> str:

@@ -47,9 +47,9 @@ class Step:
 
     @functools.cached_property
     def place(self) -> str:
-        """``file:line`` of its location; must be read while the module is alive."""
-        frames = operation_source(self.read.source).frames
-        return f"{frames[0].file}:{frames[0].line}" if frames else "(no source line)"
+        """The source line, with its function; must be read while the module is alive."""
+        source = operation_source(self.read.source)
+        return source.own_place if source.frames else "(no source line)"
 
     @functools.cached_property
     def captured(self) -> tuple[int, ...]:

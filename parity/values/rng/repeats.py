@@ -123,10 +123,7 @@ def _digest(kind: object, parts: Iterable[np.ndarray]) -> bytes:
 
 
 def _kept(
-    shape: tuple[int, ...],
-    path: str,
-    places: Mapping[int, Sequence[Place]],
-    first: Mapping[Place, Place],
+    shape: tuple[int, ...], path: str, places: Mapping[int, Sequence[Place]], first: Mapping[Place, Place]
 ) -> tuple[np.ndarray, ...]:
     """Returns the indices of a leaf's slices that repeat no earlier one, axis by axis, in the form of `np.ix_`."""
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
 from parity.ir.location import inlined_source
 from parity.prove import prove, search
-from parity.prove.frontier import MOST_ENTRIES
+from parity.prove.frontier import MOST_ENTRIES, TABLE, difference
 from parity.verdicts import Verdict
 
 # B batch, T positions, D features, H heads, K width of a head
@@ -133,3 +134,26 @@ def test_a_difference_behind_a_barrier_comes_before_the_barrier():
     found = prove(*sides, arguments=[(0, 0), (1, 1)], results=[(0, 0)]).findings()
     assert "optimization_barrier" not in found[0].sentence(), found
     assert "in stepped.<locals>.layer" in found[0].sentence()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ("3.000000e+01", "2.000000e+01", "30 against 20"),
+        ("0.899999976", "9.000001e-01", "0.899999976 against 0.9000001"),
+        ("false", "true", "false against true"),
+        ("array<i64: 0, 2>", "array<i64: 0, 4>", "0, 2 against 0, 4"),
+        ("#stablehlo<comparison_direction EQ>", "#stablehlo<comparison_direction GE>", "EQ against GE"),
+    ],
+)
+def test_two_texts_show_their_difference_in_few_characters(left, right, expected):
+    assert difference(left, right) == expected
+
+
+def test_two_tables_of_constants_are_not_printed():
+    def scaled(factor):
+        table = np.arange(6.0, dtype="float32") ** factor
+        return jax.jit(lambda x: x * table).lower(jnp.ones(6))
+
+    found = prove(scaled(2), scaled(3), arguments=[(0, 0)], results=[(0, 0)]).frontier[0].sentence()
+    assert f"(operand 1: {TABLE})" in found

@@ -17,7 +17,7 @@ from parity.channels.tree import CONTRADICTED
 from parity.report.formats import FORMS
 from parity.report.records import VERDICTS, as_json, check_writable, summarise, write_json
 from parity.report.table import COLUMNS, MARKS, Progress, findings_text, print_findings, print_table
-from parity.run.explain import LISTED
+from parity.run import explain
 from parity.run.run import CaseResult, Run
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -221,13 +221,41 @@ def test_the_first_line_has_the_difference_and_the_next_command():
 
 
 def test_findings_of_one_kind_are_one_line_with_their_number():
-    first, rest = findings_text(failed(LISTED + 3)).splitlines()
-    assert f"leaf0: reference 1, candidate 2; and {LISTED + 2} more; next: " in first
+    first, rest = findings_text(failed(explain.LISTED + 3)).splitlines()
+    assert f"leaf0: reference 1, candidate 2; and {explain.LISTED + 2} more; next: " in first
     assert rest == "  leaf1: reference 1, candidate 2; the same for leaf2, leaf3, leaf4 and 1 more"
-    verbose = printed(every_finding, [failed(LISTED + 3)])
+    verbose = printed(every_finding, [failed(explain.LISTED + 3)])
     assert [line.strip() for line in verbose.splitlines()[-2:]] == [
-        f"leaf{number}: reference 1, candidate 2" for number in (LISTED + 1, LISTED + 2)
+        f"leaf{number}: reference 1, candidate 2" for number in (explain.LISTED + 1, explain.LISTED + 2)
     ]
+
+
+def test_a_long_first_line_leaves_out_the_least_important_parts_and_prints_them_below():
+    place = "far/away/model.py:{} in Model.__call__ (through flax/linen/linear.py:9 in Dense.__call__)"
+    cause = Finding(
+        where="dot_general (operand 1: 3 against 4)",
+        reference=place.format(3),
+        candidate=place.format(5),
+        cause="a cause " * 9,
+        next_step=f"read this; made at {place.format(7)}",
+    )
+    program = dataclasses.replace(PROGRAM, findings=(cause,))
+    head, below, *_ = findings_text(
+        result("failed", channels={"program": program, "values": VALUES})
+    ).splitlines()
+    assert len(head) <= explain.LONGEST
+    assert head.endswith(
+        "reference far/away/model.py:3 in Model.__call__, candidate far/away/model.py:5 in Model.__call__; "
+        "made at far/away/model.py:7 in Model.__call__; values: 1 of 2 leaves (leaf1); "
+        "next: parity bisect toy-a/forward@single"
+    )
+    assert below == f"  likely {' '.join(['a cause'] * 9)}; read this"
+    endless = dataclasses.replace(PROGRAM, findings=(dataclasses.replace(cause, reference="x" * 999),))
+    head, below, *_ = findings_text(
+        result("failed", channels={"program": endless, "values": VALUES})
+    ).splitlines()
+    assert "..." in head and head.endswith("next: parity bisect toy-a/forward@single")
+    assert "x" * 999 in below
 
 
 PROGRAM = ChannelResult(name="program", verdict=Verdict.UNPROVED, findings=(finding(7),))
