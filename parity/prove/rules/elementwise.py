@@ -179,14 +179,13 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
 def _past(table: Terms, call: Call) -> dict[str, str]:
     """Returns the movements that may pass an operation, each with the rule that allows it."""
     elements = (*call.elements, call.element)
+    rules = {movement: f"past-{movement}" for movement in ("unit-dims", "reshape", "broadcast", "transpose")}
     if all(map(is_whole_number, elements)):
-        rules = dict.fromkeys(("unit-dims", "reshape", "broadcast", "transpose"), "integers-past-moves")
+        rules |= dict.fromkeys(("unit-dims", "reshape", "broadcast"), "integers-past-moves")
         if any(map(table.is_table, call.operands)):
             del rules["broadcast"]
-    else:
-        rules = {
-            movement: f"past-{movement}" for movement in ("unit-dims", "reshape", "broadcast", "transpose")
-        }
+    if call.name == "convert" and call.elements[0] == "i1":
+        del rules["unit-dims"]
     return {movement: rule for movement, rule in rules.items() if table.allows(rule)}
 
 
@@ -247,11 +246,11 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
     known = [each for each in data if each is not None]
     if len(known) < len(data):
         return None
-    made, origin = _computed(call, known, kind), table.join_origins(map(table.origin, operands))
-    if made is None or origin is None or (origin and (made == made[0]).all()):
+    made = _computed(call, known, kind)
+    if made is None or ((made == made[0]).all() and any(map(table.is_table, operands))):
         return None
     table.use("fold")
-    return table.constant(made.astype(kind), call.element, origin)
+    return table.constant(made.astype(kind), call.element)
 
 
 def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:

@@ -112,15 +112,33 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     name="select-known",
     on=("select",),
     rewrites="select by a known predicate -> the branch",
-    condition="the predicate is one known boolean everywhere",
-    argument="Case by case; but XLA may not know the predicate.",
+    condition="the predicate is one boolean everywhere, computed from constants",
+    argument="Case by case. XLA computes the predicate when it compiles, and removes the selection before it fuses.",
     attacked_by="selection by a constant",
-    loose=True,
     keeps_narrow=True,
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
     known = table.scalar(call.operands[0])
-    return None if known is None else call.operands[1 if known else 2]
+    if known is None or not (table.certain or table.is_by_value()):
+        return None
+    return call.operands[1 if known else 2]
+
+
+@RewriteRule(
+    name="boolean-choice",
+    on=("select",),
+    rewrites="select(p, true, false) -> p, select(p, false, true) -> not p",
+    condition="both branches are one known boolean everywhere",
+    argument="Case by case. XLA's simplifier does the same before anything is fused.",
+    attacked_by="choice of true or false",
+    keeps_narrow=True,
+)
+def _chosen_boolean(table: Terms, call: Call) -> Call | View | None:
+    predicate, yes, no = call.operands
+    known = [table.scalar(view) for view in (yes, no)] if call.element == "i1" else []
+    if known == [1, 0]:
+        return predicate
+    return Call("not", "[]", (predicate,), ("i1",), "i1") if known == [0, 1] else None
 
 
 @RewriteRule(
@@ -149,7 +167,7 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
     """Returns the opposite of a predicate if it is a negation, an inequality, or known and false at first."""
     data = table.literal(predicate)
     if data is not None:
-        return None if data[0] else table.constant(~data, "i1", table.origin(predicate))
+        return None if data[0] else table.constant(~data, "i1")
     if found := inside(table, predicate, "not"):
         return found[1][0]
     term = table.terms.get(predicate.source)
@@ -258,7 +276,7 @@ def _converted(table: Terms, view: View) -> View | None:
     """Returns the boolean that is converted to a number; known numbers may be zeros and ones."""
     data = table.literal(view)
     if data is not None and ((data == 0) | (data == 1)).all():
-        return table.constant(data == 1, "i1", table.origin(view))
+        return table.constant(data == 1, "i1")
     found = inside(table, view, "convert")
     return found[1][0] if found and found[0].elements[0] == "i1" else None
 

@@ -48,7 +48,8 @@ class RuledNumbering(Numbering):
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        key = (op.form.word, *[self.env[value] for value in op.operands], self._products(op))
+        table.certain = bool(op.operands) and op.operands[0] in self._certain
+        key = (op.form.word, *[self.env[value] for value in op.operands], self._products(op), table.certain)
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -62,7 +63,8 @@ class RuledNumbering(Numbering):
             self.vanished.add(op.results.start)
         out = parse_array(op.form.slots_out[0])
         single = out is not None and out.count == 1 and self._certain.issuperset(op.operands)
-        if single or op.form.name == "stablehlo.constant":
+        spread = op.form.name == "stablehlo.broadcast_in_dim" and self._certain.issuperset(op.operands)
+        if single or spread or op.form.name == "stablehlo.constant":
             self._certain.update(op.results)
         value = table.values.get(known.number)
         is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
@@ -229,9 +231,10 @@ class RuledNumbering(Numbering):
         table.narrow = _is_narrow(operands)
         kinds = [kind for kind in out if kind is not None]
         axes, inputs = list(items["dimensions"]), len(operands) // 2
-        if inputs == 1 and op.operands[0] not in self._written:
+        if inputs == 1 and (op.operands[0] not in self._written or kinds[0].element == "i1"):
             view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
             if view is not None:
+                self._certain.update(op.results if op.operands[0] in self._certain else ())
                 self.vanished.add(op.results.start)
                 number = env[op.results.start] = table.shaped(Value(view, kinds[0]))
                 return number

@@ -203,25 +203,11 @@ def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner
     left, right = groups
     if left is None or right is None or (left[0], left[2]) != (right[0], right[2]):
         return None
-    if (repeated := _repeated(left[1], right[1], second.offset - first.offset)) is not None:
-        return first.moved([left[0], repeated, left[2]])
     step, odd = divmod(second.offset - first.offset, widths[0])
     middles = [group for group in (left[1], right[1]) if group]
     if odd or any(len(group) != 1 or group[0][1] != step for group in middles):
         return None
     return first.moved([left[0], [(sum(widths), step)], left[2]])
-
-
-def _repeated(
-    left: list[tuple[int, int]], right: list[tuple[int, int]], distance: int
-) -> list[tuple[int, int]] | None:
-    """Returns the digits of parts that follow each other at one distance, of which the last is new; else None."""
-    if left == right:
-        return [(2, distance), *right]
-    if not left or left[1:] != right:
-        return None
-    count, stride = left[0]
-    return [(count + 1, stride), *right] if distance == count * stride else None
 
 
 def _sliced_digits(
