@@ -182,8 +182,8 @@ def _past(table: Terms, call: Call) -> dict[str, str]:
     rules = {movement: f"past-{movement}" for movement in ("unit-dims", "reshape", "broadcast", "transpose")}
     if all(map(is_whole_number, elements)):
         rules |= dict.fromkeys(("unit-dims", "reshape", "broadcast"), "integers-past-moves")
-        if any(map(table.is_table, call.operands)):
-            del rules["broadcast"]
+        if call.element == "i1" or any(map(table.is_table, call.operands)):
+            rules["broadcast"] = "past-broadcast"
     if call.name == "convert" and call.elements[0] == "i1":
         del rules["unit-dims"]
     return {movement: rule for movement, rule in rules.items() if table.allows(rule)}

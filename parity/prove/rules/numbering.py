@@ -40,6 +40,8 @@ class RuledNumbering(Numbering):
         """Constants that are not one number everywhere, and values that are computed from them."""
         self._factors: dict[int, set[bool]] = {}
         """Sources of products, also negated: True if the factors are in the order of their numbers, or one is known."""
+        self._transposed: set[int] = set()
+        """Results of transpositions."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
 
@@ -49,7 +51,7 @@ class RuledNumbering(Numbering):
         if (written := self._as_written(op)) is not None:
             return written
         table.certain = bool(op.operands) and op.operands[0] in self._certain
-        key = (op.form.word, *[self.env[value] for value in op.operands], self._products(op), table.certain)
+        key = (op.form.word, *[self.env[value] for value in op.operands], self._context(op), table.certain)
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -61,6 +63,7 @@ class RuledNumbering(Numbering):
             table.use_again(known.used)
         if known.vanished:
             self.vanished.add(op.results.start)
+        self._transposed.update(op.results if op.form.name == "stablehlo.transpose" else ())
         out = parse_array(op.form.slots_out[0])
         single = out is not None and out.count == 1 and self._certain.issuperset(op.operands)
         spread = op.form.name == "stablehlo.broadcast_in_dim" and self._certain.issuperset(op.operands)
@@ -96,8 +99,14 @@ class RuledNumbering(Numbering):
             return None
         return number
 
-    def _products(self, op: Op) -> str:
-        """Returns the orders of the factors of two products that are added, as text; empty for other operations."""
+    def _context(self, op: Op) -> str | tuple[bool, ...]:
+        """Returns what else the normal form of an operation depends on, empty for most.
+
+        For a sum of two products these are the orders of their factors, as text; for a product of matrices, True for
+        each operand that a transposition makes.
+        """
+        if op.form.name == "stablehlo.dot_general":
+            return tuple(value in self._transposed for value in op.operands)
         if op.form.name not in ("stablehlo.add", "stablehlo.subtract") or BY_VALUE in self.table.enabled:
             return ""
         sources = [self._source(self.env[value]) for value in op.operands]
@@ -131,8 +140,8 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
-        if products := self._products(op):
-            attributes = {**attributes, "products": products}
+        if context := self._context(op):
+            attributes = {**attributes, "context": context}
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))
