@@ -1,6 +1,7 @@
 """Simplifications of single operations: comparisons, negations, selections, conversions, neutral elements."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from parity.prove.rules.registry import VANISHING, RewriteRule
 from parity.prove.rules.terms import Term, Terms, Value
@@ -251,8 +252,9 @@ def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
     on=("compare",),
     rewrites="convert(p) != 0 -> p, convert(p) * convert(q) != 0 -> p & q",
     condition="through integers",
-    argument="false and true become 0 and 1.",
+    argument="False and true become 0 and 1; but a compiler that knows parts of a mask sees it in one form only.",
     attacked_by="mask through whole numbers",
+    loose=True,
 )
 def _as_boolean(table: Terms, call: Call) -> Call | View | None:
     """Returns the boolean, or the conjunction, for booleans converted to integers and compared with zero."""
@@ -279,6 +281,30 @@ def _converted(table: Terms, view: View) -> View | None:
         return table.constant(data == 1, "i1")
     found = inside(table, view, "convert")
     return found[1][0] if found and found[0].elements[0] == "i1" else None
+
+
+@RewriteRule(
+    name="loop-of-one-turn",
+    rewrites="a loop that runs once -> its body",
+    condition="no side effects; a known counter is less than a known limit by one, and then equals it",
+    argument="The body runs once. XLA replaces such a loop by its body before anything is fused.",
+    attacked_by="loop of one turn",
+    keeps_narrow=True,
+)
+def runs_once(table: Terms, test: int, ends: Sequence[int], turn: int) -> bool:
+    """True if the condition of a loop is known to hold before its first turn, or to fail before its second.
+
+    Args:
+        table: table in which the condition is numbered.
+        test: number of the condition.
+        ends: numbers of the operands that it compares.
+        turn: 0 for the first turn, 1 for the second.
+    """
+    known = [None if each not in table.values else table.scalar(table.values[each].view) for each in (test, *ends)]
+    if not table.allows("loop-of-one-turn") or None in known or known[0] != 1 - turn:
+        return False
+    table.use("loop-of-one-turn")
+    return known[2] - known[1] == 1 - turn  # pyright: ignore[reportOptionalOperand]
 
 
 @RewriteRule(

@@ -284,6 +284,8 @@ def _replaced(
         new, view: type of the replacement in the axes of the array, and its elements.
         starts: its first place along each axis.
     """
+    if new.shape == out.shape:
+        return table.accept("empty-pad", view)
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]

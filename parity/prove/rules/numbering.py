@@ -11,7 +11,7 @@ from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
-from parity.prove.rules.logic import branch, condition
+from parity.prove.rules.logic import branch, condition, runs_once
 from parity.prove.rules.moves import window_replaced
 from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
@@ -40,6 +40,8 @@ class RuledNumbering(Numbering):
         """Constants that are not one number everywhere, and values that are computed from them."""
         self._factors: dict[int, set[bool]] = {}
         """Sources of products, also negated: True if the factors are in the order of their numbers, or one is known."""
+        self._stated: set[int] = set()
+        """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
         self._transposed: set[int] = set()
         """Results of transpositions."""
         self._certain: set[int] = set()
@@ -86,13 +88,16 @@ class RuledNumbering(Numbering):
         if len(operands) < len(op.operands):
             return None
         number = self.table.number(f"#written {op.form.word}", *operands)
+        if op.form.name in ("stablehlo.constant", "stablehlo.broadcast_in_dim") and self._stated.issuperset(op.operands):
+            self._stated.update(op.results)
         for slot, value in enumerate(op.results):
             self._written[value] = self.table.number(f"#result {slot}", number)
         kinds = [
             parse_array(text) for text in (op.form.slots_out[0], *(str(x.type) for x in op.source.operands))
         ]
         exact = [kind is not None and is_whole_number(kind.element) for kind in kinds]
-        if exact[0] or not any(exact) or self._tables.isdisjoint(op.operands):
+        divides = op.form.name == "stablehlo.divide" and not self._stated.issuperset(op.operands)
+        if exact[0] or not (divides or (any(exact) and not self._tables.isdisjoint(op.operands))):
             return None
         if BY_VALUE in self.table.enabled:
             self.table.use(BY_VALUE)
@@ -208,6 +213,30 @@ class RuledNumbering(Numbering):
                 )
                 self.env[op.results[slot]] = self.table.shaped(Value(made, kind))
                 self.table.use("given-branches")
+
+    def _refine(self, op: Op, depth: int, tail: list[int], live: tuple[int, ...]) -> int:
+        plain = not (self._sketching or op.effect or op.form.attributed)
+        return depth if plain and self._unrolled(op, depth, live) else super()._refine(op, depth, tail, live)
+
+    def _unrolled(self, op: Op, depth: int, live: Sequence[int]) -> bool:
+        """Numbers the results of a loop like those of its body; returns False if it may not run once."""
+        env, (condition, body) = self.env, op.regions
+        carried, test = {slot: env[op.operands[slot]] for slot in live}, condition.ops[-1]
+        for turn in (0, 1):
+            for slot, number in carried.items():
+                env[condition.parameters[slot]] = number
+            self.region(condition, depth)
+            ends = [env[value] for value in test.operands]
+            if len(ends) != 2 or not runs_once(self.table, env[condition.outputs[0]], ends, turn):
+                return False
+            if turn == 0:
+                for slot, number in carried.items():
+                    env[body.parameters[slot]] = number
+                self.region(body, depth)
+                carried = {slot: env[body.outputs[slot]] for slot in live}
+        for slot, number in carried.items():
+            env[op.results[slot]] = number
+        return True
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
