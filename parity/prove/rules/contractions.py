@@ -16,19 +16,11 @@ _Roles = list[tuple[str, int]]
 
 
 @RewriteRule(
-    name="reduce-unit-dims",
-    rewrites="a reduction's axes of size one -> none",
-    condition="any",
+    name="reduce-merged",
+    rewrites="neighbouring axes of a reduction that are both reduced, or both kept -> one axis; of size one -> none",
+    condition="neighbours",
     argument="The same elements meet in the same order; but the compiler makes one sum of a sum of sums in one "
     "spelling and not in the other.",
-    attacked_by="sum over one of two axes of one length, and a unit axis",
-    loose=True,
-)
-@RewriteRule(
-    name="reduce-merged",
-    rewrites="neighbouring axes of a reduction that are both reduced, or both kept -> one axis",
-    condition="neighbours",
-    argument="The same elements meet in the same order.",
     attacked_by="largest of heads",
     loose=True,
 )
@@ -36,17 +28,12 @@ def reduction_pattern(
     table: Terms, shape: Sequence[int], axes: Sequence[int]
 ) -> list[tuple[bool, int]] | None:
     """Returns (reduced, size) of the axes of a reduction in normal form; None if no rule is allowed."""
-    rules = ("reduce-unit-dims", "reduce-merged")
-    pattern = [(axis in axes, size) for axis, size in enumerate(shape)]
-    if not any(table.allows(rule) for rule in rules):
+    if not table.allows("reduce-merged"):
         return None
-    if table.allows(rules[0]) and 1 in shape:
-        table.use(rules[0])
-        pattern = [(reduced, size) for reduced, size in pattern if size > 1]
+    table.use("reduce-merged")
     done: list[tuple[bool, int]] = []
-    for reduced, size in pattern:
-        if done and done[-1][0] == reduced and table.allows(rules[1]):
-            table.use(rules[1])
+    for reduced, size in [(axis in axes, size) for axis, size in enumerate(shape) if size > 1]:
+        if done and done[-1][0] == reduced:
             done[-1] = (reduced, done[-1][1] * size)
         else:
             done.append((reduced, size))
@@ -98,9 +85,10 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
 @RewriteRule(
     name="dot-transposed",
     rewrites="dot_general of an operand whose last two axes are exchanged -> of the operand",
-    condition="one free and one contracted axis, behind all batch axes",
-    argument="The same products in the same order. XLA puts such a transposition into the product before it chooses how "
-    "to compute.",
+    condition="one free and one contracted axis, behind all batch axes, none of size one; the transposition is the "
+    "operand, of a whole value",
+    argument="The same products in the same order. XLA puts such a transposition into the product before it chooses "
+    "how to compute.",
     attacked_by="scores of keys transposed",
 )
 @RewriteRule(
@@ -108,7 +96,7 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     rewrites="dot_general of transposed operands -> of the operands",
     condition="digits fall on axes",
     argument="The same products in the same order; but a library may add them up otherwise for another layout.",
-    attacked_by="weights written transposed",
+    attacked_by="scores of heads by einsum or transposed",
     loose=True,
 )
 def _dot(table: Terms, op: Application) -> View | None:
@@ -124,7 +112,11 @@ def _dot(table: Terms, op: Application) -> View | None:
         view, order = operand.view, sorted(range(len(found)), key=lambda axis: found[axis][0])
         moved = view.transposed(operand.type.shape, order) if order != sorted(order) else None
         rule = "dot-moved"
-        if not table.allows(rule) and follows and 1 not in (*op.operands[0].type.shape, *op.operands[1].type.shape):
+        if (
+            not table.allows(rule)
+            and follows
+            and 1 not in (*op.operands[0].type.shape, *op.operands[1].type.shape)
+        ):
             order, rule = _exchange(found, [*axes[0]]), "dot-transposed"
             moved = view.transposed(operand.type.shape, order)
             moved = moved if moved is not None and moved.is_whole and not table.is_table(moved) else None
@@ -135,7 +127,9 @@ def _dot(table: Terms, op: Application) -> View | None:
         views.append(view)
     table.use("dot-axes")
     notes = sorted(
-        (key, str(value)) for key, value in op.attributes.items() if key not in ("dot_dimension_numbers", "context")
+        (key, str(value))
+        for key, value in op.attributes.items()
+        if key not in ("dot_dimension_numbers", "context")
     )
     pattern = _merged(roles, "b" if kept else "bc")
     if not kept:
@@ -149,7 +143,11 @@ def _exchange(roles: _Roles, batch: Sequence[int]) -> list[int]:
     """Returns the axes with the last two exchanged if one is free, one is contracted, and the batch is before them."""
     first = len(batch)
     kinds = "".join(role[0] for role, _ in roles)
-    last = [first + 1, first] if batch == [*range(first)] and kinds[first:] in ("cf", "fc") else [*range(first, len(roles))]
+    last = (
+        [first + 1, first]
+        if batch == [*range(first)] and kinds[first:] in ("cf", "fc")
+        else [*range(first, len(roles))]
+    )
     return [*range(first), *last]
 
 

@@ -71,7 +71,9 @@ def _iota(table: Terms, op: Application) -> View | None:
     if not table.allows("iota"):
         return None
     table.use("iota")
-    folds = kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max)
+    folds = (
+        kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max)
+    )
     if folds and table.allows(BY_VALUE):
         table.use(BY_VALUE)
         base = table.constant(np.arange(size).astype(kind), out.element)

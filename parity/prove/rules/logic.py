@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-from parity.prove.rules.registry import VANISHING, RewriteRule
+from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms, Value
-from parity.prove.rules.types import Array, is_number, is_whole_number, widens
+from parity.prove.rules.types import Array, is_number, is_whole_number
 from parity.prove.rules.views import View, compose
 
 __all__ = ["Call", "branch", "condition", "inside"]
@@ -64,39 +64,6 @@ def _direction(table: Terms, call: Call) -> Call | None:
     if direction not in _SWAPPED:
         return None
     return dataclasses.replace(call, note=f"{_SWAPPED[direction]} {order}", operands=call.operands[::-1])
-
-
-@RewriteRule(
-    name="double-negation",
-    on=("not", "negate"),
-    rewrites="not not x -> x, -(-x) -> x",
-    condition="any type; of floats see vanishing-floats",
-    argument="Of floats negate flips the sign bit, of NaNs too (IEEE 754 calls it a quiet operation on bits).",
-    attacked_by="minus minus or minus",
-    floats=VANISHING,
-)
-def _twice(table: Terms, call: Call) -> View | None:
-    """Returns ``x`` for ``not not x`` and ``-(-x)``."""
-    found = inside(table, call.operands[0], call.name)
-    return found[1][0] if found else None
-
-
-@RewriteRule(
-    name="negated-compare",
-    on=("not",),
-    rewrites="not (a == b) -> a != b and back; of integers not (a < b) -> b <= a, not (a <= b) -> b < a",
-    condition="order relations of integers only: with NaN both a < b and b <= a are false",
-    argument="== and != are opposite for NaN, too.",
-    attacked_by="not equal as unequal",
-    keeps_narrow=True,
-)
-def _opposite(table: Terms, call: Call) -> Call | None:
-    """Returns ``a != b`` for ``not (a == b)`` and the reverse; for integers ``b <= a`` for ``not (a < b)``."""
-    if call.element != "i1" or (found := inside(table, call.operands[0], "compare")) is None:
-        return None
-    term, operands = found
-    opposite = _negated(term, operands)
-    return None if opposite is None else Call("compare", *opposite, term.elements, "i1")
 
 
 def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, ...]] | None:
@@ -195,37 +162,6 @@ def _same_type(table: Terms, call: Call) -> View | None:
 
 
 @RewriteRule(
-    name="float-through-wider",
-    rewrites="through-wider of floats",
-    condition="as for through-wider",
-    argument="As for through-wider; but see narrow-floats.",
-    attacked_by="half there and back",
-    loose=True,
-    keeps_narrow=True,
-)
-@RewriteRule(
-    name="through-wider",
-    on=("convert",),
-    rewrites="convert of a widening convert -> one convert",
-    condition="integers; narrow to wide keeps every value; then back, or on to a type as wide as the narrow one",
-    argument="The first conversion changes no value, so the second sees the same.",
-    attacked_by="bytes widened twice",
-    keeps_narrow=True,
-    floats="float-through-wider",
-)
-def _through_wider(table: Terms, call: Call) -> Call | None:
-    """Returns the conversion without a preceding widening, if its type is the narrow one or wider than it."""
-    found = inside(table, call.operands[0], "convert")
-    if found is None or found[0].elements[0] == "i1":
-        return None
-    term, operands = found
-    narrow, wide = term.elements[0], call.elements[0]
-    if not widens(narrow, wide) or not (call.element == narrow or widens(narrow, call.element)):
-        return None
-    return dataclasses.replace(call, operands=operands, elements=(narrow,))
-
-
-@RewriteRule(
     name="boolean-through-wider",
     on=("convert",),
     rewrites="convert of a converted boolean -> one convert",
@@ -292,15 +228,9 @@ def _converted(table: Terms, view: View) -> View | None:
     keeps_narrow=True,
 )
 def runs_once(table: Terms, test: int, ends: Sequence[int], turn: int) -> bool:
-    """True if the condition of a loop is known to hold before its first turn, or to fail before its second.
-
-    Args:
-        table: table in which the condition is numbered.
-        test: number of the condition.
-        ends: numbers of the operands that it compares.
-        turn: 0 for the first turn, 1 for the second.
-    """
-    known = [None if each not in table.values else table.scalar(table.values[each].view) for each in (test, *ends)]
+    """True if a condition, by the number of it and its operands, is known to hold in turn 0, or to fail in turn 1."""
+    values = [table.values.get(number) for number in (test, *ends)]
+    known = [value and table.scalar(value.view) for value in values]
     if not table.allows("loop-of-one-turn") or None in known or known[0] != 1 - turn:
         return False
     table.use("loop-of-one-turn")

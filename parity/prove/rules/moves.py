@@ -71,21 +71,6 @@ def _transpose(table: Terms, op: Application) -> View | None:
     return table.accept("transpose", view)
 
 
-@normal_form("stablehlo.reverse")
-@RewriteRule(
-    name="reverse",
-    rewrites="reverse -> digits that count backwards",
-    condition="digits fall on axes",
-    argument="i becomes size - 1 - i in an axis, hence in each of its digits.",
-    attacked_by="reverse twice",
-)
-def _reverse(table: Terms, op: Application) -> View | None:
-    (operand,) = op.operands
-    return table.accept(
-        "reverse", operand.view.reversed(operand.type.shape, list(op.attributes["dimensions"]))
-    )
-
-
 @normal_form("stablehlo.slice")
 @RewriteRule(
     name="slice",
@@ -251,7 +236,9 @@ def _padded(table: Terms, out: Array, inner: Value, fill: View, lows: Sequence[i
         return None
     table.use("pad")
     one = fill.moved([])
-    number = table.number(f"~pad {inner.type.shape} {out.shape} {list(lows)}", *map(table.flat, (inner.view, one)))
+    number = table.number(
+        f"~pad {inner.type.shape} {out.shape} {list(lows)}", *map(table.flat, (inner.view, one))
+    )
     return whole(number, out.count)
 
 
@@ -275,22 +262,18 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
 def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
-    """Returns an array with some elements replaced as a concatenation; None unless one axis is cut.
-
-    Args:
-        table: table in which terms are numbered.
-        out: type of the array.
-        operand: the array.
-        new, view: type of the replacement in the axes of the array, and its elements.
-        starts: its first place along each axis.
-    """
+    """Returns an array with elements of another type and view in place, from a first place along each axis."""
     if new.shape == out.shape:
         return table.accept("empty-pad", view)
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
     if len(cuts) != 1 or not table.allows("update-in-place") or not table.allows("concatenate"):
-        number = table.number(f"~update {list(out.shape)} {list(new.shape)} {list(starts)}", table.flat(operand.view), table.flat(view))
+        number = table.number(
+            f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
+            table.flat(operand.view),
+            table.flat(view),
+        )
         return whole(number, out.count)
     axis, full = cuts[0], out.shape[cuts[0]]
     first, last = starts[axis], starts[axis] + new.shape[axis]

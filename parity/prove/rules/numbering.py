@@ -88,7 +88,9 @@ class RuledNumbering(Numbering):
         if len(operands) < len(op.operands):
             return None
         number = self.table.number(f"#written {op.form.word}", *operands)
-        if op.form.name in ("stablehlo.constant", "stablehlo.broadcast_in_dim") and self._stated.issuperset(op.operands):
+        if op.form.name in ("stablehlo.constant", "stablehlo.broadcast_in_dim") and self._stated.issuperset(
+            op.operands
+        ):
             self._stated.update(op.results)
         for slot, value in enumerate(op.results):
             self._written[value] = self.table.number(f"#result {slot}", number)
@@ -105,11 +107,7 @@ class RuledNumbering(Numbering):
         return number
 
     def _context(self, op: Op) -> str | tuple[bool, ...]:
-        """Returns what else the normal form of an operation depends on, empty for most.
-
-        For a sum of two products these are the orders of their factors, as text; for a product of matrices, True for
-        each operand that a transposition makes.
-        """
+        """Returns the orders of the factors of two products that are added, or the transposed operands of a dot."""
         if op.form.name == "stablehlo.dot_general":
             return tuple(value in self._transposed for value in op.operands)
         if op.form.name not in ("stablehlo.add", "stablehlo.subtract") or BY_VALUE in self.table.enabled:

@@ -78,17 +78,6 @@ class View:
                 made[place] = groups[axis]
         return self.moved(made)
 
-    def reversed(self, shape: Sequence[int], axes: Sequence[int]) -> "View | None":
-        """Returns the view backwards along some axes."""
-        groups = cut(self.factors, shape)
-        if groups is None:
-            return None
-        offset = self.offset
-        for axis in axes:
-            offset += sum(stride * (size - 1) for size, stride in groups[axis])
-            groups[axis] = [(size, -stride) for size, stride in groups[axis]]
-        return self.moved(groups, offset)
-
     def sliced(
         self, shape: Sequence[int], starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]
     ) -> "View | None":
