@@ -1,6 +1,7 @@
 """Simplifications of single operations: comparisons, negations, selections, conversions, neutral elements."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from parity.prove.rules.registry import RewriteRule
@@ -230,11 +231,12 @@ def _converted(table: Terms, view: View) -> View | None:
 def runs_once(table: Terms, test: int, ends: Sequence[int], turn: int) -> bool:
     """True if a condition, by the number of it and its operands, is known to hold in turn 0, or to fail in turn 1."""
     values = [table.values.get(number) for number in (test, *ends)]
-    known = [value and table.scalar(value.view) for value in values]
-    if not table.allows("loop-of-one-turn") or None in known or known[0] != 1 - turn:
+    known = [None if value is None else table.scalar(value.view) for value in values]
+    holds, start, limit = (math.nan if each is None else each for each in known)
+    if holds != 1 - turn or limit - start != 1 - turn or not table.allows("loop-of-one-turn"):
         return False
     table.use("loop-of-one-turn")
-    return known[2] - known[1] == 1 - turn  # pyright: ignore[reportOptionalOperand]
+    return True
 
 
 @RewriteRule(

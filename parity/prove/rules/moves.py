@@ -330,8 +330,8 @@ def _joint(shape: Sequence[int], axis: int) -> str:
 def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> list[tuple[View, int]]:
     """Returns the parts of a concatenation along the same axis, or else the operand, with their sizes along it."""
     term = table.terms.get(operand.view.source)
-    is_joined = term and term.name == "concatenate" and term.note == _joint(operand.type.shape, axis)
-    if is_joined and operand.view.is_whole:
+    joint = _joint(operand.type.shape, axis)
+    if term and (term.name, term.note) == ("concatenate", joint) and operand.view.is_whole:
         return [(part, part.count // (outer * inner)) for part in term.operands]
     return [(operand.view, operand.type.shape[axis])]
 

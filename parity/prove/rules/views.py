@@ -176,14 +176,7 @@ def compose(outer: View, inner: View) -> View | None:
 
 
 def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner: int) -> View | None:
-    """Returns two neighbours of a concatenation as one view of their shared source; None if that is not possible.
-
-    Args:
-        first, second: the neighbours.
-        outer: product of the sizes before the axis.
-        widths: their sizes along the axis.
-        inner: product of the sizes behind the axis.
-    """
+    """Returns two neighbours, of sizes (outer, width, inner), as one view of their source; None if there is none."""
     if (first.source, first.size) != (second.source, second.size):
         return None
     groups = [
