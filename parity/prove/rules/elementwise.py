@@ -132,7 +132,7 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
 @RewriteRule(
     name="past-moves",
     rewrites="an elementwise operation on operands reshaped, transposed or repeated in one way -> its result moved so",
-    condition="every element depends on the operands' elements at one place; all operands are moved alike",
+    condition="every element depends on the operands' elements at one place; all operands are moved in one way",
     argument="The same function is applied to the same elements; but compiled loops then run in another order, which "
     "decides what is contracted.",
     attacked_by="product before or after broadcast",
