@@ -221,21 +221,21 @@ def _converted(table: Terms, view: View) -> View | None:
 
 
 @RewriteRule(
-    name="loop-of-one-turn",
+    name="single-iteration",
     rewrites="a loop that runs once -> its body",
     condition="no side effects; a known counter is less than a known limit by one, and then equals it",
     argument="The body runs once. XLA replaces such a loop by its body before anything is fused.",
-    attacked_by="loop of one turn",
+    attacked_by="loop of one iteration",
     keeps_narrow=True,
 )
-def runs_once(table: Terms, test: int, ends: Sequence[int], turn: int) -> bool:
-    """True if a condition, by the number of it and its operands, is known to hold in turn 0, or to fail in turn 1."""
+def runs_once(table: Terms, test: int, ends: Sequence[int], iteration: int) -> bool:
+    """True if a condition is known to hold before iteration 0, or to fail before iteration 1; all by number."""
     values = [table.values.get(number) for number in (test, *ends)]
     known = [None if value is None else table.scalar(value.view) for value in values]
     holds, start, limit = (math.nan if each is None else each for each in known)
-    if holds != 1 - turn or limit - start != 1 - turn or not table.allows("loop-of-one-turn"):
+    if holds != 1 - iteration or limit - start != 1 - iteration or not table.allows("single-iteration"):
         return False
-    table.use("loop-of-one-turn")
+    table.use("single-iteration")
     return True
 
 

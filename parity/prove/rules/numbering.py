@@ -220,14 +220,14 @@ class RuledNumbering(Numbering):
         """Numbers the results of a loop like those of its body; returns False if it may not run once."""
         env, (condition, body) = self.env, op.regions
         carried, test = {slot: env[op.operands[slot]] for slot in live}, condition.ops[-1]
-        for turn in (0, 1):
+        for iteration in (0, 1):
             for slot, number in carried.items():
                 env[condition.parameters[slot]] = number
             self.region(condition, depth)
             ends = [env[value] for value in test.operands]
-            if len(ends) != 2 or not runs_once(self.table, env[condition.outputs[0]], ends, turn):
+            if len(ends) != 2 or not runs_once(self.table, env[condition.outputs[0]], ends, iteration):
                 return False
-            if turn == 0:
+            if iteration == 0:
                 for slot, number in carried.items():
                     env[body.parameters[slot]] = number
                 self.region(body, depth)

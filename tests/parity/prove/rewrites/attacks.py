@@ -108,7 +108,7 @@ SINGLE = (
         ),
     ),
     Step(
-        name="loop of one turn",
+        name="loop of one iteration",
         one=lambda x, y, v, t, k: lax.fori_loop(0, 1, lambda j, c: c * v + y, x),
         other=lambda x, y, v, t, k: x * v + y,
         miss=lambda x, y, v, t, k: lax.fori_loop(0, 2, lambda j, c: c * v + y, x),
@@ -279,8 +279,8 @@ def _no_padding(rule: RewriteRule) -> Any:
     return careless
 
 
-def _any_turn(rule: RewriteRule) -> Any:
-    def careless(table: Terms, test: int, ends: Any, turn: int) -> bool:
+def _any_iteration(rule: RewriteRule) -> Any:
+    def careless(table: Terms, test: int, ends: Any, iteration: int) -> bool:
         table.use(rule.name)
         return True
 
@@ -298,7 +298,7 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
     "pad": (movements, "_padded", _no_padding),
-    "loop-of-one-turn": (numbering, "runs_once", _any_turn),
+    "single-iteration": (numbering, "runs_once", _any_iteration),
     **dict.fromkeys(
         ("past-unit-dims", "past-moves", "integers-past-moves"), (elementwise, "_hoisted", _unmoved)
     ),
