@@ -16,19 +16,11 @@ _Roles = list[tuple[str, int]]
 
 
 @RewriteRule(
-    name="reduce-unit-dims",
-    rewrites="a reduction's axes of size one -> none",
-    condition="any",
+    name="reduce-merged",
+    rewrites="neighbouring axes of a reduction that are both reduced, or both kept -> one axis; of size one -> none",
+    condition="neighbours",
     argument="The same elements meet in the same order; but the compiler makes one sum of a sum of sums in one "
     "spelling and not in the other.",
-    attacked_by="sum over one of two axes of one length, and a unit axis",
-    loose=True,
-)
-@RewriteRule(
-    name="reduce-merged",
-    rewrites="neighbouring axes of a reduction that are both reduced, or both kept -> one axis",
-    condition="neighbours",
-    argument="The same elements meet in the same order.",
     attacked_by="largest of heads",
     loose=True,
 )
@@ -36,17 +28,12 @@ def reduction_pattern(
     table: Terms, shape: Sequence[int], axes: Sequence[int]
 ) -> list[tuple[bool, int]] | None:
     """Returns (reduced, size) of the axes of a reduction in normal form; None if no rule is allowed."""
-    rules = ("reduce-unit-dims", "reduce-merged")
-    pattern = [(axis in axes, size) for axis, size in enumerate(shape)]
-    if not any(table.allows(rule) for rule in rules):
+    if not table.allows("reduce-merged"):
         return None
-    if table.allows(rules[0]) and 1 in shape:
-        table.use(rules[0])
-        pattern = [(reduced, size) for reduced, size in pattern if size > 1]
+    table.use("reduce-merged")
     done: list[tuple[bool, int]] = []
-    for reduced, size in pattern:
-        if done and done[-1][0] == reduced and table.allows(rules[1]):
-            table.use(rules[1])
+    for reduced, size in [(axis in axes, size) for axis, size in enumerate(shape) if size > 1]:
+        if done and done[-1][0] == reduced:
             done[-1] = (reduced, done[-1][1] * size)
         else:
             done.append((reduced, size))
@@ -96,11 +83,20 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     loose=True,
 )
 @RewriteRule(
+    name="dot-transposed",
+    rewrites="dot_general of an operand whose last two axes are exchanged -> of the operand",
+    condition="one free and one contracted axis, behind all batch axes, none of size one; the transposition is the "
+    "operand, of a whole value",
+    argument="The same products in the same order. XLA puts such a transposition into the product before it chooses "
+    "how to compute.",
+    attacked_by="scores of keys transposed",
+)
+@RewriteRule(
     name="dot-moved",
     rewrites="dot_general of transposed operands -> of the operands",
     condition="digits fall on axes",
     argument="The same products in the same order; but a library may add them up otherwise for another layout.",
-    attacked_by="weights written transposed",
+    attacked_by="scores of heads by einsum or transposed",
     loose=True,
 )
 def _dot(table: Terms, op: Application) -> View | None:
@@ -110,21 +106,30 @@ def _dot(table: Terms, op: Application) -> View | None:
     text = str(op.attributes["dot_dimension_numbers"])
     kept = "" if table.allows("dot-contracted") else "c"
     roles, views = [], []
-    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
+    for side, operand, follows in zip(("lhs", "rhs"), op.operands, op.attributes["context"], strict=True):
         axes = [numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")]
         found = _roles(operand, *axes)
-        view = operand.view
-        if table.allows("dot-moved"):
-            order = sorted(range(len(found)), key=lambda axis: found[axis][0])
+        view, order = operand.view, sorted(range(len(found)), key=lambda axis: found[axis][0])
+        moved = view.transposed(operand.type.shape, order) if order != sorted(order) else None
+        rule = "dot-moved"
+        if (
+            not table.allows(rule)
+            and follows
+            and 1 not in (*op.operands[0].type.shape, *op.operands[1].type.shape)
+        ):
+            order, rule = _exchange(found, [*axes[0]]), "dot-transposed"
             moved = view.transposed(operand.type.shape, order)
-            if moved is not None and order != sorted(order):
-                table.use("dot-moved")
-                found, view = [found[axis] for axis in order], moved
+            moved = moved if moved is not None and moved.is_whole and not table.is_table(moved) else None
+        if moved is not None and table.allows(rule):
+            table.use(rule)
+            found, view = [found[axis] for axis in order], moved
         roles.append([(role, size) for role, size in found if size > 1 or role[0] in kept])
         views.append(view)
     table.use("dot-axes")
     notes = sorted(
-        (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
+        (key, str(value))
+        for key, value in op.attributes.items()
+        if key not in ("dot_dimension_numbers", "context")
     )
     pattern = _merged(roles, "b" if kept else "bc")
     if not kept:
@@ -132,6 +137,18 @@ def _dot(table: Terms, op: Application) -> View | None:
     table.built = True
     number = table.number(f"~dot {pattern} {notes} {op.out.element}", *[table.flat(view) for view in views])
     return whole(number, op.out.count)
+
+
+def _exchange(roles: _Roles, batch: Sequence[int]) -> list[int]:
+    """Returns the axes with the last two exchanged if one is free, one is contracted, and the batch is before them."""
+    first = len(batch)
+    kinds = "".join(role[0] for role, _ in roles)
+    last = (
+        [first + 1, first]
+        if batch == [*range(first)] and kinds[first:] in ("cf", "fc")
+        else [*range(first, len(roles))]
+    )
+    return [*range(first), *last]
 
 
 def _roles(operand: Value, batch: Sequence[int], contracted: Sequence[int]) -> _Roles:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.prove.rules.logic import Call
-from parity.prove.rules.registry import SIMPLIFICATIONS, VANISHING, RewriteRule
+from parity.prove.rules.registry import SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
 from parity.prove.rules.types import is_whole_number, numpy_type
 from parity.prove.rules.views import View, compose, merged, refined
@@ -74,25 +74,12 @@ def _spread(operand: Value, count: int) -> View:
     return operand.view.moved([[(count, 0)]])
 
 
-@RewriteRule(
-    name=VANISHING,
-    rewrites="double-negation of floats",
-    condition="as for double-negation",
-    argument="As for double-negation; but a product and a sum become one operation only if nothing is between.",
-    attacked_by="minus minus or minus",
-    loose=True,
-    keeps_narrow=True,
-)
 def _simplified(table: Terms, call: Call) -> Call | View:
     for _ in range(_MAX_STEPS):
         for rule, simplify in SIMPLIFICATIONS.get(call.name, ()):
             found = simplify(table, call) if table.allows(rule.name) else None
             if found is None:
                 continue
-            if rule.floats and not is_whole_number(call.element):
-                if not table.allows(rule.floats):
-                    continue
-                table.use(rule.floats)
             table.use(rule.name)
             if isinstance(found, View):
                 return found
@@ -110,15 +97,14 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
     digits = refined(moving) if "reshape" in past else None
     if digits is None or not (moving or "broadcast" in past):
         return _core(table, call, call.operands, shape, past)
-    order, flips = _order(table, digits, past, call.commutes)
+    order = _order(table, digits, past, call.commutes)
     if len(order) < len(digits) or not moving:
         table.use(past["broadcast"])
     count, steps, kept = 1, {}, []
     for k in reversed(order):
-        size, strides = digits[k]
-        steps[k] = -count if k in flips else count
-        kept.insert(0, (size, tuple(-s for s in strides) if k in flips else strides))
-        count *= size
+        steps[k] = count
+        kept.insert(0, digits[k])
+        count *= digits[k][0]
     bare = []
     columns = iter(range(len(moving)))
     for view in call.operands:
@@ -126,13 +112,11 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
             bare.append(view.moved([[(count, 0)]]))
             continue
         column = next(columns)
-        offset = view.offset + sum((digits[k][0] - 1) * digits[k][1][column] for k in flips)
-        bare.append(view.moved([[(size, strides[column]) for size, strides in kept]], offset))
+        bare.append(view.moved([[(size, strides[column]) for size, strides in kept]]))
     core = _core(table, call, tuple(bare), (count,), past)
     spread = ((size, steps.get(k, 0)) for k, (size, _) in enumerate(digits))
     factors = merged(spread if moving else [(math.prod(shape), 0)])
-    start = sum((digits[k][0] - 1) * -steps[k] for k in flips)
-    view = compose(View(core.source, count, start, factors), core)
+    view = compose(View(core.source, count, 0, factors), core)
     assert view is not None, "what is folded or new is whole or one element"
     return view
 
@@ -146,62 +130,49 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
     attacked_by="product on a unit axis or without",
 )
 @RewriteRule(
-    name="past-reshape",
-    rewrites="an elementwise operation on reshaped operands -> reshape of it on the flat operands",
-    condition="every element depends on the operands' elements at one place",
-    argument="The same function is applied to the same elements; only where they lie differs.",
-    attacked_by="flattened and back",
-    loose=True,
-)
-@RewriteRule(
-    name="past-broadcast",
-    rewrites="an elementwise operation on operands repeated along a digit -> repeated result",
-    condition="all operands are constant along the digit",
-    argument="As for past-reshape; equal inputs give equal results.",
+    name="past-moves",
+    rewrites="an elementwise operation on operands reshaped, transposed or repeated in one way -> its result moved so",
+    condition="every element depends on the operands' elements at one place; all operands are moved in one way",
+    argument="The same function is applied to the same elements; but compiled loops then run in another order, which "
+    "decides what is contracted.",
     attacked_by="product before or after broadcast",
     loose=True,
 )
 @RewriteRule(
-    name="past-transpose",
-    rewrites="an elementwise operation on transposed or reversed operands -> transposed, reversed result",
-    condition="the same digits in all operands",
-    argument="As for past-reshape; but compiled loops then run in another order, which decides what is contracted.",
-    attacked_by="on the transposed and back",
-    loose=True,
-)
-@RewriteRule(
     name="integers-past-moves",
-    rewrites="past-reshape, past-broadcast and past-transpose of integers and booleans",
-    condition="all operands and the result are integers or booleans; no broadcast of a constant",
-    argument="As for past-reshape; nothing rounds, so it does not matter what a compiler fuses.",
-    attacked_by="whole numbers tripled before or after transposition",
+    rewrites="past-moves of integers, reshaped or repeated, and of booleans, reshaped",
+    condition="all operands and the result are integers or booleans; no broadcast of a constant; no converted boolean "
+    "without its axes of size one",
+    argument="As for past-moves; nothing rounds, and XLA's simplifier moves these, too. It makes a product with a "
+    "converted boolean a selection, unless a move is between them.",
+    attacked_by="whole numbers tripled before or after broadcast",
 )
 def _past(table: Terms, call: Call) -> dict[str, str]:
     """Returns the movements that may pass an operation, each with the rule that allows it."""
     elements = (*call.elements, call.element)
+    rules = {"unit-dims": "past-unit-dims"} | dict.fromkeys(
+        ("reshape", "broadcast", "transpose"), "past-moves"
+    )
     if all(map(is_whole_number, elements)):
-        rules = dict.fromkeys(("unit-dims", "reshape", "broadcast", "transpose"), "integers-past-moves")
-        if any(map(table.is_table, call.operands)):
-            del rules["broadcast"]
-    else:
-        rules = {
-            movement: f"past-{movement}" for movement in ("unit-dims", "reshape", "broadcast", "transpose")
-        }
+        rules |= dict.fromkeys(("unit-dims", "reshape", "broadcast"), "integers-past-moves")
+        if call.element == "i1" or any(map(table.is_table, call.operands)):
+            rules["broadcast"] = "past-moves"
+    if call.name == "convert" and call.elements[0] == "i1":
+        del rules["unit-dims"]
     return {movement: rule for movement, rule in rules.items() if table.allows(rule)}
 
 
 def _order(
     table: Terms, digits: Sequence[tuple[int, tuple[int, ...]]], past: Mapping[str, str], commutes: bool
-) -> tuple[list[int], set[int]]:
-    """Returns the digits of the bare operation in its order, and those of them that count backwards outside."""
+) -> list[int]:
+    """Returns the digits of the bare operation in its order."""
     places = [k for k, (_, strides) in enumerate(digits) if any(strides) or "broadcast" not in past]
     if "transpose" not in past:
-        return places, set()
-    flips = {k for k in places if next((stride for stride in digits[k][1] if stride), 0) < 0}
+        return places
     order = sorted(places, key=lambda k: _weight(digits[k][1], commutes), reverse=True)
-    if flips or order != places:
+    if order != places:
         table.use(past["transpose"])
-    return order, flips
+    return order
 
 
 def _core(
@@ -233,10 +204,11 @@ def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
 @RewriteRule(
     name="fold",
     rewrites="integer and boolean arithmetic, comparison, selection, conversion of known values -> the values",
-    condition="whole bytes, at most 2**14 elements; no division, no shift, no float; constants only, "
-    "or iotas; not one number everywhere",
-    argument="Two's complement arithmetic modulo 2**bits is the same in NumPy and in StableHLO.",
-    attacked_by="triangle by tril or by comparison",
+    condition="constants of whole bytes, at most 2**14 elements, no iotas; no division, no shift, no float; not from "
+    "a table to one number everywhere",
+    argument="Two's complement arithmetic modulo 2**bits is the same in NumPy and in StableHLO. XLA computes with "
+    "constants when it compiles.",
+    attacked_by="table of whole numbers, less one",
 )
 def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> View | None:
     """Computes an operation on known integers and booleans."""
@@ -247,11 +219,11 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
     known = [each for each in data if each is not None]
     if len(known) < len(data):
         return None
-    made, origin = _computed(call, known, kind), table.join_origins(map(table.origin, operands))
-    if made is None or origin is None or (origin and (made == made[0]).all()):
+    made = _computed(call, known, kind)
+    if made is None or ((made == made[0]).all() and any(map(table.is_table, operands))):
         return None
     table.use("fold")
-    return table.constant(made.astype(kind), call.element, origin)
+    return table.constant(made.astype(kind), call.element)
 
 
 def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:

@@ -104,7 +104,7 @@ def _neutral(table: Terms, call: Call) -> View | None:
     keeps_narrow=True,
 )
 def _folded_float(table: Terms, call: Call) -> View | None:
-    is_number = call.elements[0] != "i1" and not table.origin(call.operands[0])
+    is_number = call.elements[0] != "i1" and not table.is_table(call.operands[0])
     known = [table.known(view) if is_number else table.real(view) for view in call.operands]
     values = [value for value in known if value is not None and holds(value, "f32")]
     if len(values) < len(known):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity.ir.jax_internals import ir
-from parity.prove.rules.registry import RewriteRule, normal_form
+from parity.prove.rules.registry import BY_VALUE, RewriteRule, normal_form
 from parity.prove.rules.terms import FOLDED, Application, Terms
 from parity.prove.rules.types import is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
@@ -48,7 +48,7 @@ def _constant(table: Terms, op: Application) -> View | None:
     except (TypeError, ValueError):  # element types without a NumPy counterpart
         return None
     if kind is not None and data.dtype == kind:
-        return table.constant(data, out.element, "table")
+        return table.constant(data, out.element)
     if data.size != count or is_whole_number(out.element):
         return None
     digest = hashlib.blake2b(data.tobytes(), digest_size=20).hexdigest()
@@ -71,8 +71,12 @@ def _iota(table: Terms, op: Application) -> View | None:
     if not table.allows("iota"):
         return None
     table.use("iota")
-    if kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max):
-        base = table.constant(np.arange(size).astype(kind), out.element, "count")
+    folds = (
+        kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max)
+    )
+    if folds and table.allows(BY_VALUE):
+        table.use(BY_VALUE)
+        base = table.constant(np.arange(size).astype(kind), out.element)
     else:
         base = whole(table.number(f"#count {out.element} {size}"), size)
     groups = [[(length, 0)] for length in out.shape]

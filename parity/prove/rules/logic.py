@@ -1,10 +1,12 @@
 """Simplifications of single operations: comparisons, negations, selections, conversions, neutral elements."""
 
 import dataclasses
+import math
+from collections.abc import Sequence
 
-from parity.prove.rules.registry import VANISHING, RewriteRule
+from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms, Value
-from parity.prove.rules.types import Array, is_number, is_whole_number, widens
+from parity.prove.rules.types import Array, is_number, is_whole_number
 from parity.prove.rules.views import View, compose
 
 __all__ = ["Call", "branch", "condition", "inside"]
@@ -65,39 +67,6 @@ def _direction(table: Terms, call: Call) -> Call | None:
     return dataclasses.replace(call, note=f"{_SWAPPED[direction]} {order}", operands=call.operands[::-1])
 
 
-@RewriteRule(
-    name="double-negation",
-    on=("not", "negate"),
-    rewrites="not not x -> x, -(-x) -> x",
-    condition="any type; of floats see vanishing-floats",
-    argument="Of floats negate flips the sign bit, of NaNs too (IEEE 754 calls it a quiet operation on bits).",
-    attacked_by="minus minus or minus",
-    floats=VANISHING,
-)
-def _twice(table: Terms, call: Call) -> View | None:
-    """Returns ``x`` for ``not not x`` and ``-(-x)``."""
-    found = inside(table, call.operands[0], call.name)
-    return found[1][0] if found else None
-
-
-@RewriteRule(
-    name="negated-compare",
-    on=("not",),
-    rewrites="not (a == b) -> a != b and back; of integers not (a < b) -> b <= a, not (a <= b) -> b < a",
-    condition="order relations of integers only: with NaN both a < b and b <= a are false",
-    argument="== and != are opposite for NaN, too.",
-    attacked_by="not equal as unequal",
-    keeps_narrow=True,
-)
-def _opposite(table: Terms, call: Call) -> Call | None:
-    """Returns ``a != b`` for ``not (a == b)`` and the reverse; for integers ``b <= a`` for ``not (a < b)``."""
-    if call.element != "i1" or (found := inside(table, call.operands[0], "compare")) is None:
-        return None
-    term, operands = found
-    opposite = _negated(term, operands)
-    return None if opposite is None else Call("compare", *opposite, term.elements, "i1")
-
-
 def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, ...]] | None:
     """Returns the note and the operands of the opposite comparison; None for orders of floats, because of NaN."""
     direction, _, order = term.note.partition(" ")
@@ -112,15 +81,33 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     name="select-known",
     on=("select",),
     rewrites="select by a known predicate -> the branch",
-    condition="the predicate is one known boolean everywhere",
-    argument="Case by case; but XLA may not know the predicate.",
+    condition="the predicate is one boolean everywhere, computed from constants",
+    argument="Case by case. XLA computes the predicate when it compiles, and removes the selection before it fuses.",
     attacked_by="selection by a constant",
-    loose=True,
     keeps_narrow=True,
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
     known = table.scalar(call.operands[0])
-    return None if known is None else call.operands[1 if known else 2]
+    if known is None or not (table.certain or table.is_by_value()):
+        return None
+    return call.operands[1 if known else 2]
+
+
+@RewriteRule(
+    name="boolean-choice",
+    on=("select",),
+    rewrites="select(p, true, false) -> p, select(p, false, true) -> not p",
+    condition="both branches are one known boolean everywhere",
+    argument="Case by case. XLA's simplifier does the same before anything is fused.",
+    attacked_by="choice of true or false",
+    keeps_narrow=True,
+)
+def _chosen_boolean(table: Terms, call: Call) -> Call | View | None:
+    predicate, yes, no = call.operands
+    known = [table.scalar(view) for view in (yes, no)] if call.element == "i1" else []
+    if known == [1, 0]:
+        return predicate
+    return Call("not", "[]", (predicate,), ("i1",), "i1") if known == [0, 1] else None
 
 
 @RewriteRule(
@@ -149,7 +136,7 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
     """Returns the opposite of a predicate if it is a negation, an inequality, or known and false at first."""
     data = table.literal(predicate)
     if data is not None:
-        return None if data[0] else table.constant(~data, "i1", table.origin(predicate))
+        return None if data[0] else table.constant(~data, "i1")
     if found := inside(table, predicate, "not"):
         return found[1][0]
     term = table.terms.get(predicate.source)
@@ -173,37 +160,6 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
 )
 def _same_type(table: Terms, call: Call) -> View | None:
     return call.operands[0] if call.elements[0] == call.element else None
-
-
-@RewriteRule(
-    name="float-through-wider",
-    rewrites="through-wider of floats",
-    condition="as for through-wider",
-    argument="As for through-wider; but see narrow-floats.",
-    attacked_by="half there and back",
-    loose=True,
-    keeps_narrow=True,
-)
-@RewriteRule(
-    name="through-wider",
-    on=("convert",),
-    rewrites="convert of a widening convert -> one convert",
-    condition="integers; narrow to wide keeps every value; then back, or on to a type as wide as the narrow one",
-    argument="The first conversion changes no value, so the second sees the same.",
-    attacked_by="bytes widened twice",
-    keeps_narrow=True,
-    floats="float-through-wider",
-)
-def _through_wider(table: Terms, call: Call) -> Call | None:
-    """Returns the conversion without a preceding widening, if its type is the narrow one or wider than it."""
-    found = inside(table, call.operands[0], "convert")
-    if found is None or found[0].elements[0] == "i1":
-        return None
-    term, operands = found
-    narrow, wide = term.elements[0], call.elements[0]
-    if not widens(narrow, wide) or not (call.element == narrow or widens(narrow, call.element)):
-        return None
-    return dataclasses.replace(call, operands=operands, elements=(narrow,))
 
 
 @RewriteRule(
@@ -233,8 +189,9 @@ def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
     on=("compare",),
     rewrites="convert(p) != 0 -> p, convert(p) * convert(q) != 0 -> p & q",
     condition="through integers",
-    argument="false and true become 0 and 1.",
+    argument="False and true become 0 and 1; but a compiler that knows parts of a mask sees it in one form only.",
     attacked_by="mask through whole numbers",
+    loose=True,
 )
 def _as_boolean(table: Terms, call: Call) -> Call | View | None:
     """Returns the boolean, or the conjunction, for booleans converted to integers and compared with zero."""
@@ -258,9 +215,28 @@ def _converted(table: Terms, view: View) -> View | None:
     """Returns the boolean that is converted to a number; known numbers may be zeros and ones."""
     data = table.literal(view)
     if data is not None and ((data == 0) | (data == 1)).all():
-        return table.constant(data == 1, "i1", table.origin(view))
+        return table.constant(data == 1, "i1")
     found = inside(table, view, "convert")
     return found[1][0] if found and found[0].elements[0] == "i1" else None
+
+
+@RewriteRule(
+    name="single-iteration",
+    rewrites="a loop that runs once -> its body",
+    condition="no side effects; a known counter is less than a known limit by one, and then equals it",
+    argument="The body runs once. XLA replaces such a loop by its body before anything is fused.",
+    attacked_by="loop of one iteration",
+    keeps_narrow=True,
+)
+def runs_once(table: Terms, test: int, ends: Sequence[int], iteration: int) -> bool:
+    """True if a condition is known to hold before iteration 0, or to fail before iteration 1; all by number."""
+    values = [table.values.get(number) for number in (test, *ends)]
+    known = [None if value is None else table.scalar(value.view) for value in values]
+    holds, start, limit = (math.nan if each is None else each for each in known)
+    if holds != 1 - iteration or limit - start != 1 - iteration or not table.allows("single-iteration"):
+        return False
+    table.use("single-iteration")
+    return True
 
 
 @RewriteRule(

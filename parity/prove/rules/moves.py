@@ -65,23 +65,10 @@ def _broadcast(table: Terms, op: Application) -> View | None:
 )
 def _transpose(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
+    if table.nodes[operand.view.source][0].startswith("#count"):
+        return None
     view = operand.view.transposed(operand.type.shape, list(op.attributes["permutation"]))
     return table.accept("transpose", view)
-
-
-@normal_form("stablehlo.reverse")
-@RewriteRule(
-    name="reverse",
-    rewrites="reverse -> digits that count backwards",
-    condition="digits fall on axes",
-    argument="i becomes size - 1 - i in an axis, hence in each of its digits.",
-    attacked_by="reverse twice",
-)
-def _reverse(table: Terms, op: Application) -> View | None:
-    (operand,) = op.operands
-    return table.accept(
-        "reverse", operand.view.reversed(operand.type.shape, list(op.attributes["dimensions"]))
-    )
 
 
 @normal_form("stablehlo.slice")
@@ -131,8 +118,7 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
 
 
 def _places(table: Terms, place: Value) -> np.ndarray | None:
-    known = place.type.element in _INDICES and table.origin(place.view) in ("", "table")
-    return table.literal(place.view) if known else None
+    return table.literal(place.view) if place.type.element in _INDICES else None
 
 
 def _start(table: Terms, place: Value) -> int | None:
@@ -178,9 +164,9 @@ def _of_concatenation(
     ):
         return None
     cuts = [k for k, size in enumerate(shape) if (starts[k], limits[k], steps[k]) != (0, size, 1)]
-    if len(cuts) != 1 or math.prod(shape[: cuts[0]]) != int(term.note) or steps[cuts[0]] != 1:
+    if len(cuts) != 1 or _joint(shape, cuts[0]) != term.note or steps[cuts[0]] != 1:
         return None
-    outer, inner = int(term.note), math.prod(shape[cuts[0] + 1 :])
+    outer, inner = math.prod(shape[: cuts[0]]), math.prod(shape[cuts[0] + 1 :])
     first, last = starts[cuts[0]] * inner, limits[cuts[0]] * inner
     for part in term.operands:
         width = part.count // outer
@@ -198,9 +184,10 @@ def _of_concatenation(
     name="concatenate",
     rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
     "a slice of one part -> that part's slice",
-    condition="one source, no known number, one step, the second starts where the first ends; the same axis up to "
-    "unit axes",
-    argument="Both say for each place of the result the same place of the same source.",
+    condition="one source, no known number, one step, the second starts where the first ends; source, parts and whole "
+    "have one shape except along the axis",
+    argument="Both say for each place of the result the same place of the same source. Compilers add up the parts of a "
+    "concatenation one by one, so its axis counts.",
     attacked_by="slices put together again",
 )
 def _concatenate(table: Terms, op: Application) -> View | None:
@@ -209,10 +196,12 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     axis = int(op.attributes["dimension"])
     out = op.out
     outer, inner = math.prod(out.shape[:axis]), math.prod(out.shape[axis + 1 :])
+    joint = _joint(out.shape, axis)
     parts: list[tuple[View, int]] = []
     for operand in op.operands:
         for part, width in _pieces(table, operand, axis, outer, inner):
-            merges = parts and table.known(part) is None
+            whole_shape = table.shapes.get(part.source, ())
+            merges = parts and table.known(part) is None and _joint(whole_shape, axis) == joint
             both = joined(parts[-1][0], part, outer, (parts[-1][1], width), inner) if merges else None
             if both is None:
                 parts.append((part, width))
@@ -222,12 +211,44 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     if len(parts) == 1:
         table.use("concatenate")
         return parts[0][0]
+    if len(parts) == len(op.operands) == 2 and (padded := _as_pad(table, out, axis, op.operands)) is not None:
+        return padded
     views = tuple(view for view, _ in parts)
     widths = [width * inner for _, width in parts]
-    number = table.number(f"~concatenate {outer} {widths}", *[table.flat(view) for view in views])
-    table.terms.setdefault(number, Term("concatenate", str(outer), views, (out.element,) * len(views)))
+    number = table.number(f"~concatenate {joint} {widths}", *[table.flat(view) for view in views])
+    table.terms.setdefault(number, Term("concatenate", joint, views, (out.element,) * len(views)))
     table.use("concatenate")
     return whole(number, out.count)
+
+
+@RewriteRule(
+    name="pad",
+    rewrites="concatenation of a known number, repeated, and an array; update of the former at a known place -> pad",
+    condition="two parts; no padding between elements",
+    argument="Each place holds the same element. XLA's simplifier does the same before anything is fused.",
+    attacked_by="shifted rows by concatenation or pad",
+    keeps_narrow=True,
+)
+def _padded(table: Terms, out: Array, inner: Value, fill: View, lows: Sequence[int]) -> View | None:
+    """Returns an array between copies of a number, of which some are before it along each axis."""
+    is_fixed = table.known(inner.view) is not None or table.is_table(inner.view)
+    if is_fixed or not table.allows("pad"):
+        return None
+    table.use("pad")
+    one = fill.moved([])
+    number = table.number(
+        f"~pad {inner.type.shape} {out.shape} {list(lows)}", *map(table.flat, (inner.view, one))
+    )
+    return whole(number, out.count)
+
+
+def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View | None:
+    """Returns the concatenation of a known number, repeated, and another array as a pad; else None."""
+    for fill, inner, low in ((parts[0], parts[1], parts[0].type.shape[axis]), (parts[1], parts[0], 0)):
+        if table.known(fill.view) is not None:
+            lows = [low if k == axis else 0 for k in range(len(out.shape))]
+            return _padded(table, out, inner, fill.view, lows)
+    return None
 
 
 @RewriteRule(
@@ -241,18 +262,19 @@ def _concatenate(table: Terms, op: Application) -> View | None:
 def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
-    """Returns an array with some elements replaced as a concatenation; None unless one axis is cut.
-
-    Args:
-        table: table in which terms are numbered.
-        out: type of the array.
-        operand: the array.
-        new, view: type of the replacement in the axes of the array, and its elements.
-        starts: its first place along each axis.
-    """
+    """Returns an array with elements of another type and view in place, from a first place along each axis."""
+    if new.shape == out.shape:
+        return table.accept("empty-pad", view)
+    if table.known(operand.view) is not None:
+        return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
     if len(cuts) != 1 or not table.allows("update-in-place") or not table.allows("concatenate"):
-        return None
+        number = table.number(
+            f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
+            table.flat(operand.view),
+            table.flat(view),
+        )
+        return whole(number, out.count)
     axis, full = cuts[0], out.shape[cuts[0]]
     first, last = starts[axis], starts[axis] + new.shape[axis]
     parts = []
@@ -274,10 +296,10 @@ def _replaced(
 @RewriteRule(
     name="scatter-in-place",
     rewrites="scatter of one window, which it replaces -> update of an array at that place",
-    condition="a known place; the window is inside",
-    argument="As for update-in-place; a scatter of one window writes each of its elements once.",
+    condition="one known index; the window is inside",
+    argument="A scatter of one window writes each of its elements once. XLA makes the same operation of both.",
     attacked_by="row set or joined",
-    loose=True,
+    keeps_narrow=True,
 )
 def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Value]) -> View | None:
     """Returns an array with one window replaced, by the text of its axes; None unless its place is known and inside."""
@@ -293,17 +315,24 @@ def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Valu
     ends = zip(firsts, sizes, out.shape, strict=False)
     if len(sizes) != len(out.shape) or any(first < 0 or first + size > full for first, size, full in ends):
         return None
+    # XLA writes the largest starts (0, n) as an iota, and then checks the bounds of the window at run time.
+    if (known.size > 1 or (len(sizes), *axes) == (2, 1)) and not table.is_by_value():
+        return None
     made = _replaced(table, out, operand, Array(tuple(sizes), out.element), new.view, firsts)
     return table.accept("scatter-in-place", made)
+
+
+def _joint(shape: Sequence[int], axis: int) -> str:
+    """Returns the shape of an array without the size of one axis, as text."""
+    return str([*shape[:axis], "*", *shape[axis + 1 :]])
 
 
 def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> list[tuple[View, int]]:
     """Returns the parts of a concatenation along the same axis, or else the operand, with their sizes along it."""
     term = table.terms.get(operand.view.source)
-    if term and term.name == "concatenate" and operand.view.is_whole and int(term.note) == outer:
-        widths = [part.count // outer for part in term.operands]
-        if all(width % inner == 0 for width in widths):
-            return [(part, width // inner) for part, width in zip(term.operands, widths, strict=True)]
+    joint = _joint(operand.type.shape, axis)
+    if term and (term.name, term.note) == ("concatenate", joint) and operand.view.is_whole:
+        return [(part, part.count // (outer * inner)) for part in term.operands]
     return [(operand.view, operand.type.shape[axis])]
 
 
@@ -317,13 +346,19 @@ def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> 
     keeps_narrow=True,
 )
 def _pad(table: Terms, op: Application) -> View | None:
-    operand, _ = op.operands
+    operand, fill = op.operands
     edges = [op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
     adds = any(
         low or high or (gap and size > 1)
         for size, low, high, gap in zip(operand.type.shape, *edges, strict=True)
     )
-    return None if adds else table.accept("empty-pad", operand.view)
+    if adds and max(*edges[0], *edges[1]) <= 0 == max(edges[2]):
+        limits = [size + high for size, high in zip(operand.type.shape, edges[1], strict=True)]
+        return _part(table, operand, [-low for low in edges[0]], limits, [1] * len(limits))
+    if adds:
+        plain = min(*edges[0], *edges[1]) >= 0 == max(edges[2]) and table.known(fill.view) is not None
+        return _padded(table, op.out, operand, fill.view, edges[0]) if plain else None
+    return table.accept("empty-pad", operand.view)
 
 
 @normal_form("stablehlo.dynamic_update_slice")

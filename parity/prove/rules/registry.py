@@ -15,7 +15,6 @@ __all__ = [
     "NORMAL_FORMS",
     "RULES",
     "SIMPLIFICATIONS",
-    "VANISHING",
     "RewriteRule",
     "normal_form",
 ]
@@ -28,8 +27,6 @@ BY_VALUE = "integers-by-value"
 """The rule that equates known integers however the program has come by them."""
 MOVED = "moved-weights"
 """The rule that views arguments and results through the transforms of the weight map."""
-VANISHING = "vanishing-floats"
-"""The rule that allows other rules to remove an operation on floats."""
 
 RULES: dict[str, "RewriteRule"] = {}
 """All rules by name."""
@@ -53,7 +50,6 @@ class RewriteRule:
         on: the elementwise operations that the function simplifies; empty if other code of the normaliser calls it.
         loose: True if compiled programs may give other bits; then it serves the rung ``reordered`` only.
         keeps_narrow: True if it also keeps the bits of compiled bf16, f16 and f8; other rules need `NARROW` for these.
-        floats: the loose rule that it needs to act on floats; empty if none.
         function: the function that applies it, which the decorator fills in.
     """
 
@@ -65,7 +61,6 @@ class RewriteRule:
     on: tuple[str, ...] = ()
     loose: bool = False
     keeps_narrow: bool = False
-    floats: str = ""
     function: Callable[..., Any] | None = None
 
     def __call__(self, function: _Function) -> _Function:

@@ -85,9 +85,10 @@ class Terms(Table):
         normal: normal form of each operation by its word and operands.
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
+        certain: True if the first operand of that operation is computed from constants that are one number each.
         built: True if the operation that is being numbered is still present in its normal form.
+        shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
-        origins: ``table`` or ``count`` of those that are not one number: a constant or an iota, or computed from such.
         reals: known floats by number, none of them NaN or too small for a normal f32.
     """
 
@@ -98,11 +99,11 @@ class Terms(Table):
         self._on_narrow = self.enabled & kept
         self.trail: list[str] = []
         self.normal: dict[tuple, Normal] = {}
-        self.narrow = self.built = False
+        self.narrow = self.built = self.certain = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
         self.folded: dict[int, np.ndarray] = {}
-        self.origins: dict[int, str] = {}
         self.reals: dict[int, float] = {}
 
     @RewriteRule(
@@ -141,11 +142,14 @@ class Terms(Table):
         found = self.values.get(number)
         if found is None:
             found = self.values[number] = Value(whole(number, kind.count), kind)
+            self.shapes.setdefault(number, kind.shape)
         return found
 
     def shaped(self, value: Value) -> int:
         """Returns the number of an array, which is determined by its view and its type."""
         view, kind = value.view, value.type
+        if view.is_whole:
+            self.shapes.setdefault(view.source, kind.shape)
         base = self.values.get(view.source)
         if base is not None and base.type == kind and view.is_whole and base.view.source == view.source:
             return view.source
@@ -183,44 +187,34 @@ class Terms(Table):
         loose=True,
         keeps_narrow=True,
     )
-    def constant(self, data: np.ndarray, element: str, origin: str = "") -> View:
+    def constant(self, data: np.ndarray, element: str) -> View:
         """Returns folded integers or booleans; one element if all are equal."""
         data = np.ascontiguousarray(data).reshape(-1)
         count = data.size
         equal = bool((data == data[0]).all())
         kept = data[:1] if equal else data
         text = str(int(data[0])) if equal else hashlib.blake2b(kept.tobytes(), digest_size=20).hexdigest()
-        origin = "" if equal else self.join_origins([origin]) or ""
-        number = self.number(f"#folded {element} {kept.size} {text} {origin}")
-        self.folded[number], self.origins[number] = kept, origin
+        number = self.number(f"#folded {element} {kept.size} {text}")
+        self.folded[number] = kept
         return View(number, 1, 0, ((count, 0),) if count > 1 else ()) if equal else whole(number, count)
-
-    def origin(self, view: View) -> str:
-        """Returns the origin of a known value; empty for one number and for unknown values."""
-        return self.origins.get(view.source, "")
-
-    def join_origins(self, origins: Iterable[str]) -> str | None:
-        """Returns the origin of a value that is computed from others, by their origins; None if these differ."""
-        found = {origin for origin in origins if origin}
-        if found and self.allows(BY_VALUE):
-            self.use(BY_VALUE)
-            return ""
-        return None if len(found) > 1 else "".join(found)
 
     def repeated(self, view: View) -> View:
         """Returns a view of a constant after a broadcast, which XLA does not compute when it compiles."""
-        if not self.is_table(view) or self.nodes[view.source][0] == "#repeated":
-            return view
-        if self.allows(BY_VALUE):
-            self.use(BY_VALUE)
+        if view.is_splat or not self.is_table(view) or self.nodes[view.source][0] == "#repeated":
             return view
         return dataclasses.replace(view, source=self.number("#repeated", view.source))
 
     def is_table(self, view: View) -> bool:
-        """True for a constant that is not one number everywhere, also after a broadcast."""
-        if view.is_splat:
-            return False
-        return self.origin(view) == "table" or self.nodes[view.source][0].startswith(_TABLES)
+        """True for elements of a constant that is not one number everywhere, also after a broadcast."""
+        data = self.folded.get(view.source)
+        found = self.nodes[view.source][0].startswith(_TABLES) if data is None else data.size > 1
+        return found and not self.is_by_value()
+
+    def is_by_value(self) -> bool:
+        """True if integers are equated by their values only; counts as a use of that rule."""
+        if self.allows(BY_VALUE):
+            self.use(BY_VALUE)
+        return self.allows(BY_VALUE)
 
     def literal(self, view: View) -> np.ndarray | None:
         """Returns the elements of a view of a folded array; None if it is not folded, or too large."""
@@ -263,8 +257,8 @@ class Terms(Table):
         """Returns a view; a view of a folded array is replaced by its elements."""
         if view.source not in self.folded or view.is_splat or view.is_whole:
             return view
-        data, origin = self.literal(view), self.origin(view)
-        if data is None or (origin and (data == data[0]).all()):
+        data = self.literal(view)
+        if data is None or ((data == data[0]).all() and self.is_table(view)):
             return view
         is_known = is_whole_number(element) and numpy_type(element) is not None
-        return self.constant(data, element, origin) if is_known else view
+        return self.constant(data, element) if is_known else view

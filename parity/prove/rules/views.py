@@ -78,17 +78,6 @@ class View:
                 made[place] = groups[axis]
         return self.moved(made)
 
-    def reversed(self, shape: Sequence[int], axes: Sequence[int]) -> "View | None":
-        """Returns the view backwards along some axes."""
-        groups = cut(self.factors, shape)
-        if groups is None:
-            return None
-        offset = self.offset
-        for axis in axes:
-            offset += sum(stride * (size - 1) for size, stride in groups[axis])
-            groups[axis] = [(size, -stride) for size, stride in groups[axis]]
-        return self.moved(groups, offset)
-
     def sliced(
         self, shape: Sequence[int], starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]
     ) -> "View | None":
@@ -187,14 +176,7 @@ def compose(outer: View, inner: View) -> View | None:
 
 
 def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner: int) -> View | None:
-    """Returns two neighbours of a concatenation as one view of their shared source; None if that is not possible.
-
-    Args:
-        first, second: the neighbours.
-        outer: product of the sizes before the axis.
-        widths: their sizes along the axis.
-        inner: product of the sizes behind the axis.
-    """
+    """Returns two neighbours, of sizes (outer, width, inner), as one view of their source; None if there is none."""
     if (first.source, first.size) != (second.source, second.size):
         return None
     groups = [
@@ -203,25 +185,11 @@ def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner
     left, right = groups
     if left is None or right is None or (left[0], left[2]) != (right[0], right[2]):
         return None
-    if (repeated := _repeated(left[1], right[1], second.offset - first.offset)) is not None:
-        return first.moved([left[0], repeated, left[2]])
     step, odd = divmod(second.offset - first.offset, widths[0])
     middles = [group for group in (left[1], right[1]) if group]
     if odd or any(len(group) != 1 or group[0][1] != step for group in middles):
         return None
     return first.moved([left[0], [(sum(widths), step)], left[2]])
-
-
-def _repeated(
-    left: list[tuple[int, int]], right: list[tuple[int, int]], distance: int
-) -> list[tuple[int, int]] | None:
-    """Returns the digits of parts that follow each other at one distance, of which the last is new; else None."""
-    if left == right:
-        return [(2, distance), *right]
-    if not left or left[1:] != right:
-        return None
-    count, stride = left[0]
-    return [(count + 1, stride), *right] if distance == count * stride else None
 
 
 def _sliced_digits(

@@ -101,8 +101,8 @@ def test_a_case_proved_by_rules_that_still_runs_must_give_equal_bits():
 def test_loose_rules_settle_nothing_and_are_named(monkeypatch):
     result = run_case(case(loose), Session()).channels
     assert (result["program"].verdict, result["values"].verdict) == ("reordered", "bitwise")
-    assert "past-transpose" in result["program"].detail
+    assert "past-moves" in result["program"].detail
     monkeypatch.setattr(Devices, "executes", False)
     monkeypatch.setattr(channel, "compile_to_one", lambda work: False)
     values = run_case(case(loose), Session()).channels["values"]
-    assert values.verdict == "reordered" and "past-transpose" in values.detail
+    assert values.verdict == "reordered" and "past-moves" in values.detail

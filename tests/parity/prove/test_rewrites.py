@@ -43,7 +43,7 @@ def test_a_rewrite_is_proved_or_has_a_reason(rewrite):
     if proof.rung is Verdict.PROVED:
         assert set(proof.rules) <= EXACT
     if proof.rung is Verdict.REORDERED:
-        assert set(proof.rules) - EXACT, proof.sentence()
+        assert set(proof.rules) - EXACT or not proof.rules, proof.sentence()
 
 
 @pytest.mark.parametrize("step", STEPS[::3], ids=lambda step: step.name)

@@ -53,24 +53,71 @@ def _of_layout(layout: Layout) -> Attack:
     return Attack(equal=lambda: against(layout.right), missed=lambda: against(layout.near))
 
 
+TABLE = np.array([3, 1, 4, 1, 5, 9, 2, 6], np.int32)
+
+
+def _spread(k: Any) -> Any:
+    return jnp.broadcast_to(k[..., None], (B, T, D))
+
+
+def _heads(x: Any) -> Any:
+    return x.reshape(B, T, 2, D // 2)
+
+
 SINGLE = (
     Step(
         name="product on a unit axis or without",
         one=lambda x, y, v, t, k: (jnp.tanh(x[:, None]) * y[:, None])[:, 0],
         other=lambda x, y, v, t, k: jnp.tanh(x) * y,
-        miss=lambda x, y, v, t, k: (jnp.tanh(x[:, None]) * y[::-1][:, None])[:, 0],
+        miss=lambda x, y, v, t, k: (jnp.tanh(x[:, None]) * jnp.broadcast_to(y[:1], y.shape)[:, None])[:, 0],
     ),
     Step(
-        name="whole numbers tripled before or after transposition",
-        one=lambda x, y, v, t, k: x * (k.T * 3).T[..., None].astype(jnp.float32),
-        other=lambda x, y, v, t, k: x * (k * 3)[..., None].astype(jnp.float32),
-        miss=lambda x, y, v, t, k: x * (k[::-1] * 3)[..., None].astype(jnp.float32),
+        name="whole numbers tripled before or after broadcast",
+        one=lambda x, y, v, t, k: x * _spread(k * 3).astype(jnp.float32),
+        other=lambda x, y, v, t, k: x * (_spread(k) * 3).astype(jnp.float32),
+        miss=lambda x, y, v, t, k: x * _spread(jnp.broadcast_to(k[:1], k.shape) * 3).astype(jnp.float32),
     ),
     Step(
-        name="minus minus or minus",
-        one=lambda x, y, v, t, k: jnp.negative(-x) * y,
-        other=lambda x, y, v, t, k: x * y,
-        miss=lambda x, y, v, t, k: -x * y,
+        name="choice of true or false",
+        one=lambda x, y, v, t, k: jnp.where(jnp.where(x > y, False, True), x * y, 0.0),
+        other=lambda x, y, v, t, k: jnp.where(~(x > y), x * y, 0.0),
+        miss=lambda x, y, v, t, k: jnp.where(jnp.where(x > y, True, False), x * y, 0.0),
+    ),
+    Step(
+        name="shifted rows by concatenation or pad",
+        one=lambda x, y, v, t, k: jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], 1) * y,
+        other=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (1, 0), (0, 0))) * y,
+        miss=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (0, 1), (0, 0))) * y,
+    ),
+    Step(
+        name="scores of keys transposed",
+        one=lambda x, y, v, t, k: (x @ y.swapaxes(1, 2)) @ y,
+        other=lambda x, y, v, t, k: jnp.einsum("btd,bsd->bts", x, y) @ y,
+        miss=lambda x, y, v, t, k: jnp.einsum("btd,bsd->bst", x, y) @ y,
+    ),
+    Step(
+        name="scores of heads by einsum or transposed",
+        one=lambda x, y, v, t, k: (
+            jnp.einsum("bthk,bshk->bhts", _heads(x), _heads(y)).sum((1, 2))[..., None] * y
+        ),
+        other=lambda x, y, v, t, k: (
+            (_heads(x).swapaxes(1, 2) @ _heads(y).transpose(0, 2, 3, 1)).sum((1, 2))[..., None] * y
+        ),
+        miss=lambda x, y, v, t, k: (
+            jnp.einsum("bthk,bshk->bhts", _heads(y), _heads(x)).sum((1, 2))[..., None] * y
+        ),
+    ),
+    Step(
+        name="loop of one iteration",
+        one=lambda x, y, v, t, k: lax.fori_loop(0, 1, lambda j, c: c * v + y, x),
+        other=lambda x, y, v, t, k: x * v + y,
+        miss=lambda x, y, v, t, k: lax.fori_loop(0, 2, lambda j, c: c * v + y, x),
+    ),
+    Step(
+        name="table of whole numbers, less one",
+        one=lambda x, y, v, t, k: x * (jnp.asarray(TABLE + 1) - 1).astype(jnp.float32),
+        other=lambda x, y, v, t, k: x * jnp.asarray(TABLE).astype(jnp.float32),
+        miss=lambda x, y, v, t, k: x * (jnp.asarray(TABLE) - 1).astype(jnp.float32),
     ),
     Step(
         name="columns counted, or rows",
@@ -177,7 +224,7 @@ def _zero(rule: RewriteRule) -> Any:
 def _no_elements(rule: RewriteRule) -> Any:
     constant = Terms.constant
 
-    def careless(table: Terms, data: np.ndarray, element: str, origin: str = "") -> View:
+    def careless(table: Terms, data: np.ndarray, element: str) -> View:
         table.use(rule.name)
         return constant(table, np.zeros_like(data), element)
 
@@ -224,10 +271,24 @@ def _always(rule: RewriteRule) -> Any:
     return careless
 
 
-PAST = ("unit-dims", "reshape", "broadcast", "transpose")
+def _no_padding(rule: RewriteRule) -> Any:
+    def careless(table: Terms, out: Array, *others: Any) -> View:
+        table.use(rule.name)
+        return _anything(table, out.count)
+
+    return careless
+
+
+def _any_iteration(rule: RewriteRule) -> Any:
+    def careless(table: Terms, test: int, ends: Any, iteration: int) -> bool:
+        table.use(rule.name)
+        return True
+
+    return careless
+
+
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "sum-of-one": (numbering, "sum_of_one", _any_sum),
-    "reduce-unit-dims": (numbering, "reduction_pattern", _no_pattern),
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
     "known-branch": (numbering, "branch", _first_branch),
     "opposite-branch": (numbering, "branch", _first_branch),
@@ -236,7 +297,10 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "update-in-place": (movements, "_replaced", _unchanged),
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
-    "integers-past-moves": (elementwise, "_hoisted", _unmoved),
-    **{f"past-{movement}": (elementwise, "_hoisted", _unmoved) for movement in PAST},
+    "pad": (movements, "_padded", _no_padding),
+    "single-iteration": (numbering, "runs_once", _any_iteration),
+    **dict.fromkeys(
+        ("past-unit-dims", "past-moves", "integers-past-moves"), (elementwise, "_hoisted", _unmoved)
+    ),
 }
 """The rules that the normaliser does not dispatch: module, function, and how to write it carelessly."""

@@ -49,9 +49,9 @@ FLOATS = (
     ),
     Step(
         name="minus as plus the negated",
-        one=lambda x, y, v, t, k: (x + -y) * (v - -x),
-        other=lambda x, y, v, t, k: (x + y * -1.0) * (v + x),
-        miss=lambda x, y, v, t, k: (y - x) * (v + x),
+        one=lambda x, y, v, t, k: (x + -y) * 3.0,
+        other=lambda x, y, v, t, k: (x + y * -1.0) * 3.0,
+        miss=lambda x, y, v, t, k: (y - x) * 3.0,
     ),
     Step(
         name="clip by bounds in either order",

@@ -7,6 +7,9 @@ _ANOTHER_SUM = "one side sums in two steps, the other in one: another order of a
 _OTHER_ORDER = "the gradient multiplies and sums in another order: it is another program"
 _PADS = "one pad or several: no rule, because compiled code had other bits"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
+_CONVERSIONS = "conversions in a row: no rule, no case needs one"
+_NEGATIONS = "negations in a row: no rule, no case needs one"
+_REVERSED = "reversals: no rule, no case needs one"
 
 REASONS: dict[str, str] = {
     "broadcast at once or twice, gradient": _ANOTHER_SUM,
@@ -16,9 +19,6 @@ REASONS: dict[str, str] = {
     "half of a concatenation, gradient": _ADDED_ZEROS,
     "slice of a slice, gradient": _PADS,
     "strided slice of a strided slice, gradient": _PADS,
-    "dynamic slice at a known start, gradient": _PADS,
-    "dynamic slice beyond the end, gradient": _PADS,
-    "dynamic index of a constant, gradient": _PADS,
     "on the transposed and back, gradient": "sums of transposed arrays: no rule",
     "product before or after broadcast, gradient": _OTHER_ORDER,
     "product of broadcasts added to, gradient": _OTHER_ORDER,
@@ -41,6 +41,23 @@ REASONS: dict[str, str] = {
     "row put in place or joined, gradient": _ADDED_ZEROS,
     "row set or joined, gradient": _ADDED_ZEROS,
     "parts repeated, gradient": "a sum of two parts against a reduction",
+    "bytes widened twice, forward": _CONVERSIONS,
+    "bytes widened twice, gradient": _CONVERSIONS,
+    "half there and back, forward": _CONVERSIONS,
+    "half there and back, gradient": _CONVERSIONS,
+    "there and back through a wider type, forward": _CONVERSIONS,
+    "there and back through a wider type, gradient": _CONVERSIONS,
+    "minus minus, forward": _NEGATIONS,
+    "minus minus, gradient": _NEGATIONS,
+    "minus on the flattened, minus again, forward": _NEGATIONS,
+    "minus on the flattened, minus again, gradient": _NEGATIONS,
+    "on the reversed and back, forward": _REVERSED,
+    "on the reversed and back, gradient": _REVERSED,
+    "reverse across a merged axis, forward": _REVERSED,
+    "reverse across a merged axis, gradient": _REVERSED,
+    "reverse twice, forward": _REVERSED,
+    "reverse twice, gradient": _REVERSED,
+    "parts repeated, forward": "compiled code adds up a concatenation in parts, a repeated array at once",
     "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores: exact only",
     "attention of Linen and NNX, gradient": "as forward",
 }

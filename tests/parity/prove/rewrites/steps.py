@@ -215,7 +215,7 @@ ELEMENTWISE = (
         name="product before or after broadcast",
         one=lambda x, y, v, t, k: _spread(v * jnp.tanh(v), (2,)) * x + y,
         other=lambda x, y, v, t, k: _spread(v, (2,)) * _spread(jnp.tanh(v), (2,)) * x + y,
-        miss=lambda x, y, v, t, k: _spread(v * jnp.tanh(v[::-1]), (2,)) * x + y,
+        miss=lambda x, y, v, t, k: _spread(v * jnp.tanh(jnp.broadcast_to(v[:1], v.shape)), (2,)) * x + y,
     ),
     Step(
         name="product of broadcasts added to",
