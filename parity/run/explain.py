@@ -6,7 +6,7 @@ The cause is the proof's first difference if numbers differ too; else the findin
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
@@ -33,10 +33,12 @@ NEXT: Mapping[str, str] = {
 }
 """The next command by channel; `parity bisect` for others, and the traceback for an error."""
 LISTED = 3
+NEEDED = 1
+"""Highest rank of the parts that the first line always has: the difference, its source lines, the next command."""
 FOLLOWS = 2
 """Rank of the parts on other channels, which have their own lines below."""
 LONGEST = 300
-"""Maximum length of a cause in one line, with the case."""
+"""Length of a cause in one line, with the case, up to which further parts fit."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
 """Parts of a source line that its first line can do without: the library's lines behind it, the word for closures."""
 ATTRIBUTES = re.compile(r" \(.*?\):")
@@ -115,21 +117,33 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
 
 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
-    """Returns parts as a line of limited length, and the parts that are left out, those of the highest rank first."""
+    """Returns the needed parts, and others as far as they fit, as one line, and the parts that are left out.
+
+    Needed parts that are too long lose attributes of operations and folders of files, never a place.
+    """
     texts = [(rank, LEFT_OUT.sub("", " ".join(text.split()))) for rank, text in parts if text]
-    for most in sorted({rank for rank, _ in texts}, reverse=True):
-        line = head + "; ".join(text for rank, text in texts if rank <= most)
-        rest = [text for rank, text in texts if rank > most and rank != FOLLOWS]
-        if len(line) <= longest:
-            return line, "; ".join(rest)
-    long = max((text for _, text in texts), key=len)
-    short = ATTRIBUTES.sub(" (...):", long, count=1)
-    if len(line) - len(long) + len(short) > longest:
-        short = PLACE.sub(lambda found: f"{found[1].rpartition('/')[2]}:{found[2]}", short)
-    left = longest - len(line) + len(long)
-    return line.replace(long, short if len(short) <= left else f"{short[: left - 3]}..."), "; ".join(
-        [long, *rest]
-    )
+    kept = {at for at, (rank, _) in enumerate(texts) if rank <= NEEDED}
+    for at in sorted(set(range(len(texts))) - kept, key=lambda at: texts[at][0]):
+        if len(_joined(head, texts, kept | {at})) <= longest:
+            kept.add(at)
+    rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank != FOLLOWS]
+    line = _joined(head, texts, kept)
+    if len(line) <= longest:
+        return line, "; ".join(rest)
+    shorter = [
+        (
+            rank,
+            PLACE.sub(
+                lambda found: f"{found[1].rpartition('/')[2]}:{found[2]}", ATTRIBUTES.sub(" (...):", text)
+            ),
+        )
+        for rank, text in texts
+    ]
+    return _joined(head, shorter, kept), "; ".join([line.removeprefix(head), *rest])
+
+
+def _joined(head: str, texts: Sequence[tuple[int, str]], kept: Collection[int]) -> str:
+    return head + "; ".join(texts[at][1] for at in sorted(kept))
 
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
