@@ -16,7 +16,7 @@ from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.bisect.source import innermost, place_text, shared, site
 from parity.bisect.trace import COMPILED, Node, Trace
 from parity.compare.evidence import Evidence
-from parity.ir.functions import table_maker, written
+from parity.ir.functions import written
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.prove.frontier import number
@@ -248,9 +248,7 @@ class _Entry:
         if node is None or source is None or not self._operands:
             return ""
         given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
-        place = written(number(given.sketch.shown), source.own) if given.literal else None
-        if given.literal and given.sketch.kind[0] > 1 and source.own:
-            place = place or table_maker(source.own[0])
+        place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
     def _unlike(self) -> str:

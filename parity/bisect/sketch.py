@@ -27,7 +27,7 @@ class Sketch:
         norm: its Frobenius norm.
         epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
         plain: True if it could equal another value by chance: a single integer or boolean, -1, 0, 1, or equal entries.
-        shown: its first entry, for display; the number of entries if they are not equal.
+        shown: its first entry, for display.
     """
 
     kind: tuple
@@ -69,11 +69,7 @@ def sketch(value: Any) -> Sketch:
         norm=float(np.sqrt(np.sum(np.abs(flat) ** 2))),
         epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
         plain=_plain(flat, floating),
-        shown=f"a table of {array.size} numbers"
-        if array.size > 1 and (array != array.ravel()[0]).any()
-        else f"{array.ravel()[0]:.7g}"
-        if array.size and floating
-        else str(array.ravel()[:1].tolist())[1:-1],
+        shown=f"{array.ravel()[0]:.7g}" if array.size and floating else str(array.ravel()[:1].tolist())[1:-1],
     )
 
 

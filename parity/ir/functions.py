@@ -10,7 +10,7 @@ import sysconfig
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 __all__ = [
     "Frame",
@@ -19,17 +19,13 @@ __all__ = [
     "function_of",
     "origin",
     "parsed",
-    "passes_on",
     "set_outside",
     "short_path",
-    "table_maker",
     "written",
 ]
 
 COMMON = 10
 """Whole numbers below this are written in too many places to show where one comes from."""
-N = TypeVar("N", ast.stmt, ast.Call, ast.FunctionDef)
-NUMPY = ("np", "numpy")
 LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
 
 
@@ -142,26 +138,22 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
     Searches the innermost function, its class, then those of each caller. The result is None if the function itself
-    holds the constant, or if several lines do. A small whole number counts only where it is given to a name that one
-    of the frames reads, because such numbers are written in many places.
+    holds the constant, or if several lines do.
 
     Args:
         number: the constant; None if it is unknown.
         frames: the user's lines on the call stack of its use, innermost first.
     """
-    if number is None or number in (0, 1):
+    if number is None or (abs(number) < COMMON and (2 * number).is_integer()):
         return None
-    common = abs(number) < COMMON and (2 * number).is_integer()
-    read = {name for frame in frames for name in _names(frame)} if common else set()
     for frame in frames:
         for scope in (
             dict.fromkeys((frame.function, frame.function.partition(".")[0])) if frame.function else ()
         ):
             lines = [
                 Frame(frame.file, line, function)
-                for value, line, function, name in _numbers(frame.file)
+                for value, line, function in _numbers(frame.file)
                 if math.isclose(value, number, rel_tol=1e-6) and f"{function}.".startswith(f"{scope}.")
-                if not common or name in read
             ]
             if lines:
                 called = [line for line in lines if line.line == frame.line] or lines
@@ -170,43 +162,18 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _numbers(file: str) -> tuple[tuple[float, int, str, str], ...]:
-    """Returns the numbers in a file's text: value, line, function or class around it, name that it is given to."""
-    tree = parsed(file)
-    given = {id(value): name for node in ast.walk(tree) for name, value in _given(node) if value is not None}
-    return tuple((value, line, around, given.get(key, "")) for value, line, around, key in _within(tree, ""))
+def _numbers(file: str) -> tuple[tuple[float, int, str], ...]:
+    """Returns the numbers in a file's text, each with its line and the name of the function or class around it."""
+    return tuple(_within(parsed(file), ""))
 
 
-def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yields the names to which a node gives values: a keyword, defaults of a function, assigned names."""
-    if isinstance(node, ast.keyword):
-        yield node.arg or "", node.value
-    elif isinstance(node, ast.arguments):
-        named = [*node.posonlyargs, *node.args]
-        yield from ((each.arg, value) for each, value in zip(named[::-1], node.defaults[::-1], strict=False))
-        yield from ((each.arg, value) for each, value in zip(node.kwonlyargs, node.kw_defaults, strict=True))
-    elif isinstance(node, ast.Assign | ast.AnnAssign):
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        yield getattr(target, "attr", getattr(target, "id", "")), node.value
-
-
-def _names(frame: Frame) -> set[str]:
-    """Returns the names and attributes in the statement that a line is in."""
-    names = (
-        getattr(node, "attr", getattr(node, "id", ""))
-        for statement in _statements(frame)
-        for node in ast.walk(statement)
-    )
-    return set(filter(None, names))
-
-
-def _within(node: ast.AST, name: str) -> Iterator[tuple[float, int, str, int]]:
+def _within(node: ast.AST, name: str) -> Iterator[tuple[float, int, str]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef):
             inside = f"{name}.<locals>" if isinstance(node, ast.FunctionDef) else name
             yield from _within(child, f"{inside}.{child.name}".lstrip("."))
         elif isinstance(child, ast.Constant) and isinstance(child.value, int | float):
-            yield float(child.value), child.lineno, name, id(child)
+            yield float(child.value), child.lineno, name
         else:
             yield from _within(child, name)
 
@@ -217,49 +184,12 @@ def _alike(one: Frame, other: Frame) -> bool:
 
 
 def _statement(frame: Frame) -> str:
-    return "".join(map(ast.dump, _statements(frame)))
-
-
-def _around(frame: Frame, kind: type[N]) -> list[N]:
-    """Returns the nodes of a kind around a line, the outermost first."""
-    nodes = [node for node in ast.walk(parsed(frame.file)) if isinstance(node, kind)]
-    return [node for node in nodes if node.lineno <= frame.line <= (node.end_lineno or node.lineno)]
-
-
-def _statements(frame: Frame) -> list[ast.stmt]:
-    """Returns the innermost statement around a line; empty if there is none."""
-    return _around(frame, ast.stmt)[-1:]
-
-
-@functools.lru_cache(maxsize=16_384)
-def passes_on(frame: Frame) -> bool:
-    """True if a line only passes on the arguments of its function, as wrappers of a function or a module do."""
-    taken = [node.args for node in _around(frame, ast.FunctionDef)][-1:]
-    passed = [f"*{each.vararg.arg}, **{each.kwarg.arg})" for each in taken if each.vararg and each.kwarg]
-    return any(ast.unparse(call).endswith(words) for call in _around(frame, ast.Call) for words in passed)
-
-
-def table_maker(frame: Frame) -> Frame | None:
-    """Returns the function of NumPy that makes the table of constants a line reads; None if that is not certain.
-
-    It is the only such function of the file that the line calls, or the assignments of names that it reads.
-    """
-    functions = {node.name: node for node in parsed(frame.file).body if isinstance(node, ast.FunctionDef)}
-    read, around = _names(frame), _around(frame, ast.FunctionDef)[-1:]
-    nodes = [node for each in around for node in ast.walk(each)]
-    assigned = [node for node in nodes if not read.isdisjoint(name for name, _ in _given(node))]
-    called = {name for node in (*assigned, *_statements(frame)) for name in _called(node)}
-    makers = [functions[name] for name in sorted(called & functions.keys()) if _uses_numpy(functions[name])]
-    return Frame(frame.file, makers[0].lineno, makers[0].name) if len(makers) == 1 else None
-
-
-def _called(node: ast.AST) -> Iterator[str]:
-    calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
-    yield from (each.id for each in calls if isinstance(each, ast.Name))
-
-
-def _uses_numpy(function: ast.FunctionDef) -> bool:
-    return any(isinstance(node, ast.Name) and node.id in NUMPY for node in ast.walk(function))
+    around = [
+        node
+        for node in ast.walk(parsed(frame.file))
+        if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+    ]
+    return ast.dump(max(around, key=lambda node: node.lineno)) if around else ""
 
 
 def _paired(one: Sequence[Frame], other: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from parity.ir.functions import Frame, changed, origin, passes_on, short_path
+from parity.ir.functions import Frame, changed, origin, short_path
 from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.jaxprs import origin as forwarded_from
@@ -74,9 +74,8 @@ class SourceLocation:
 
     @property
     def own(self) -> tuple[Frame, ...]:
-        """Lines in the user's files, innermost first, except calls further out that only pass on their arguments."""
-        found = [frame for frame in self.frames if not frame.in_library]
-        return tuple(frame for at, frame in enumerate(found) if at == 0 or not passes_on(frame))
+        """Lines in the user's files, innermost first."""
+        return tuple(frame for frame in self.frames if not frame.in_library)
 
     @property
     def library(self) -> tuple[Frame, ...]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from parity.ir.functions import origin, table_maker, written
+from parity.ir.functions import origin, written
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
@@ -155,8 +155,6 @@ class Frontier:
     def _constants(self) -> tuple[str, str]:
         """The constant of each side as text; empty if they do not differ by one, or their lines are named anyway."""
         unlike, left, right = self.unlike, self.reference, self.candidate
-        if any(line.endswith(TABLE) for line in self.differences):
-            return TABLE, TABLE
         if not (unlike and left and right):
             return "", ""
         if (found := origin(left.place.own, right.place.own)) and found.how == "made":
@@ -167,8 +165,6 @@ class Frontier:
 def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
     place = written(number(constant), side.place.own)
-    if constant == TABLE and side.place.own:
-        place = table_maker(side.place.own[0])
     return f"{text}, set at {place}" if place and str(place) not in text else text
 
 

@@ -130,16 +130,13 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
     line = _joined(head, texts, kept)
     if len(line) <= longest:
         return line, "; ".join(rest)
-    shorter = [
-        (
-            rank,
-            PLACE.sub(
-                lambda found: f"{found[1].rpartition('/')[2]}:{found[2]}", ATTRIBUTES.sub(" (...):", text)
-            ),
-        )
-        for rank, text in texts
-    ]
-    return _joined(head, shorter, kept), "; ".join([line.removeprefix(head), *rest])
+    rest = [text for at, (_, text) in enumerate(texts) if at in kept and ATTRIBUTES.search(text)] + rest
+    shorter = [(rank, PLACE.sub(_without_folder, ATTRIBUTES.sub(" (...):", text))) for rank, text in texts]
+    return _joined(head, shorter, kept), "; ".join(rest)
+
+
+def _without_folder(place: re.Match[str]) -> str:
+    return f"{place[1].rpartition('/')[2]}:{place[2]}"
 
 
 def _joined(head: str, texts: Sequence[tuple[int, str]], kept: Collection[int]) -> str:

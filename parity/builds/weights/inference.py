@@ -1,16 +1,13 @@
 """Infers a weight map from the leaves of two states, the most reliable evidence first."""
 
-import bisect
 import collections
 import difflib
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import (
-    FIRST_USE,
     FOLLOWS,
     GUESSED,
     HOLDERS,
@@ -25,7 +22,6 @@ from parity.builds.weights.map import (
 )
 from parity.builds.weights.modules import (
     Order,
-    are_related,
     beside_paired,
     copied,
     is_automatic,
@@ -75,7 +71,7 @@ def infer(
         if use and search.has_choice(role):
             search.by_use(role, use())
         search.by_module(role, order)
-        search.by_shape(role, order)
+        search.by_shape(role)
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
@@ -366,45 +362,23 @@ class _Search:
         partners = {program: right.paths[other] for program, other in found.items()}
         raise ConflictError(left.paths[name], partners, (left.leaf(name), others))
 
-    def by_shape(self, role: Role, order: Callable[[], Order]) -> None:
-        """Pairs the remaining leaves by shape and dtype, by first use if no names are related, else by nearest name.
+    def by_shape(self, role: Role) -> None:
+        """Pairs the remaining leaves by shape and dtype, nearest names first.
 
         A name that both sides have is left out: its shapes differ, so it needs a rule.
         """
         reference, candidate = self._of(0, role), self._of(1, role)
-        kinds: dict[tuple, tuple[list[str], list[str]]] = {}
-        for side, (leaves, others) in enumerate(((reference, candidate), (candidate, reference))):
-            for name, leaf in leaves.items():
-                if name not in others:
-                    kinds.setdefault(_kind(leaf), ([], []))[side].append(name)
-        for left, right in sorted(kinds.values(), key=lambda names: len(names[0])):
-            used = []
-            if len(left) > 1 < len(right) and not are_related(pair_nearest(left, right)):
-                used = self._by_first_use((left, right), order())
-            first, second = ({names[side] for names in used} for side in (0, 1))
-            rest = [[n for n in names if n not in done] for names, done in ((left, first), (right, second))]
-            how = "shape" if len(right) == 1 else NEAREST
-            for pairs, matched_by in ((used, FIRST_USE), (pair_nearest(*rest), how)):
-                for name, other in pairs:
-                    self._pair([name], [other], matched_by)
-
-    def _by_first_use(self, groups: tuple[list[str], list[str]], places: Order) -> list[tuple[str, str]]:
-        """Pairs as many leaves of both sides as the programs first use between the same paired leaves."""
-        gaps: dict[int, tuple[list[str], list[str]]] = {}
-        for side, names in enumerate(groups):
-            known = {
-                number: (each.reference, each.candidate)[side][0] for number, each in enumerate(self.entries)
-            }
-            ends = sorted(
-                (places[side][path], number) for number, path in known.items() if path in places[side]
-            )
-            paths = {name: self.sides[side].paths[name] for name in names}
-            used = sorted((places[side][path], name) for name, path in paths.items() if path in places[side])
-            for place, name in used:
-                at = bisect.bisect(ends, (place,))
-                gaps.setdefault(ends[at - 1][1] if at else -1, ([], []))[side].append(name)
-        found = (zip(*names, strict=True) for names in gaps.values() if len(names[0]) == len(names[1]))
-        return list(itertools.chain.from_iterable(found))
+        kinds: dict[tuple, list[str]] = {}
+        for name, leaf in reference.items():
+            if name not in candidate:
+                kinds.setdefault(_kind(leaf), []).append(name)
+        partners: dict[tuple, list[str]] = {}
+        for other, twin in candidate.items():
+            if other not in reference:
+                partners.setdefault(_kind(twin), []).append(other)
+        for kind, others in partners.items():
+            for name, other in pair_nearest(kinds.get(kind, ()), others):
+                self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
 
 
 def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:

@@ -17,7 +17,6 @@ from parity.builds.weights.transforms import Identity, Transform
 from parity.verdicts import SIDES
 
 __all__ = [
-    "FIRST_USE",
     "FOLLOWS",
     "GUESSED",
     "HOLDERS",
@@ -32,7 +31,7 @@ __all__ = [
 ]
 
 GUESSED = "axis guessed:"
-NEAREST, FIRST_USE = "shape and nearest name", "shape and order of first use"
+NEAREST = "shape and nearest name"
 FOLLOWS = "parameter it belongs to"
 HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
 """Names of containers, which do not identify a leaf."""
@@ -136,11 +135,7 @@ class WeightMap:
     @property
     def guessed(self) -> list[Entry]:
         """The entries that sizes, names and use leave ambiguous; a proof, a probe or a rule settles them."""
-        return [
-            entry
-            for entry in self.entries
-            if GUESSED in entry.matched_by or entry.matched_by in (NEAREST, FIRST_USE)
-        ]
+        return [entry for entry in self.entries if GUESSED in entry.matched_by or entry.matched_by == NEAREST]
 
     @property
     def is_identity(self) -> bool:

@@ -1,26 +1,19 @@
 """Pairs modules of both sides, so that leaves of a module stay together, moments with parameters, and names."""
 
+import bisect
 import collections
 import difflib
-import itertools
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from parity.builds.tree import Leaf
 
-__all__ = [
-    "Order",
-    "are_related",
-    "beside_paired",
-    "copied",
-    "is_automatic",
-    "moment_of",
-    "pair_modules",
-    "pair_nearest",
-]
+__all__ = ["Order", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "pair_nearest"]
 
 FEW = 16
 """Number of names per side up to which all pairs are rated."""
+WINDOW = 2
+"""Number of neighbours on either side of a name's place in each order that are rated if there are more names."""
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """For each side, path of a leaf -> place of its first use in the program."""
@@ -84,12 +77,12 @@ def pair_modules(
 ) -> tuple[Pairs, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name. If one of them is named automatically, or if their names have
-    nothing in common, they are paired in the order in which the programs first use them.
+    Modules of one kind are paired by nearest name. If one of them is named automatically, they are paired in the order
+    in which the programs first use them.
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
-        order: only called if several modules are of one kind and their names do not decide.
+        order: only called if several modules are of one kind and one is named automatically.
 
     Returns:
         Pairs of leaves of modules that are the only ones of their kind or are found by name, and pairs by order.
@@ -101,33 +94,18 @@ def pair_modules(
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
-        pairs = pair_nearest(left, right)
-        by_name = len(left) == 1 or (not any(map(is_automatic, (*left, *right))) and are_related(pairs))
-        if not by_name:
+        automatic = any(map(is_automatic, (*left, *right)))
+        if len(left) > 1 and automatic:
             places = order()
-            found = _by_use(left, reference, places[0]), _by_use(right, candidate, places[1])
-            pairs = list(zip(*found, strict=True))
+            pairs = zip(
+                _by_use(left, reference, places[0]), _by_use(right, candidate, places[1]), strict=True
+            )
+        else:
+            pairs = pair_nearest(left, right)
         for module, other in pairs:
             leaves = [(f"{module}/{last}", f"{other}/{last}") for last, *_ in kind]
-            (named if by_name else ordered).extend(leaves)
+            (ordered if len(left) > 1 and automatic else named).extend(leaves)
     return named, ordered
-
-
-def are_related(pairs: Sequence[tuple[str, str]]) -> bool:
-    """True if the names of each pair share a word, or its start or end, in which not all names of a side agree."""
-    found = [
-        [set(re.findall("[a-z]+", name.lower())) for name in names] for names in zip(*pairs, strict=True)
-    ]
-    left, right = ([each - set.intersection(*side) for each in side] for side in found)
-    return all(
-        any(long.startswith(short) or long.endswith(short) for long, short in _lengths(one, other))
-        for one, other in zip(left, right, strict=True)
-    )
-
-
-def _lengths(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields each word of one name with each of the other, the longer first."""
-    return ((max(a, b, key=len), min(a, b, key=len)) for a, b in itertools.product(one, other))
 
 
 Kind = tuple[tuple[str, tuple[int, ...], str], ...]
@@ -188,17 +166,35 @@ def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tup
 
 
 def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs distinct names of two sides one-to-one until one side has none left, the most similar names first.
+    """Pairs distinct names of two sides one-to-one until one side has none left.
 
-    Rating every pair takes quadratic time, so many names are paired in the order of the numbers and words in them.
+    Rating every pair takes quadratic time. For many names only neighbours are rated (the sorted neighbourhood
+    method): names at the same place after sorting both sides by the numbers in them or as text.
+
+    Args:
+        reference, candidate: the names of both sides.
+
+    Returns:
+        The pairs, the most similar names of each round first.
     """
-    if max(len(reference), len(candidate)) > FEW:
-        sides = (sorted(names, key=_by_numbers) for names in (reference, candidate))
-        return list(zip(*sides, strict=False))
+    left, right = list(reference), list(candidate)
+    pairs: list[tuple[str, str]] = []
+    while left and right:
+        every = max(len(left), len(right)) <= FEW
+        options = ((other, left) for other in right) if every else _neighbours(left, right)
+        found = _greedy(options)
+        pairs += found
+        first, second = ({names[side] for names in found} for side in (0, 1))
+        left, right = ([n for n in left if n not in first], [n for n in right if n not in second])
+    return pairs
+
+
+def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+    """Returns pairs from ``(partner, names to choose from)``, the most similar first; each name is used once."""
     rated, matcher = [], difflib.SequenceMatcher()
-    for other in candidate:
+    for other, names in options:
         matcher.set_seq2(other)  # analysed once for all names
-        for name in reference:
+        for name in names:
             matcher.set_seq1(name)
             rated.append((matcher.ratio(), name, other))
     found: dict[str, str] = {}
@@ -210,6 +206,22 @@ def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tup
     return list(found.items())
 
 
+def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields each name of the right side with its neighbours on the left side."""
+    near: dict[str, dict[str, None]] = {other: {} for other in right}
+    for key in (_by_numbers, _by_text):
+        first, second = sorted(left, key=key), sorted(right, key=key)
+        keys = [key(name) for name in first]
+        for place, other in enumerate(second):
+            # The name's relative place in its own side, and its insertion point in the other side.
+            for at in (place * len(first) // len(second), bisect.bisect_left(keys, key(other))):
+                near[other].update(dict.fromkeys(first[max(0, at - WINDOW) : at + WINDOW + 1]))
+    return ((other, list(names)) for other, names in near.items())
+
+
 def _by_numbers(name: str) -> tuple:
-    words = tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))
-    return tuple(int(number) for number in re.findall(r"\d+", name)), words
+    return tuple(int(number) for number in re.findall(r"\d+", name)), _by_text(name)
+
+
+def _by_text(name: str) -> tuple:
+    return tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))

@@ -213,8 +213,13 @@ class RuledNumbering(Numbering):
                 self.table.use("given-branches")
 
     def _refine(self, op: Op, depth: int, tail: list[int], live: tuple[int, ...]) -> int:
-        plain = not (self._sketching or op.effect or op.form.attributed)
-        return depth if plain and self._unrolled(op, depth, live) else super()._refine(op, depth, tail, live)
+        facts = (self.vanished, self._tables, self._stated, self._transposed, self._certain)
+        before = [set(each) for each in facts]
+        if not (self._sketching or op.effect or op.form.attributed) and self._unrolled(op, depth, live):
+            return depth
+        for each, earlier in zip(facts, before, strict=True):
+            each.intersection_update(earlier)
+        return super()._refine(op, depth, tail, live)
 
     def _unrolled(self, op: Op, depth: int, live: Sequence[int]) -> bool:
         """Numbers the results of a loop like those of its body; returns False if it may not run once."""

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.ir.functions import changed, passes_on, set_outside, table_maker, written
-from parity.ir.location import Frame, SourceLocation
+from parity.ir.functions import changed, set_outside, written
+from parity.ir.location import Frame
 from parity.prove import prove
 
 NORMS = """
@@ -175,55 +175,3 @@ def test_the_line_that_holds_a_constant_is_found(tmp_path, number, stack, line):
     path.write_text(PASSED)
     found = written(number, [Frame(str(path), at, name) for name, at in stack])
     assert (found.line if found else None) == line
-
-
-SETTINGS = """
-import numpy as np
-
-def rates(n):
-    return np.arange(n) / n
-
-def plain(n):
-    return n
-
-class Mixer:
-    def __init__(self, window=3, heads=4):
-        self.window = window
-        self.heads = heads
-
-    def __call__(self, x, *args, **kwargs):
-        table = rates(plain(5))
-        table = table[:2]
-        x = self.wrapped(x, *args, **kwargs)
-        return x * table < self.window
-"""
-
-
-def test_a_small_number_is_named_where_a_name_of_the_line_gets_it(tmp_path):
-    path = tmp_path / "mixer.py"
-    path.write_text(SETTINGS)
-    frames = [Frame(str(path), 19, "Mixer.__call__")]
-    assert written(3.0, frames) == Frame(str(path), 11, "Mixer.__init__")
-    assert written(4.0, frames) is None  # a number of heads, which the line does not read
-    assert written(2.0, frames) is None
-
-
-def test_a_table_is_named_by_the_function_of_numpy_that_makes_it(tmp_path):
-    path = tmp_path / "mixer.py"
-    path.write_text(SETTINGS)
-    made = Frame(str(path), 4, "rates")
-    assert table_maker(Frame(str(path), 19, "Mixer.__call__")) == made
-    assert table_maker(Frame(str(path), 17, "Mixer.__call__")) == made
-    assert table_maker(Frame(str(path), 18, "Mixer.__call__")) is None
-    path = tmp_path / "two.py"
-    path.write_text(SETTINGS.replace("return n\n", "return np.int32(n)\n"))
-    assert table_maker(Frame(str(path), 19, "Mixer.__call__")) is None
-
-
-def test_a_line_that_passes_on_all_arguments_is_no_caller(tmp_path):
-    path = tmp_path / "mixer.py"
-    path.write_text(SETTINGS)
-    frames = tuple(Frame(str(path), line, "Mixer.__call__") for line in (19, 18, 16))
-    assert [passes_on(frame) for frame in frames] == [False, True, False]
-    assert SourceLocation(frames=frames).own == (frames[0], frames[2])
-    assert SourceLocation(frames=frames[1:]).own == frames[1:]  # the place itself

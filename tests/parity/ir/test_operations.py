@@ -371,7 +371,7 @@ UNREAD = {
     "floats that round": EFFECTS | DEVICES | PLACES,
     "rules": {
         *(EFFECTS | DEVICES | PLACES | WHOLES | COLLECTIVES.keys()),
-        "stablehlo.optimization_barrier",
+        *("stablehlo.optimization_barrier", "stablehlo.reverse"),
     }
     - {"stablehlo.dot_general"},
 }

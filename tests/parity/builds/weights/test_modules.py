@@ -70,32 +70,6 @@ def test_custom_names_are_paired_by_nearest_name():
     assert found["params/decoder/kernel"] == "model/dec/kernel"
 
 
-def test_names_without_a_common_word_are_paired_in_the_order_of_use():
-    """Such as four norms of a layer; the nearest names would join any of them."""
-    reference = leaves("params/last/alpha 5, params/night/alpha 5, params/dawn/alpha 5")
-    candidate = leaves("model/n1/gamma 5, model/n2/gamma 5, model/final/gamma 5")
-    used = order(
-        [f"params/{name}/alpha" for name in ("dawn", "night", "last")],
-        [f"model/{name}/gamma" for name in ("n1", "n2", "final")],
-    )
-    weights = infer(reference, candidate, order=lambda: used)
-    assert pairs(weights) == dict(zip(*used, strict=True))
-    assert len(weights.guessed) == 3
-
-
-def test_a_leaf_that_one_program_does_not_use_does_not_move_the_others():
-    reference = leaves(
-        "params/dawn/alpha 5, params/mid 3x5, params/night/alpha 5, params/last/alpha 5, params/out 7x5"
-    )
-    candidate = leaves("model/n1/gamma 5, model/w 3x5, model/n2/gamma 5, model/final/gamma 5, model/o 7x5")
-    names = (
-        ["params/dawn/alpha", "params/mid", "params/night/alpha", "params/out", "params/last/alpha"],
-        ["model/n1/gamma", "model/w", "model/n2/gamma", "model/o", "model/final/gamma"],
-    )
-    used = order(names[0], [name for name in names[1] if "n2" not in name])
-    assert pairs(infer(reference, candidate, order=lambda: used)) == dict(zip(*names, strict=True))
-
-
 def test_statistics_are_next_to_the_parameters_of_their_module():
     norm = "{0}/scale 5, {0}/bias 5"
     reference = leaves(", ".join(norm.format(f"params/BatchNorm_{i}") for i in (0, 1)))
