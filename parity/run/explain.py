@@ -41,8 +41,8 @@ LONGEST = 300
 """Length of a cause in one line, with the case, up to which further parts fit."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
 """Parts of a source line that its first line can do without: the library's lines behind it, the word for closures."""
-ATTRIBUTES = re.compile(r" \(.*?\):")
-"""The differences of an operation, which come before its source lines."""
+ATTRIBUTES = re.compile(r" \(.{80,}?\):")
+"""Long differences of an operation, which come before its source lines."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
