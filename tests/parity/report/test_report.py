@@ -252,7 +252,9 @@ def test_a_long_first_line_leaves_out_the_least_important_parts_and_prints_them_
     assert below == f"  likely {' '.join(['a cause'] * 9)}; read this"
     deep = dataclasses.replace(cause, where=f"dot_general (operand 1: {'3' * 200} against 4)")
     found = dataclasses.replace(PROGRAM, findings=(deep,))
-    head, below, *_ = findings_text(result("failed", channels={"program": found})).splitlines()
+    head, below, *_ = findings_text(
+        result("failed", channels={"program": found, "values": VALUES})
+    ).splitlines()
     assert "dot_general (...): reference model.py:3 in Model.__call__" in head
     assert "made at model.py:7" in head and "3" * 200 in below
 
