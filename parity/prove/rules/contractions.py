@@ -83,15 +83,6 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     loose=True,
 )
 @RewriteRule(
-    name="dot-transposed",
-    rewrites="dot_general of an operand whose last two axes are exchanged -> of the operand",
-    condition="one free and one contracted axis, behind all batch axes, none of size one; the transposition is the "
-    "operand, of a whole value",
-    argument="The same products in the same order. XLA puts such a transposition into the product before it chooses "
-    "how to compute.",
-    attacked_by="scores of keys transposed",
-)
-@RewriteRule(
     name="dot-moved",
     rewrites="dot_general of transposed operands -> of the operands",
     condition="digits fall on axes",
@@ -106,30 +97,19 @@ def _dot(table: Terms, op: Application) -> View | None:
     text = str(op.attributes["dot_dimension_numbers"])
     kept = "" if table.allows("dot-contracted") else "c"
     roles, views = [], []
-    for side, operand, follows in zip(("lhs", "rhs"), op.operands, op.attributes["context"], strict=True):
+    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
         axes = [numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")]
         found = _roles(operand, *axes)
         view, order = operand.view, sorted(range(len(found)), key=lambda axis: found[axis][0])
         moved = view.transposed(operand.type.shape, order) if order != sorted(order) else None
-        rule = "dot-moved"
-        if (
-            not table.allows(rule)
-            and follows
-            and 1 not in (*op.operands[0].type.shape, *op.operands[1].type.shape)
-        ):
-            order, rule = _exchange(found, [*axes[0]]), "dot-transposed"
-            moved = view.transposed(operand.type.shape, order)
-            moved = moved if moved is not None and moved.is_whole and not table.is_table(moved) else None
-        if moved is not None and table.allows(rule):
-            table.use(rule)
+        if moved is not None and table.allows("dot-moved"):
+            table.use("dot-moved")
             found, view = [found[axis] for axis in order], moved
         roles.append([(role, size) for role, size in found if size > 1 or role[0] in kept])
         views.append(view)
     table.use("dot-axes")
     notes = sorted(
-        (key, str(value))
-        for key, value in op.attributes.items()
-        if key not in ("dot_dimension_numbers", "context")
+        (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
     )
     pattern = _merged(roles, "b" if kept else "bc")
     if not kept:
@@ -137,18 +117,6 @@ def _dot(table: Terms, op: Application) -> View | None:
     table.built = True
     number = table.number(f"~dot {pattern} {notes} {op.out.element}", *[table.flat(view) for view in views])
     return whole(number, op.out.count)
-
-
-def _exchange(roles: _Roles, batch: Sequence[int]) -> list[int]:
-    """Returns the axes with the last two exchanged if one is free, one is contracted, and the batch is before them."""
-    first = len(batch)
-    kinds = "".join(role[0] for role, _ in roles)
-    last = (
-        [first + 1, first]
-        if batch == [*range(first)] and kinds[first:] in ("cf", "fc")
-        else [*range(first, len(roles))]
-    )
-    return [*range(first), *last]
 
 
 def _roles(operand: Value, batch: Sequence[int], contracted: Sequence[int]) -> _Roles:

@@ -1,8 +1,6 @@
 """Simplifications of single operations: comparisons, negations, selections, conversions, neutral elements."""
 
 import dataclasses
-import math
-from collections.abc import Sequence
 
 from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms, Value
@@ -81,16 +79,15 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     name="select-known",
     on=("select",),
     rewrites="select by a known predicate -> the branch",
-    condition="the predicate is one boolean everywhere, computed from constants",
-    argument="Case by case. XLA computes the predicate when it compiles, and removes the selection before it fuses.",
+    condition="the predicate is one known boolean everywhere",
+    argument="Case by case; but XLA may not know the predicate.",
     attacked_by="selection by a constant",
+    loose=True,
     keeps_narrow=True,
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
     known = table.scalar(call.operands[0])
-    if known is None or not (table.certain or table.is_by_value()):
-        return None
-    return call.operands[1 if known else 2]
+    return None if known is None else call.operands[1 if known else 2]
 
 
 @RewriteRule(
@@ -218,25 +215,6 @@ def _converted(table: Terms, view: View) -> View | None:
         return table.constant(data == 1, "i1")
     found = inside(table, view, "convert")
     return found[1][0] if found and found[0].elements[0] == "i1" else None
-
-
-@RewriteRule(
-    name="single-iteration",
-    rewrites="a loop that runs once -> its body",
-    condition="no side effects; a known counter is less than a known limit by one, and then equals it",
-    argument="The body runs once. XLA replaces such a loop by its body before anything is fused.",
-    attacked_by="loop of one iteration",
-    keeps_narrow=True,
-)
-def runs_once(table: Terms, test: int, ends: Sequence[int], iteration: int) -> bool:
-    """True if a condition is known to hold before iteration 0, or to fail before iteration 1; all by number."""
-    values = [table.values.get(number) for number in (test, *ends)]
-    known = [None if value is None else table.scalar(value.view) for value in values]
-    holds, start, limit = (math.nan if each is None else each for each in known)
-    if holds != 1 - iteration or limit - start != 1 - iteration or not table.allows("single-iteration"):
-        return False
-    table.use("single-iteration")
-    return True
 
 
 @RewriteRule(

@@ -224,7 +224,7 @@ def _concatenate(table: Terms, op: Application) -> View | None:
 @RewriteRule(
     name="pad",
     rewrites="concatenation of a known number, repeated, and an array; update of the former at a known place -> pad",
-    condition="two parts; no padding between elements",
+    condition="two parts; no padding between elements; the number is repeated at least once, or XLA keeps the parts",
     argument="Each place holds the same element. XLA's simplifier does the same before anything is fused.",
     attacked_by="shifted rows by concatenation or pad",
     keeps_narrow=True,
@@ -232,7 +232,7 @@ def _concatenate(table: Terms, op: Application) -> View | None:
 def _padded(table: Terms, out: Array, inner: Value, fill: View, lows: Sequence[int]) -> View | None:
     """Returns an array between copies of a number, of which some are before it along each axis."""
     is_fixed = table.known(inner.view) is not None or table.is_table(inner.view)
-    if is_fixed or not table.allows("pad"):
+    if is_fixed or out.count - inner.type.count < 2 or not table.allows("pad"):
         return None
     table.use("pad")
     one = fill.moved([])

@@ -11,7 +11,7 @@ from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
-from parity.prove.rules.logic import branch, condition, runs_once
+from parity.prove.rules.logic import branch, condition
 from parity.prove.rules.moves import window_replaced
 from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
@@ -42,8 +42,6 @@ class RuledNumbering(Numbering):
         """Sources of products, also negated: True if the factors are in the order of their numbers, or one is known."""
         self._stated: set[int] = set()
         """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
-        self._transposed: set[int] = set()
-        """Results of transpositions."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
 
@@ -52,8 +50,7 @@ class RuledNumbering(Numbering):
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        table.certain = bool(op.operands) and op.operands[0] in self._certain
-        key = (op.form.word, *[self.env[value] for value in op.operands], self._context(op), table.certain)
+        key = (op.form.word, *[self.env[value] for value in op.operands], self._products(op))
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -65,11 +62,9 @@ class RuledNumbering(Numbering):
             table.use_again(known.used)
         if known.vanished:
             self.vanished.add(op.results.start)
-        self._transposed.update(op.results if op.form.name == "stablehlo.transpose" else ())
         out = parse_array(op.form.slots_out[0])
         single = out is not None and out.count == 1 and self._certain.issuperset(op.operands)
-        spread = op.form.name == "stablehlo.broadcast_in_dim" and self._certain.issuperset(op.operands)
-        if single or spread or op.form.name == "stablehlo.constant":
+        if single or op.form.name == "stablehlo.constant":
             self._certain.update(op.results)
         value = table.values.get(known.number)
         is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
@@ -106,10 +101,8 @@ class RuledNumbering(Numbering):
             return None
         return number
 
-    def _context(self, op: Op) -> str | tuple[bool, ...]:
-        """Returns the orders of the factors of two products that are added, or the transposed operands of a dot."""
-        if op.form.name == "stablehlo.dot_general":
-            return tuple(value in self._transposed for value in op.operands)
+    def _products(self, op: Op) -> str:
+        """Returns the orders of the factors of two products that are added, as text; empty for other operations."""
         if op.form.name not in ("stablehlo.add", "stablehlo.subtract") or BY_VALUE in self.table.enabled:
             return ""
         sources = [self._source(self.env[value]) for value in op.operands]
@@ -143,8 +136,8 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
-        if context := self._context(op):
-            attributes = {**attributes, "context": context}
+        if products := self._products(op):
+            attributes = {**attributes, "products": products}
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))
@@ -212,35 +205,6 @@ class RuledNumbering(Numbering):
                 self.env[op.results[slot]] = self.table.shaped(Value(made, kind))
                 self.table.use("given-branches")
 
-    def _refine(self, op: Op, depth: int, tail: list[int], live: tuple[int, ...]) -> int:
-        facts = (self.vanished, self._tables, self._stated, self._transposed, self._certain)
-        before = [set(each) for each in facts]
-        if not (self._sketching or op.effect or op.form.attributed) and self._unrolled(op, depth, live):
-            return depth
-        for each, earlier in zip(facts, before, strict=True):
-            each.intersection_update(earlier)
-        return super()._refine(op, depth, tail, live)
-
-    def _unrolled(self, op: Op, depth: int, live: Sequence[int]) -> bool:
-        """Numbers the results of a loop like those of its body; returns False if it may not run once."""
-        env, (condition, body) = self.env, op.regions
-        carried, test = {slot: env[op.operands[slot]] for slot in live}, condition.ops[-1]
-        for iteration in (0, 1):
-            for slot, number in carried.items():
-                env[condition.parameters[slot]] = number
-            self.region(condition, depth)
-            ends = [env[value] for value in test.operands]
-            if len(ends) != 2 or not runs_once(self.table, env[condition.outputs[0]], ends, iteration):
-                return False
-            if iteration == 0:
-                for slot, number in carried.items():
-                    env[body.parameters[slot]] = number
-                self.region(body, depth)
-                carried = {slot: env[body.outputs[slot]] for slot in live}
-        for slot, number in carried.items():
-            env[op.results[slot]] = number
-        return True
-
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
         known = None if op.effect else methods.get(op.form.name)
@@ -275,7 +239,6 @@ class RuledNumbering(Numbering):
         if inputs == 1 and (op.operands[0] not in self._written or kinds[0].element == "i1"):
             view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
             if view is not None:
-                self._certain.update(op.results if op.operands[0] in self._certain else ())
                 self.vanished.add(op.results.start)
                 number = env[op.results.start] = table.shaped(Value(view, kinds[0]))
                 return number

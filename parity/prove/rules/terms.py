@@ -85,7 +85,6 @@ class Terms(Table):
         normal: normal form of each operation by its word and operands.
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
-        certain: True if the first operand of that operation is computed from constants that are one number each.
         built: True if the operation that is being numbered is still present in its normal form.
         shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
@@ -99,7 +98,7 @@ class Terms(Table):
         self._on_narrow = self.enabled & kept
         self.trail: list[str] = []
         self.normal: dict[tuple, Normal] = {}
-        self.narrow = self.built = self.certain = False
+        self.narrow = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}

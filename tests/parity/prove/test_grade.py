@@ -578,7 +578,7 @@ def test_an_epsilon_that_inputs_hide_fails_with_both_constants_and_both_lines():
         assert (result.verdict, program.verdict) == ("failed", "failed")
         said = program.findings[0].sentence()
         for words in (
-            "1.000000e-03 against 9.99999997E-7",
+            "0.001 against 1e-06",
             "flax/linen/normalization.py:",
             "another constant",
         ):

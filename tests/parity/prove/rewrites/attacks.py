@@ -90,12 +90,6 @@ SINGLE = (
         miss=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (0, 1), (0, 0))) * y,
     ),
     Step(
-        name="scores of keys transposed",
-        one=lambda x, y, v, t, k: (x @ y.swapaxes(1, 2)) @ y,
-        other=lambda x, y, v, t, k: jnp.einsum("btd,bsd->bts", x, y) @ y,
-        miss=lambda x, y, v, t, k: jnp.einsum("btd,bsd->bst", x, y) @ y,
-    ),
-    Step(
         name="scores of heads by einsum or transposed",
         one=lambda x, y, v, t, k: (
             jnp.einsum("bthk,bshk->bhts", _heads(x), _heads(y)).sum((1, 2))[..., None] * y
@@ -106,12 +100,6 @@ SINGLE = (
         miss=lambda x, y, v, t, k: (
             jnp.einsum("bthk,bshk->bhts", _heads(y), _heads(x)).sum((1, 2))[..., None] * y
         ),
-    ),
-    Step(
-        name="loop of one iteration",
-        one=lambda x, y, v, t, k: lax.fori_loop(0, 1, lambda j, c: c * v + y, x),
-        other=lambda x, y, v, t, k: x * v + y,
-        miss=lambda x, y, v, t, k: lax.fori_loop(0, 2, lambda j, c: c * v + y, x),
     ),
     Step(
         name="table of whole numbers, less one",
@@ -279,14 +267,6 @@ def _no_padding(rule: RewriteRule) -> Any:
     return careless
 
 
-def _any_iteration(rule: RewriteRule) -> Any:
-    def careless(table: Terms, test: int, ends: Any, iteration: int) -> bool:
-        table.use(rule.name)
-        return True
-
-    return careless
-
-
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "sum-of-one": (numbering, "sum_of_one", _any_sum),
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
@@ -298,7 +278,6 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
     "pad": (movements, "_padded", _no_padding),
-    "single-iteration": (numbering, "runs_once", _any_iteration),
     **dict.fromkeys(
         ("past-unit-dims", "past-moves", "integers-past-moves"), (elementwise, "_hoisted", _unmoved)
     ),
