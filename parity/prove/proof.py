@@ -118,10 +118,11 @@ class Proof:
             return f"the same values{scope} but for what compiled code rounds otherwise (rules: {rules})"
         if self.reordered:
             return f"the same program{scope} up to the order of operands of float operations"
-        results = f"{(count := len(self.unequal_results))} result{'s' * (count != 1)} not shown equal"
+        count = len(self.unequal_results)
+        results = f": {count} result{'s' * (count != 1)} not shown equal" if count else ""
         most = "at least " if len(self.frontier) >= MOST_ENTRIES else ""
         places = f"; {most}{len(self.frontier)} places differ" if len(self.frontier) > 1 else ""
-        return f"not shown to be the same program{scope}: {results}{places}"
+        return f"not shown to be the same program{scope}{results}{places}"
 
     def _counts(self) -> str:
         return f"{self.operations[0]} and {self.operations[1]} operations"

@@ -119,7 +119,7 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
     """Returns the needed parts, and others as far as they fit, as one line, and the parts that are left out.
 
-    Needed parts that are too long lose attributes of operations and folders of files, never a place.
+    Needed parts that are too long lose attributes of operations and outer folders of files, never a place.
     """
     texts = [(rank, LEFT_OUT.sub("", " ".join(text.split()))) for rank, text in parts if text]
     kept = {at for at, (rank, _) in enumerate(texts) if rank <= NEEDED}
@@ -131,12 +131,12 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
     if len(line) <= longest:
         return line, "; ".join(rest)
     rest = [text for at, (_, text) in enumerate(texts) if at in kept and ATTRIBUTES.search(text)] + rest
-    shorter = [(rank, PLACE.sub(_without_folder, ATTRIBUTES.sub(" (...):", text))) for rank, text in texts]
+    shorter = [(rank, PLACE.sub(_shortened, ATTRIBUTES.sub(" (...):", text))) for rank, text in texts]
     return _joined(head, shorter, kept), "; ".join(rest)
 
 
-def _without_folder(place: re.Match[str]) -> str:
-    return f"{place[1].rpartition('/')[2]}:{place[2]}"
+def _shortened(place: re.Match[str]) -> str:
+    return f"{'/'.join(place[1].split('/')[-2:])}:{place[2]}"
 
 
 def _joined(head: str, texts: Sequence[tuple[int, str]], kept: Collection[int]) -> str:

@@ -224,7 +224,7 @@ def _concatenate(table: Terms, op: Application) -> View | None:
 @RewriteRule(
     name="pad",
     rewrites="concatenation of a known number, repeated, and an array; update of the former at a known place -> pad",
-    condition="two parts; no padding between elements; the number is repeated at least once, or XLA keeps the parts",
+    condition="two parts; no padding between elements; the number is at two places or more, else XLA keeps the parts",
     argument="Each place holds the same element. XLA's simplifier does the same before anything is fused.",
     attacked_by="shifted rows by concatenation or pad",
     keeps_narrow=True,

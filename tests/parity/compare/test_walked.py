@@ -134,8 +134,10 @@ def test_layers_backwards_are_reported_with_the_first_difference():
     channels = run_case(scan_case(functools.partial(scanned, reverse=True)), Session()).channels
     assert channels["program"].verdict == "unproved"
     assert channels["program"].findings[0].next_step == RESTS_ON_NUMBERS
-    assert "layouts differ, and so do values" in channels["program"].detail
-    assert "turn 1 of the loops" in channels["program"].detail and "layer_2" in channels["program"].detail
+    assert "layouts differ, and unrolled programs do, too" in channels["program"].detail
+    (terms,) = channels["program"].notes
+    text = channels["program"].findings[0].sentence() + terms.sentence()
+    assert "turn 1 of the loops" in text and "layer_2" in text
     assert channels["values"].verdict == "failed"
 
 
@@ -279,7 +281,8 @@ def test_a_walk_that_breaks_ends_no_run(monkeypatch):
 
     monkeypatch.setattr(walking, "equal", broken)
     channels = run_case(scan_case(), Session()).channels
-    assert channels["program"].verdict == "unproved" and "a bug of the walker" in channels["program"].detail
+    assert channels["program"].verdict == "unproved"
+    assert "a bug of the walker" in channels["program"].findings[0].sentence()
     assert channels["values"].verdict in ("bitwise", "floor")
 
 

@@ -255,8 +255,8 @@ def test_a_long_first_line_leaves_out_the_least_important_parts_and_prints_them_
     head, below, *_ = findings_text(
         result("failed", channels={"program": found, "values": VALUES})
     ).splitlines()
-    assert "dot_general (...): reference model.py:3 in Model.__call__" in head
-    assert "made at model.py:7" in head and "3" * 200 in below
+    assert "dot_general (...): reference away/model.py:3 in Model.__call__" in head
+    assert "made at away/model.py:7" in head and "3" * 200 in below
 
 
 PROGRAM = ChannelResult(name="program", verdict=Verdict.UNPROVED, findings=(finding(7),))

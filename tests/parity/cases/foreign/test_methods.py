@@ -118,6 +118,6 @@ class DropsInEvaluation(nnx.Module):
 @pytest.mark.long
 def test_a_side_that_draws_nothing_from_the_streams_is_named(compare):
     found = compare(Drops, DropsInEvaluation, programs=("forward",), rngs=("dropout",))
-    detail = found["forward"].channels["program"].detail
-    assert "no draw of one side depends on the streams of `rngs`" in detail
+    (first,) = found["forward"].channels["program"].findings
+    assert "no draw of one side depends on the streams of `rngs`" in first.sentence()
     assert found["forward"].channels["values"].verdict == "failed"
