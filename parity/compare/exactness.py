@@ -36,6 +36,14 @@ def difference(found: Equality) -> Finding:
             next_step="docs/exact.md says where such proofs end; let the case not ask for one",
         )
     where, made, terms = _split(found)
+    if not terms:
+        return Finding(
+            where="exact arithmetic",
+            reference="expected results of equal shapes and kinds of numbers",
+            candidate=where,
+            labels=("", ""),
+            next_step="compare what both sides return",
+        )
     return Finding(
         where=where,
         **dict(zip(SIDES, made, strict=True)),
@@ -45,9 +53,12 @@ def difference(found: Equality) -> Finding:
 
 
 def _split(found: Equality) -> tuple[str, list[str], list[str]]:
-    """Returns the cells that differ, the operation behind them on each side, and their terms on each side."""
+    """Returns the cells that differ, the operation behind them on each side, and their terms on each side.
+
+    The latter are empty if two results differ in shape or kind of number.
+    """
     where, _, rest = found.difference.partition("\n  reference: ")
-    sides = [side.rpartition("\n    made by ") for side in rest.split("\n  candidate: ")]
+    sides = [side.rpartition("\n    made by ") for side in rest.split("\n  candidate: ")] if rest else []
     return where, [made for *_, made in sides], [", ".join(term.split("\n    ")) for term, *_ in sides]
 
 

@@ -6,8 +6,10 @@ from campaigns.exact.samples import sample
 from models_nnx.shared.schedule import Schedule
 from parity.channels import CHANNELS
 from parity.compare.evidence import Evidence
+from parity.compare.exactness import difference
 from parity.compare.session import Session
 from parity.matrix.batch_split import PAIR
+from parity.prove.exact import Equality
 from parity.verdicts import Verdict
 
 
@@ -38,6 +40,12 @@ def test_another_microbatch_fails_the_case_with_its_place(monkeypatch):
     (finding,) = result.findings
     assert finding.where.startswith("values logits[0")
     assert "only it reads input segments[" in finding.sentence() and ".py:" in finding.candidate
+
+
+def test_results_of_unequal_shapes_have_no_terms():
+    text = "values out: real[3] against real[4]"
+    finding = difference(Equality(proved=False, difference=text))
+    assert text in finding.sentence() and "as terms" not in finding.sentence()
 
 
 @pytest.mark.long
