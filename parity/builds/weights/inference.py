@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import (
+    AGAINST_USE,
     FOLLOWS,
     GUESSED,
     HOLDERS,
@@ -29,6 +30,7 @@ from parity.builds.weights.modules import (
     pair_modules,
     pair_nearest,
 )
+from parity.builds.weights.names import numbers, prefer_names, related, words
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
 __all__ = ["Uses", "infer"]
@@ -70,6 +72,7 @@ def infer(
             matcher(role)
         if use and search.has_choice(role):
             search.by_use(role, use())
+        search.by_related(role)
         search.by_module(role, order)
         search.by_shape(role)
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
@@ -300,11 +303,9 @@ class _Search:
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:
         """Pairs leaves in modules of paired leaves, then whole modules, then leaves in modules of those."""
         self._beside(role)
-        named, ordered = pair_modules(self._of(0, role), self._of(1, role), order)
-        for name, other in named:
-            self._pair([name], [other], "module")
-        for name, other in ordered:
-            self._pair([name], [other], "module, in the order of use")
+        for how, pairs in pair_modules(self._of(0, role), self._of(1, role), order).items():
+            for name, other in pairs:
+                self._pair([name], [other], how)
         self._beside(role)
 
     def _beside(self, role: Role) -> None:
@@ -330,9 +331,17 @@ class _Search:
         for name, found in partners.items():
             if len(set(found.values())) > 1:
                 self._conflict(name, found)
-            other = next(iter(found.values()))
-            if other in self.sides[1].names:
-                self._pair([name], [other], "use in the program")
+        for used in self._by_kind({name: next(iter(found.values())) for name, found in partners.items()}):
+            for name, other in prefer_names(used).items():
+                if other in self.sides[1].names:
+                    how = "use in the program" if other == used[name] else f"{AGAINST_USE}{used[name]}"
+                    self._pair([name], [other], how)
+
+    def _by_kind(self, pairs: Mapping[str, str]) -> Iterable[dict[str, str]]:
+        groups: dict[tuple, dict[str, str]] = {}
+        for name, other in pairs.items():
+            groups.setdefault(_kind(self.sides[0].leaf(name)), {})[name] = other
+        return groups.values()
 
     def _used_alike(
         self, role: Role, prints: tuple[Mapping[str, str], Mapping[str, str]]
@@ -346,14 +355,12 @@ class _Search:
         numbered = self._numbered_alike(role)
         for key, names in holders[0].items():
             others = holders[1].get(key, [])
-            if len(names) == len(others) == 1 and not (
-                numbered and _numbers(names[0]) != _numbers(others[0])
-            ):
+            if len(names) == len(others) == 1 and not (numbered and numbers(names[0]) != numbers(others[0])):
                 yield names[0], others[0]
 
     def _numbered_alike(self, role: Role) -> bool:
         """True if both sides number their leaves equally, so that a leaf of layer 1 is in layer 1 of the other side."""
-        counts = [collections.Counter(map(_numbers, self._of(side, role))) for side in (0, 1)]
+        counts = [collections.Counter(map(numbers, self._of(side, role))) for side in (0, 1)]
         return counts[0] == counts[1] and not any(map(is_automatic, self._of(0, role)))
 
     def _conflict(self, name: str, found: Mapping[str, str]) -> NoReturn:
@@ -361,6 +368,21 @@ class _Search:
         others = [right.leaf(other) for other in dict.fromkeys(found.values())]
         partners = {program: right.paths[other] for program, other in found.items()}
         raise ConflictError(left.paths[name], partners, (left.leaf(name), others))
+
+    def by_related(self, role: Role) -> None:
+        """Pairs leaves of one kind and number if all of their names are related."""
+        if not self._numbered_alike(role):
+            return
+        groups: list[dict[tuple, list[str]]] = [{}, {}]
+        for side, found in enumerate(groups):
+            for name, leaf in self._of(side, role).items():
+                found.setdefault((*_kind(leaf), numbers(name)), []).append(name)
+        for kind, names in groups[0].items():
+            others = groups[1].get(kind, [])
+            pairs = related(names, others)
+            if len(pairs) == len(names) == len(others) > 1:
+                for name, other in pairs.items():
+                    self._pair([name], [other], "related name")
 
     def by_shape(self, role: Role) -> None:
         """Pairs the remaining leaves by shape and dtype, nearest names first.
@@ -418,20 +440,14 @@ def _by_words(leaves: Mapping[str, Leaf]) -> dict[tuple, list[str]]:
     """Returns the names by their words, without case, separators and plural, and by shape and dtype."""
     found: dict[tuple, list[str]] = {}
     for name, leaf in leaves.items():
-        spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-        words = tuple(word.removesuffix("s") for word in re.findall(r"[^\W\d_]+|\d+", spaced.lower()))
         if not is_automatic(name):
-            found.setdefault((words, leaf.shape, leaf.dtype), []).append(name)
+            found.setdefault((words(name), leaf.shape, leaf.dtype), []).append(name)
     return found
 
 
 def _kind(leaf: Leaf) -> tuple:
     """Returns the shape and dtype of a leaf; the dtype of a counter may differ."""
     return (leaf.shape, None if is_counter(leaf) else leaf.dtype)
-
-
-def _numbers(name: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"\d+", name))
 
 
 def _same_moment(moments: Mapping[str, str], moment: str) -> str | None:

@@ -17,6 +17,7 @@ from parity.builds.weights.transforms import Identity, Transform
 from parity.verdicts import SIDES
 
 __all__ = [
+    "AGAINST_USE",
     "FOLLOWS",
     "GUESSED",
     "HOLDERS",
@@ -33,6 +34,7 @@ __all__ = [
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
 FOLLOWS = "parameter it belongs to"
+AGAINST_USE = "related name, although the programs use it like "
 HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
 """Names of containers, which do not identify a leaf."""
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from parity.builds.tree import Leaf
+from parity.builds.weights.map import NEAREST
+from parity.builds.weights.names import prefer_names
 
 __all__ = ["Order", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "pair_nearest"]
 
@@ -74,38 +76,37 @@ def _ends(name: str) -> list[str]:
 
 def pair_modules(
     reference: Mapping[str, Leaf], candidate: Mapping[str, Leaf], order: Callable[[], Order]
-) -> tuple[Pairs, Pairs]:
+) -> dict[str, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name. If one of them is named automatically, they are paired in the order
-    in which the programs first use them.
+    Modules of one kind are paired by nearest name. If one of them is named automatically, they are paired in
+    the order in which the programs first use them.
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
         order: only called if several modules are of one kind and one is named automatically.
 
     Returns:
-        Pairs of leaves of modules that are the only ones of their kind or are found by name, and pairs by order.
+        Pairs of leaves by how their modules were found.
     """
     sides = (_kinds(reference), _kinds(candidate))
-    named: Pairs = []
-    ordered: Pairs = []
+    found: dict[str, Pairs] = collections.defaultdict(list)
     for kind in sides[0].keys() & sides[1].keys():
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
-        automatic = any(map(is_automatic, (*left, *right)))
-        if len(left) > 1 and automatic:
+        if len(left) == 1:
+            how, pairs = "module", {left[0]: right[0]}
+        elif any(map(is_automatic, (*left, *right))):
             places = order()
-            pairs = zip(
-                _by_use(left, reference, places[0]), _by_use(right, candidate, places[1]), strict=True
-            )
+            used = (_by_use(left, reference, places[0]), _by_use(right, candidate, places[1]))
+            how, pairs = "module, in the order of use", prefer_names(dict(zip(*used, strict=True)))
         else:
-            pairs = pair_nearest(left, right)
-        for module, other in pairs:
-            leaves = [(f"{module}/{last}", f"{other}/{last}") for last, *_ in kind]
-            (ordered if len(left) > 1 and automatic else named).extend(leaves)
-    return named, ordered
+            how, pairs = NEAREST, dict(pair_nearest(left, right))
+        found[how] += [
+            (f"{module}/{last}", f"{other}/{last}") for module, other in pairs.items() for last, *_ in kind
+        ]
+    return found
 
 
 Kind = tuple[tuple[str, tuple[int, ...], str], ...]

@@ -259,8 +259,8 @@ CLOSED = {
 }
 NAMES = {
     "the same names": ("one", "two"),
-    "crosswise by nearest name": ("two_x", "one_x"),
-    "straight by nearest name": ("one_x", "two_x"),
+    "crosswise by nearest name": ("twin", "bone"),
+    "straight by nearest name": ("bone", "twin"),
 }
 
 

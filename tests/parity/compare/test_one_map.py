@@ -82,6 +82,25 @@ def test_names_that_only_use_identifies_are_paired_for_all_programs(program):
     assert result.verdict == "passed" and result.channels["program"].verdict is Verdict.PROVED
 
 
+def test_a_candidate_that_exchanges_leaves_of_related_names_fails():
+    """Its use alone would pair first with two_w and hide the exchange, even from a proof."""
+    reference = build("reference", ("first", "two"), {"forward": forward})
+    straight, exchanged = (
+        build("candidate", names, {"forward": forward})
+        for names in (("first_w", "two_w"), ("two_w", "first_w"))
+    )
+    assert outcome(reference, straight).channels["program"].verdict is Verdict.PROVED
+    found = outcome(reference, exchanged)
+    assert {found.channels[name].verdict for name in ("tree", "values")} == {Verdict.FAILED}
+    (finding,) = found.channels["tree"].findings
+    assert "params/first_w: reference params/first" in finding.sentence()
+    assert "although the programs use it like two_w" in finding.sentence()
+    rules = tuple(
+        Rule(reference=(one,), candidate=(other,)) for one, other in (("first", "two_w"), ("two", "first_w"))
+    )
+    assert outcome(reference, exchanged, rules=rules).verdict == "passed"  # if the names mislead
+
+
 def test_one_rule_may_pair_several_leaves_one_to_one():
     rule = Rule(reference=("one", "two"), candidate=("b", "a"))
     programs = {"forward": forward}
@@ -119,24 +138,24 @@ def differing(x, one, two):
 
 
 def test_a_guess_is_shown_and_probed_if_nothing_is_proved():
-    right = build("candidate", ("one_weight", "two_weight"), {"forward": differing})
+    right = build("candidate", ("bone", "twin"), {"forward": differing})
     tree = outcome(build("reference", ("one", "two"), {"forward": forward}), right).channels["tree"]
     assert tree.verdict is Verdict.EQUAL
-    assert tree.detail.startswith("2 guessed, such as params/one with params/one_weight, probed")
+    assert tree.detail.startswith("2 guessed, such as params/one with params/bone, probed")
 
 
 def test_a_wrong_guess_is_named_by_its_leaves():
     """Nearest names pair one with a matrix that the candidate uses as two."""
-    wrong = build("candidate", ("two_weight", "one_weight"), {"forward": differing})
+    wrong = build("candidate", ("twin", "bone"), {"forward": differing})
     tree = outcome(build("reference", ("one", "two"), {"forward": forward}), wrong).channels["tree"]
     assert tree.verdict is Verdict.FAILED
-    assert "params/one_weight: reference params/one, candidate paired by shape and nearest name" in (
+    assert "params/bone: reference params/one, candidate paired by shape and nearest name" in (
         tree.findings[0].sentence()
     )
 
 
 def test_a_guess_that_nothing_can_confirm_blocks():
-    candidate = build("candidate", ("one_weight", "two_weight"), {"forward": differing})
+    candidate = build("candidate", ("bone", "twin"), {"forward": differing})
     reference = build("reference", ("one", "two"), {"forward": forward})
     case = Case(
         id="toy/forward@single",

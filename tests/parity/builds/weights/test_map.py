@@ -234,7 +234,7 @@ def test_equal_shapes_follow_their_names_also_when_renamed():
         ("params/mlp/gate/kernel",): ("model/ffn/gate_proj",),
         ("params/mlp/up/kernel",): ("model/ffn/up_proj",),
     }
-    assert {entry.matched_by for entry in weights.entries} == {"shape and nearest name"}
+    assert {entry.matched_by for entry in weights.entries} == {"related name"}
 
 
 def test_a_counter_is_matched_regardless_of_its_integer_dtype():

@@ -1,0 +1,82 @@
+"""Names that are alike beat the use that programs make of leaves; names that say too little do not."""
+
+import pytest
+
+from parity.builds.tree import Leaf, Role
+from parity.builds.weights.inference import infer
+from parity.builds.weights.map import AGAINST_USE
+from parity.builds.weights.names import related
+
+
+def square(*names):
+    return {
+        name: Leaf(path=name, shape=(5, 5), dtype="float32", role=Role.PARAMS, kind="x") for name in names
+    }
+
+
+def paired(reference, candidate, used):
+    """Pairs kernels of two sides, of which the candidate uses ``used`` in the place of the reference's."""
+    left = {name: str(place) for place, name in enumerate(reference)}
+    right = {name: str(place) for place, name in enumerate(used)}
+    weights = infer(square(*reference), square(*candidate), use=lambda: {"forward": (left, right)})
+    return {entry.reference[0]: (entry.candidate[0], entry.matched_by) for entry in weights.entries}
+
+
+NAMES = {
+    "a word more": (("query", "key"), ("q_query", "k_key")),
+    "letters": (("query", "key", "value", "out"), ("wq", "wk", "wv", "wo")),
+    "abbreviated": (("attention_proj", "head_p"), ("attn_proj", "head_proj")),
+    "one is unrelated": (("stem", "head", "trunk"), ("stem_proj", "head_proj", "body")),
+    "other numbers": (("fc1/gate", "fc1/up"), ("dense0/w_gate", "dense0/w_up")),
+    "in layers": (("layers/1/pre", "layers/1/post"), ("blocks/1/pre_norm", "blocks/1/post_norm")),
+    "four norms": (
+        ("post_attention_norm", "post_feedforward_norm", "input_norm", "pre_feedforward_norm"),
+        ("post_attn_ln", "post_ffw_ln", "pre_attn_ln", "pre_ffw_ln"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("reference", "candidate"), NAMES.values(), ids=NAMES)
+def test_a_use_that_exchanges_related_names_is_no_evidence(reference, candidate):
+    right = dict(zip(reference, candidate, strict=True))
+    exchanged = (candidate[1], candidate[0], *candidate[2:])
+    for used in (candidate, exchanged):
+        found = paired(reference, candidate, used)
+        assert {name: other for name, (other, _) in found.items()} == right
+        against = {name: how for name, (_, how) in found.items() if how.startswith(AGAINST_USE)}
+        assert list(against) == ([] if used == candidate else sorted(reference[:2]))
+        assert all(how.endswith(exchanged[reference.index(name)]) for name, how in against.items())
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        (("input_layernorm", "post_attention_layernorm"), ("attention_norm", "ffn_norm")),
+        (("gate_proj", "up_proj"), ("w1", "w3")),
+        (("image_tower", "text_tower"), ("text_a", "vision")),
+    ],
+)
+def test_names_that_say_too_little_leave_it_to_the_use(reference, candidate):
+    found = paired(reference, candidate, candidate)
+    assert found == {
+        name: (other, "use in the program") for name, other in zip(reference, candidate, strict=True)
+    }
+
+
+def test_related_names_pair_where_no_use_is_known():
+    assert {
+        entry.reference[0]: (entry.candidate[0], entry.matched_by)
+        for entry in infer(
+            square("query", "key", "value", "out"), square("o_proj", "k_proj", "q_proj", "v_proj")
+        ).entries
+    } == {
+        "query": ("q_proj", "related name"),
+        "key": ("k_proj", "related name"),
+        "value": ("v_proj", "related name"),
+        "out": ("o_proj", "related name"),
+    }
+
+
+def test_a_name_that_is_as_near_to_two_is_related_to_none():
+    assert related(["attn", "mlp"], ["attn_in", "attn_out"]) == {}
+    assert related(["pre_norm", "post_norm"], ["norm", "pre"]) == {"pre_norm": "pre"}
