@@ -1,4 +1,4 @@
-"""Words of names: which leaves of two sides are called alike, although their names differ."""
+"""Words of names: which leaves of two sides have similar names."""
 
 import collections
 import itertools
@@ -46,25 +46,25 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
 
 
 def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str]:
-    """Returns the pairs of names that are more alike than either is to any other name, whatever their numbers.
+    """Returns the pairs of names that are more similar than either is to any other name, whatever their numbers.
 
     Words that all names of a side have do not count. A word agrees with one that it begins or abbreviates.
     """
     left, right = _distinct_words(reference), _distinct_words(candidate)
     if max(len(left), len(right)) > MANY:
         return {}
-    alike = {
+    similarity = {
         (name, other): value
         for name, other in itertools.product(left, right)
         if (value := _likeness(left[name], right[other]))
     }
-    best = [_strictly_best(alike, side) for side in (0, 1)]
+    best = [_strictly_best(similarity, side) for side in (0, 1)]
     return {name: other for name, other in best[0].items() if best[1].get(other) == name}
 
 
 def _distinct_words(names: Iterable[str]) -> dict[str, set[str]]:
     """Returns the words of each name, without numbers and words that all names have."""
-    found = {name: {_letters(word) for word in words(name) if not word.isdigit()} for name in names}
+    found = {name: {_letters(each) for each in set(words(name)) if each.isalpha()} for name in names}
     common = set.intersection(*found.values()) if len(found) > 1 else set()
     return {name: held - common for name, held in found.items()}
 
@@ -88,10 +88,10 @@ def _agree(left: str, right: str) -> bool:
     )
 
 
-def _strictly_best(alike: Mapping[tuple[str, str], float], side: int) -> dict[str, str]:
-    """Returns the partner of each name of a side that is more alike to one name than to all others."""
+def _strictly_best(similarity: Mapping[tuple[str, str], float], side: int) -> dict[str, str]:
+    """Returns the partner of each name of a side that is more similar to one name than to all others."""
     rated: dict[str, list[tuple[float, str]]] = collections.defaultdict(list)
-    for pair, value in alike.items():
+    for pair, value in similarity.items():
         rated[pair[side]].append((value, pair[1 - side]))
     tops = {name: sorted(others)[-2:] for name, others in rated.items()}
     return {name: top[-1][1] for name, top in tops.items() if len(top) == 1 or top[0][0] < top[1][0]}
