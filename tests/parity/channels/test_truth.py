@@ -251,3 +251,26 @@ def test_factories_without_files_are_attested_by_their_modules():
 def test_a_bridge_that_is_meant_is_declared():
     case = foreign(LinenMlp, bridged).with_accept(bridged="half migrated")
     assert program_of(case).verdict is not Verdict.FAILED
+
+
+# --- other programs by intent, proved in exact arithmetic ---
+
+
+def in_halves(state, inputs, scale=1.0):
+    x, (w, b) = inputs["x"], (state["params"][name] for name in "wb")
+    rows = jnp.concatenate([jnp.tanh(x[:2] @ w) + b[None], jnp.tanh(scale * x[2:] @ w) + b[None]])
+    return {"values": {"out": rows * inputs["targets"][:, None]}}
+
+
+@pytest.mark.parametrize("paranoid", [False, True])
+@pytest.mark.parametrize("require", [Verdict.EXACT, Verdict.FLOOR])
+def test_a_program_that_differs_by_intent_is_proved_exactly_and_run_where_asked(require, paranoid):
+    accept = Accept(
+        require=require, prove_exact=True, not_applicable={"program": "rows in halves", "dots": "two of them"}
+    )
+    right = outcome(forward, in_halves, accept=accept, paranoid=paranoid)
+    assert right.verdict == "passed", right.sentence()
+    settled = require is Verdict.EXACT and not paranoid
+    assert (right.channels["values"].verdict is Verdict.EXACT) is settled
+    wrong = outcome(forward, functools.partial(in_halves, scale=1.01), accept=accept, paranoid=paranoid)
+    assert {wrong.channels[name].verdict for name in ("exact", "values")} == {Verdict.FAILED}
