@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import AGAINST_USE, ConflictError, Entry, MapError, normalise
+from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel, Need
@@ -19,7 +19,7 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 __all__ = ["CHANNEL", "CONTRADICTED"]
 
 CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
-"""Cause of a finding on a pair of leaves that a use or a probe contradicts."""
+"""Cause of a finding on a guessed pair of leaves that a probe contradicts."""
 
 
 def tree(evidence: Evidence) -> ChannelResult:
@@ -123,25 +123,21 @@ def _confirmed(evidence: Evidence) -> str:
 
 
 def _contradicted(evidence: Evidence) -> list[Finding]:
-    """Finds pairings against which a use or a probe speaks.
-
-    The programs use a leaf like another one, or equal changes on both sides change the outputs differently.
-    """
-    unlike = [(entry, "") for entry in evidence.weights.entries if entry.matched_by.startswith(AGAINST_USE)]
+    """Finds guessed pairings that a probe contradicts: equal changes on both sides change the outputs differently."""
     guessed = evidence.weights.guessed
-    if guessed and not _is_proved(evidence) and not _is_open(evidence):
-        certified = [one for one in certify(evidence, guessed) if one.contradicted]
-        unlike += [(one, f"confirmed by {one.confirmed_by}") for one in certified]
+    if not guessed or _is_proved(evidence) or _is_open(evidence):
+        return []
     found = [
         Finding(
             where=" + ".join(one.candidate),
             reference=" + ".join(one.reference),
             candidate=f"paired by {one.matched_by}",
-            distance=distance,
+            distance=f"confirmed by {one.confirmed_by}",
             cause=CONTRADICTED,
             next_step="give the pair a weight rule for it; `parity map` shows all entries",
         )
-        for one, distance in unlike
+        for one in certify(evidence, guessed)
+        if one.contradicted
     ]
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))] if found else []
 

@@ -22,6 +22,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_fingerprints
 from parity.compare.runs import judged_runs
 from parity.ir.jax_internals import key_implementation
+from parity.ir.precision import rounds
 from parity.verdicts import SIDES, Verdict
 
 __all__ = ["certify", "export"]
@@ -31,6 +32,8 @@ MOST_EXCHANGES = 64
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
+ROUNDING = 2.0**-6
+"""Relative rounding of outputs that are computed in bfloat16, which a response inherits."""
 
 
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
@@ -129,12 +132,15 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
         for run, start in zip(runs, base, strict=True)
     ]
     size, distance = (float(np.linalg.norm(change)) for change in (changes[0], changes[1] - changes[0]))
-    if size == 0:
-        words = "nothing: the outputs do not depend on it"
-    elif distance / size > TOLERANCE:
-        words = f"nothing: outputs differ by {distance / size:.2g}"
-    else:
+    if size == distance == 0:
+        return _certified(entry, confirmed_by="nothing: the outputs do not depend on it")
+    outputs = np.linalg.norm([np.linalg.norm(_wide(array)) for array in base[0].values()])
+    rounding = ROUNDING * outputs if any(rounds(side.traced.jaxpr) for side in evidence.sides) else 0
+    if distance <= TOLERANCE * size + rounding:
         return _certified(entry, confirmed_by="probe")
+    words = (
+        f"nothing: the outputs of the two sides change differently, by {distance / max(size, distance):.2g}"
+    )
     return _certified(entry, confirmed_by=words, contradicted=True)
 
 

@@ -13,6 +13,7 @@ from parity.builds.weights.map import (
     GUESSED,
     HOLDERS,
     NEAREST,
+    RELATED,
     ConflictError,
     Entry,
     MapError,
@@ -25,12 +26,11 @@ from parity.builds.weights.modules import (
     Order,
     beside_paired,
     copied,
-    is_automatic,
     moment_of,
     pair_modules,
     pair_nearest,
 )
-from parity.builds.weights.names import numbers, prefer_names, related, words
+from parity.builds.weights.names import is_automatic, numbers, prefer_names, related, words
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
 __all__ = ["Uses", "infer"]
@@ -382,7 +382,7 @@ class _Search:
             pairs = related(names, others)
             if len(pairs) == len(names) == len(others) > 1:
                 for name, other in pairs.items():
-                    self._pair([name], [other], "related name")
+                    self._pair([name], [other], RELATED)
 
     def by_shape(self, role: Role) -> None:
         """Pairs the remaining leaves by shape and dtype, nearest names first.

@@ -22,6 +22,7 @@ __all__ = [
     "GUESSED",
     "HOLDERS",
     "NEAREST",
+    "RELATED",
     "ConflictError",
     "Entry",
     "MapError",
@@ -33,8 +34,9 @@ __all__ = [
 
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
+RELATED = "related name"
 FOLLOWS = "parameter it belongs to"
-AGAINST_USE = "related name, although the programs use it like "
+AGAINST_USE = "name, although the programs use it like "
 HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
 """Names of containers, which do not identify a leaf."""
 
@@ -137,7 +139,11 @@ class WeightMap:
     @property
     def guessed(self) -> list[Entry]:
         """The entries that sizes, names and use leave ambiguous; a proof, a probe or a rule settles them."""
-        return [entry for entry in self.entries if GUESSED in entry.matched_by or entry.matched_by == NEAREST]
+        return [
+            entry
+            for entry in self.entries
+            if GUESSED in entry.matched_by or entry.matched_by.startswith((NEAREST, RELATED, AGAINST_USE))
+        ]
 
     @property
     def is_identity(self) -> bool:

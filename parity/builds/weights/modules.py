@@ -8,9 +8,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from parity.builds.tree import Leaf
 from parity.builds.weights.map import NEAREST
-from parity.builds.weights.names import prefer_names
+from parity.builds.weights.names import is_automatic, prefer_names
 
-__all__ = ["Order", "beside_paired", "copied", "is_automatic", "moment_of", "pair_modules", "pair_nearest"]
+__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "pair_nearest"]
 
 FEW = 16
 """Number of names per side up to which all pairs are rated."""
@@ -21,11 +21,6 @@ Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """For each side, path of a leaf -> place of its first use in the program."""
 
 Pairs = list[tuple[str, str]]
-
-
-def is_automatic(name: str) -> bool:
-    """True if Linen named a module by class and number, such as ``Dense_0``: the name does not show its place."""
-    return re.search(r"(^|/)[A-Z][A-Za-z0-9]*/\d+(/|$)", name) is not None
 
 
 def _module(name: str) -> str:

@@ -3,18 +3,29 @@
 import collections
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["numbers", "prefer_names", "related", "words"]
+__all__ = ["is_automatic", "numbers", "prefer_names", "related", "words"]
 
 MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
+KINDS = frozenset({"proj", "projection", "linear", "dense"})
+"""Words for any weight; they do not tell its place."""
+SYNONYMS = dict.fromkeys(("ffn", "ffw", "ff", "feedforward", "moe"), "mlp")
+GLUED = re.compile(r"(?<=.)(proj|gate|norm|attn)$")
+"""Words that some names have without a separator: ``qproj``, ``igate``."""
 
 
 def words(name: str) -> tuple[str, ...]:
     """Returns the words and numbers of a name without case, separators and plural."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return tuple(word.removesuffix("s") for word in re.findall(r"[^\W\d_]+|\d+", spaced.lower()))
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return tuple(_singular(word) for word in re.findall(r"[^\W\d_]+|\d+", spaced.lower()))
+
+
+def _singular(word: str) -> str:
+    if len(word) < 4 or word.endswith("ss"):
+        return word
+    return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
 
 
 def numbers(name: str) -> tuple[str, ...]:
@@ -25,8 +36,9 @@ def numbers(name: str) -> tuple[str, ...]:
 def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
     """Returns pairs of names that were found by use, paired by name where the use only permutes related names.
 
-    Two programs that use ``q`` and ``k`` like ``key`` and ``query`` differ. If one of the names is related to none
-    (``input`` and ``post_attention`` to ``attention`` and ``ffn``), names say too little and the use is kept.
+    Two programs that use ``q`` and ``k`` like ``key`` and ``query`` differ, as do those that use the blocks 1, 2, 3
+    like the layers 1, 0, 2. If one of the names is related to none (``input`` and ``post_attention`` to ``attention``
+    and ``ffn``), names say too little and the use is kept.
 
     Args:
         pairs: names of leaves or modules of one kind, reference -> candidate.
@@ -42,41 +54,104 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
         while gone := {name for name in permuted if back[group[name]] not in permuted}:
             permuted -= gone
         chosen |= {name: partners[name] for name in permuted}
+    rows: dict[tuple[str, str], dict[str, str]] = collections.defaultdict(dict)
+    for name, other in chosen.items():
+        if not is_automatic(name) and not is_automatic(other):
+            rows[re.sub(r"\d+", "#", name), re.sub(r"\d+", "#", other)][name] = other
+    for row in rows.values():
+        names, others = (sorted(held, key=_by_number) for held in (row, row.values()))
+        chosen |= zip(names, others, strict=True)
     return chosen
 
 
+def is_automatic(name: str) -> bool:
+    """True if Linen named a module by class and number, such as ``Dense_0``: the name does not show its place."""
+    return re.search(r"(^|/)[A-Z][A-Za-z0-9]*/\d+(/|$)", name) is not None
+
+
+def _by_number(name: str) -> tuple[int, ...]:
+    return tuple(map(int, numbers(name)))
+
+
 def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str]:
-    """Returns the pairs of names that are more similar than either is to any other name, whatever their numbers.
+    """Returns the pairs of names of which each has the same words as the other and as no third, whatever their numbers.
 
-    Words that all names of a side have do not count. A word agrees with one that it begins or abbreviates.
+    Words that all names of a side have do not count. Pairs that are found are left out, and the rest is compared
+    again. The last names belong together if they have no word of others, and another pair agrees to the letter.
     """
+    sides = list(dict.fromkeys(reference)), list(dict.fromkeys(candidate))
+    left, right = sides
+    found: dict[str, str] = {}
+    while max(len(left), len(right)) <= MANY and (pairs := _same(left, right)):
+        found |= pairs
+        left = [name for name in left if name not in found]
+        right = [name for name in right if name not in pairs.values()]
+    if found and len(left) == len(right) == 1:
+        own, others = map(_distinct_words, sides)
+        exact = any("".join(own[name]) == "".join(others[other]) for name, other in found.items())
+        if (
+            exact
+            and not _share_words([own[left[0]]], others.values())
+            and not _share_words(own.values(), [others[right[0]]])
+        ):
+            found[left[0]] = right[0]
+    return found
+
+
+def _same(reference: Sequence[str], candidate: Sequence[str]) -> dict[str, str]:
+    """Returns the pairs of names that have the same words; those in the same order come before others."""
     left, right = _distinct_words(reference), _distinct_words(candidate)
-    if max(len(left), len(right)) > MANY:
-        return {}
-    similarity = {
-        (name, other): value
-        for name, other in itertools.product(left, right)
-        if (value := _likeness(left[name], right[other]))
-    }
-    best = [_strictly_best(similarity, side) for side in (0, 1)]
-    return {name: other for name, other in best[0].items() if best[1].get(other) == name}
+    fitting = [
+        (name, other) for name in left for other in right if _have_same_words(left[name], right[other])
+    ]
+    for pairs in ([pair for pair in fitting if _in_one_order(left[pair[0]], right[pair[1]])], fitting):
+        counts = collections.Counter(end for pair in pairs for end in enumerate(pair))
+        if found := {one: other for one, other in pairs if counts[0, one] == counts[1, other] == 1}:
+            return found
+    return {}
 
 
-def _distinct_words(names: Iterable[str]) -> dict[str, set[str]]:
+def _distinct_words(names: Iterable[str]) -> dict[str, list[str]]:
     """Returns the words of each name, without numbers and words that all names have."""
-    found = {name: {_letters(each) for each in set(words(name)) if each.isalpha()} for name in names}
-    common = set.intersection(*found.values()) if len(found) > 1 else set()
-    return {name: held - common for name, held in found.items()}
+    found = {name: [_core(each) for each in words(name) if each.isalpha()] for name in names}
+
+    def is_common(word: str) -> bool:
+        return len(found) > 1 and all(any(_agree(word, other) for other in held) for held in found.values())
+
+    distinct = {
+        name: [each for each in held if each not in KINDS and not is_common(each)]
+        for name, held in found.items()
+    }
+    if any(distinct.values()):
+        return distinct
+    # The names differ by order only: "image_to_token" is not "token_to_image".
+    places = [len(set(column)) > 1 for column in zip(*found.values(), strict=False)]
+    return {name: list(itertools.compress(held, places)) for name, held in found.items()}
 
 
-def _letters(word: str) -> str:
-    return word[1:] if len(word) == 2 and word[0] == "w" else word  # wq, the weight of a query
+def _core(word: str) -> str:
+    """Returns a word without what only says that it is a weight: ``wq`` is ``q``."""
+    word = SYNONYMS.get(word, word)
+    return word[1:] if len(word) == 2 and word[0] == "w" else GLUED.sub("", word)
 
 
-def _likeness(left: set[str], right: set[str]) -> float:
-    """Returns the share of words that agree with one of the other name (Dice's coefficient)."""
-    agreeing = [(one, other) for one in left for other in right if _agree(one, other)]
-    return sum(len(set(words)) for words in zip(*agreeing, strict=True)) / max(1, len(left) + len(right))
+def _share_words(left: Iterable[Sequence[str]], right: Iterable[Sequence[str]]) -> bool:
+    pairs = itertools.product(itertools.chain(*left), itertools.chain(*right))
+    return any(itertools.starmap(_agree, pairs))
+
+
+def _have_same_words(left: Sequence[str], right: Sequence[str]) -> bool:
+    if not left or not right:
+        return False
+    return "".join(left) == "".join(right) or all(
+        any(_agree(word, other) for other in others)
+        for one, others in ((left, right), (right, left))
+        for word in one
+    )
+
+
+def _in_one_order(left: Sequence[str], right: Sequence[str]) -> bool:
+    return all(_agree(one, other) for one, other in zip(left, right, strict=False))
 
 
 def _agree(left: str, right: str) -> bool:
@@ -84,14 +159,5 @@ def _agree(left: str, right: str) -> bool:
     short, long = sorted((left, right), key=len)
     letters = iter(long)
     return long.startswith(short) or (
-        len(short) > 2 and short[0] == long[0] and all(letter in letters for letter in short)
+        len(short) > 1 and short[0] == long[0] and all(letter in letters for letter in short)
     )
-
-
-def _strictly_best(similarity: Mapping[tuple[str, str], float], side: int) -> dict[str, str]:
-    """Returns the partner of each name of a side that is more similar to one name than to all others."""
-    rated: dict[str, list[tuple[float, str]]] = collections.defaultdict(list)
-    for pair, value in similarity.items():
-        rated[pair[side]].append((value, pair[1 - side]))
-    tops = {name: sorted(others)[-2:] for name, others in rated.items()}
-    return {name: top[-1][1] for name, top in tops.items() if len(top) == 1 or top[0][0] < top[1][0]}

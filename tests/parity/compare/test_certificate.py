@@ -124,7 +124,7 @@ def test_a_swap_of_gate_and_up_is_contradicted():
     found = parameters(comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate"))))
     assert all(one.matched_by == "name" for one in found.values())
     for name in ("gate/kernel", "up/kernel", "gate/bias", "up/bias"):
-        assert found[name].contradicted and "outputs differ" in found[name].confirmed_by
+        assert found[name].contradicted and "change differently" in found[name].confirmed_by
     assert not found["down/bias"].contradicted
 
 
@@ -145,8 +145,8 @@ def test_a_rule_that_swaps_equal_leaves_is_contradicted():
 @pytest.mark.slow
 def test_a_leaf_that_moves_nothing_is_not_confirmed():
     found = parameters(comparison(LinenUnused, NnxUnused))
-    assert found["spare"].contradicted and "do not depend on it" in found["spare"].confirmed_by
-    assert not any(one.contradicted for name, one in found.items() if name != "spare")
+    assert "do not depend on it" in found["spare"].confirmed_by
+    assert not any(one.contradicted for one in found.values())
 
 
 def test_without_a_total_map_there_is_no_certificate():

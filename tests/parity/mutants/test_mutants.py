@@ -1,6 +1,8 @@
 """Mutants of a small user project: killed, survived, benign, broken; by a case and by a test; and resumed."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -195,6 +197,9 @@ def test_every_bug_of_ours_can_be_planted(tmp_path):
                 (folder / edit.file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / edit.file).write_text((root / edit.file).read_text())
         plant(one, folder)
+    ruff = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--select", "F821", tmp_path]
+    ended = subprocess.run(ruff, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout  # a name that is gone would be an error, not the bug
 
 
 def outcome(id, status, *by):

@@ -29,6 +29,14 @@ NAMES = {
     "one is unrelated": (("stem", "head", "trunk"), ("stem_proj", "head_proj", "body")),
     "other numbers": (("fc1/gate", "fc1/up"), ("dense0/w_gate", "dense0/w_up")),
     "in layers": (("layers/1/pre", "layers/1/post"), ("blocks/1/pre_norm", "blocks/1/post_norm")),
+    "glued": (("query", "key", "value"), ("qproj", "kproj", "vproj")),
+    "gates": (("input_gate", "forget_gate"), ("igate", "fgate")),
+    "by exclusion": (("gate_proj", "up_proj"), ("w_gate", "w_in")),
+    "one letter that ends a plural": (("scale", "translation"), ("s", "t")),
+    "letters of words": (("forward", "backward"), ("fw", "bw")),
+    "order of words": (("cross_token_to_image", "cross_image_to_token"), ("token2image", "image2token")),
+    "camel case": (("QProj", "KProj"), ("query", "key")),
+    "from one and from zero": (("layer/1", "layer/2", "layer/3"), ("blocks/0", "blocks/1", "blocks/2")),
     "four norms": (
         ("post_attention_norm", "post_feedforward_norm", "input_norm", "pre_feedforward_norm"),
         ("post_attn_ln", "post_ffw_ln", "pre_attn_ln", "pre_ffw_ln"),
@@ -54,6 +62,12 @@ def test_a_use_that_exchanges_related_names_is_no_evidence(reference, candidate)
         (("input_layernorm", "post_attention_layernorm"), ("attention_norm", "ffn_norm")),
         (("gate_proj", "up_proj"), ("w1", "w3")),
         (("image_tower", "text_tower"), ("text_a", "vision")),
+        (("top_down_conv", "bottom_up_conv"), ("up_conv", "down_conv")),
+        (("input_norm", "post_attention_norm"), ("attention_norm", "mlp_input_norm")),
+        (
+            ("input_norm", "post_self_attn_norm", "post_attn_norm", "post_mlp_norm"),
+            ("input_ln", "post_attention_ln", "pre_feedforward_ln", "post_feedforward_ln"),
+        ),
     ],
 )
 def test_names_that_say_too_little_leave_it_to_the_use(reference, candidate):
@@ -79,4 +93,4 @@ def test_related_names_pair_where_no_use_is_known():
 
 def test_a_name_that_is_as_near_to_two_is_related_to_none():
     assert related(["attn", "mlp"], ["attn_in", "attn_out"]) == {}
-    assert related(["pre_norm", "post_norm"], ["norm", "pre"]) == {"pre_norm": "pre"}
+    assert related(["pre", "pre_norm", "post"], ["pre_scale", "before", "after"]) == {}
