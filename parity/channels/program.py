@@ -111,7 +111,10 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     return ChannelResult(
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
-        findings=_resting(evidence.unrolled_proof.findings()),
+        findings=tuple(
+            dataclasses.replace(one, where=f"not sure, {one.where}")  # it is on one path back from a result
+            for one in _resting(evidence.unrolled_proof.findings())
+        ),
         notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 
