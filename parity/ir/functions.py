@@ -264,13 +264,26 @@ def _attributes(expression: ast.AST, context: type[ast.expr_context]) -> Iterato
             yield node.attr
 
 
+@functools.lru_cache(maxsize=4_096)
 def function_of(frame: Frame) -> tuple[str, str]:
-    """Returns the text of the innermost function around a line, and the file's name if there is no text."""
-    spans = _spans(frame.file)
-    around = [span for span in spans if span[0] <= frame.line <= span[1]]
+    """Returns the values that a file gives to names in the innermost function around a line, and the function's text.
+
+    The file's name is in place of the values if there is no text.
+    """
+    around = [span for span in _spans(frame.file) if span[0] <= frame.line <= span[1]]
     first, last = max(around, default=(frame.line, frame.line))
     text = "".join(linecache.getlines(frame.file)[first - 1 : last])
-    return "" if text.strip() else frame.file.rpartition("/")[2], textwrap.dedent(text)
+    names = set(re.findall(r"\w+", text))
+    assigned = [node for node in parsed(frame.file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    values = [ast.unparse(node) for node in assigned if names & {each.id for each in _targets(node)}]
+    return "; ".join(values) if text.strip() else frame.file.rpartition("/")[2], textwrap.dedent(text)
+
+
+def _targets(node: ast.AST) -> Iterator[ast.Name]:
+    """Yields the names that a statement assigns."""
+    yield from (
+        each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )
 
 
 @functools.lru_cache(maxsize=1_024)

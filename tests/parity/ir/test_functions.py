@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.ir.functions import changed, set_outside, written
+from parity.ir.functions import changed, function_of, set_outside, written
 from parity.ir.location import Frame
 from parity.prove import prove
 
@@ -77,6 +77,15 @@ def sentence(folder, name="Layer", file="norms.py", **edits):
 def test_a_difference_in_equal_code_names_the_maker_or_the_caller(tmp_path, name, file, edit, end):
     found = sentence(tmp_path, name, file, edit=edit)
     assert found.endswith(f"{file}{end}"), found
+
+
+@pytest.mark.parametrize(("base", "is_equal"), [("500.0", True), ("100.0", False)])
+def test_equal_code_reads_equal_constants_of_its_file(tmp_path, base, is_equal):
+    found = []
+    for name, value in (("one.py", "500.0"), ("other.py", base)):
+        (tmp_path / name).write_text(f"SIZE, BASE = 3, {value}\n\ndef code(x):\n    return x / BASE\n")
+        found.append(function_of(Frame(str(tmp_path / name), 4, "code")))
+    assert (found[0] == found[1]) is is_equal
 
 
 def test_a_difference_in_code_that_differs_names_its_own_line(tmp_path):
