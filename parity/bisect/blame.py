@@ -15,7 +15,7 @@ from parity.bisect.alignment import Alignment, ordered
 from parity.bisect.divergence import Divergence
 from parity.bisect.source import constructor_call, functions_around, innermost, site
 from parity.bisect.trace import Node
-from parity.ir.functions import function_of, origin, set_outside
+from parity.ir.functions import function_of, origin, set_outside, together
 from parity.ir.location import Frame, equation_source
 from parity.ir.makers import library_call, library_makers
 
@@ -108,20 +108,10 @@ class Blame(NamedTuple):
     divergence: Divergence | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Strategy:
-    """One way in which a correct value is used in the wrong place.
-
-    Args:
-        name: for tables.
-        why: its reason in one line.
-        example: a mistake that it traces.
-        find: returns the lines to blame; None if the strategy does not apply.
-    """
+class Strategy(NamedTuple):
+    """One way in which a correct value is used in the wrong place; its search returns None if it does not apply."""
 
     name: str
-    why: str
-    example: str
     find: Callable[[Parting], Blame | None]
 
 
@@ -133,9 +123,6 @@ def blame(parting: Parting, strategies: Iterable[Strategy]) -> Blame | None:
         strategies: tried in order.
     """
     return next((found for each in strategies if (found := each.find(parting))), None)
-
-
-# --- a value that the other side computes, or uses, elsewhere ---
 
 
 def _exchanged(parting: Parting) -> Blame | None:
@@ -180,7 +167,7 @@ def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> F
     own = _stack(nodes[user])
     around = [*values, *(other for value in values for other in parting.alignment.users(side, value))]
     here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
-    depth = max((_together(own, _stack(nodes[at])) for at in here), default=0)
+    depth = max((together(own, _stack(nodes[at])) for at in here), default=0)
     return innermost(own[len(own) - depth :] if depth else (), parting.common)
 
 
@@ -199,21 +186,6 @@ def _stack(node: Node) -> tuple[Frame, ...]:
         outer = equation_source(loop).own
         own += () if own and outer and own[-1] == outer[-1] else outer
     return own
-
-
-def _together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
-    """Returns the number of functions, counted from the outermost, that two call stacks share."""
-    count = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
-        if (left.file, left.function) != (right.file, right.function):
-            break
-        count += 1
-        if left.line != right.line:
-            break
-    return count
-
-
-# --- a value that one side's function computes itself, because its caller does not pass it ---
 
 
 def _not_passed(parting: Parting) -> Blame | None:
@@ -247,9 +219,6 @@ def twins(one: Frame, other: Frame | None) -> bool:
     return other is not None and one.named == other.named
 
 
-# --- a step that one side omits ---
-
-
 def _step_left_out(parting: Parting) -> Blame | None:
     for users, operands in parting.levels:
         side = parting.alignment.more(*operands)
@@ -266,9 +235,6 @@ def _step_left_out(parting: Parting) -> Blame | None:
 
 def _unlike(frame: Frame, parting: Parting) -> bool:
     return function_of(frame) not in parting.common
-
-
-# --- a function that returns too early ---
 
 
 def _ends_too_soon(parting: Parting) -> Blame | None:
@@ -308,9 +274,6 @@ def _one_run(value: Node, more: Node) -> bool:
     if not one or not other or value.around.iterations != more.around.iterations:
         return False
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
-
-
-# --- a constant that was passed to the code ---
 
 
 def _constructed(parting: Parting) -> Blame | None:
@@ -357,41 +320,11 @@ def _library_constant(parting: Parting) -> Blame | None:
 
 
 STRATEGIES = (
-    Strategy(
-        "constructor",
-        "the code is right elsewhere or equal, so the call that made its object chose the constant",
-        "one of two dropout layers has another rate",
-        _constructed,
-    ),
-    Strategy(
-        "ends too soon",
-        "one function makes a value and more of it; its counterpart stops at the value",
-        "a projection without its bias",
-        _ends_too_soon,
-    ),
-    Strategy(
-        "not passed",
-        "a function makes a value itself if its caller passes none",
-        "a rate of each microbatch instead of one for the batch",
-        _not_passed,
-    ),
-    Strategy(
-        "exchanged",
-        "the innermost function that had both values chose the wrong one",
-        "the value projection reads the kernel of the key",
-        _exchanged,
-    ),
-    Strategy(
-        "step left out",
-        "one side uses a value of which the other first makes more",
-        "a predictor without its norm",
-        _step_left_out,
-    ),
-    Strategy(
-        "library constant",
-        "the call that made the library's function gave it the constant",
-        "a doubled weight decay",
-        _library_constant,
-    ),
+    Strategy("constructor", _constructed),
+    Strategy("ends too soon", _ends_too_soon),
+    Strategy("not passed", _not_passed),
+    Strategy("exchanged", _exchanged),
+    Strategy("step left out", _step_left_out),
+    Strategy("library constant", _library_constant),
 )
-"""The strategies in the order of the attempts. docs/find-the-cause.md lists the planted bugs that each one traces."""
+"""The strategies in the order of the attempts. docs/find-the-cause.md explains them and lists planted bugs."""

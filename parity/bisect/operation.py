@@ -19,7 +19,7 @@ from parity.compare.evidence import Evidence
 from parity.ir.functions import written
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
-from parity.prove.frontier import number
+from parity.prove.frontier import TABLE, number
 from parity.verdicts import SIDES
 
 __all__ = ["AXIS", "describe", "first_unlike", "follow"]
@@ -262,7 +262,10 @@ class _Entry:
                 _origin(trace.nodes, node.inputs[position])
                 for trace, node in zip(self._alignment.traces, (left, right), strict=True)
             ]
-            words.append(f"operand {position}: {texts[0]} against {texts[1]}")
+            unlike = (
+                TABLE if texts[0] == texts[1] and number(texts[0]) is not None else " against ".join(texts)
+            )
+            words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
 
 

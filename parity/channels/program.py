@@ -96,8 +96,9 @@ def _compiles_to_one(evidence: Evidence) -> bool:
     return evidence.reference.backend.executes and evidence.read(compile_to_one)
 
 
-def _resting(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    return tuple(dataclasses.replace(finding, next_step=RESTS_ON_NUMBERS) for finding in found)
+def _resting(found: tuple[Finding, ...], doubt: str = "") -> tuple[Finding, ...]:
+    rests = RESTS_ON_NUMBERS
+    return tuple(dataclasses.replace(one, where=doubt + one.where, next_step=rests) for one in found)
 
 
 def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
@@ -111,7 +112,9 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     return ChannelResult(
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
-        findings=_resting(evidence.unrolled_proof.findings()),
+        findings=_resting(
+            evidence.unrolled_proof.findings(), "not sure, "
+        ),  # a place on one path to a result
         notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 

@@ -107,9 +107,6 @@ def _follow_keys(side: Side, start: Callable[[str], np.ndarray]) -> Audited:
         return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
 
 
-# --- initial states ---
-
-
 def _audit_initial(session: Session, build: Build) -> Audited:
     key, jaxpr, made = jax.random.key(SEED), session.start(build).traced.jaxpr, recipes(session, build)
     leaves = [

@@ -164,9 +164,6 @@ def _program(session: Session, build: Build) -> tuple[core.ClosedJaxpr, dict[str
     return session.start(build).traced.jaxpr, places
 
 
-# --- constants ---
-
-
 def _compare_constants(evidence: Evidence, made: Sequence[_Made]) -> list[Finding]:
     """Compares the values of leaves that depend on no key, unless one scalar fills them on both sides."""
     book = evidence.session.recipes
@@ -196,9 +193,6 @@ def _evaluated(evidence: Evidence, build: Build, paths: Iterable[str]) -> dict[s
     with evidence.session.clock.book("audit"):
         outputs = Recorder(Demand(jaxpr, places.values(), all_draws=False)).run(jaxpr, [None])
         return to_host({path: jnp.asarray(outputs[place]) for path, place in places.items()})
-
-
-# --- drawn from the same keys ---
 
 
 def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict, list[Finding]]:
@@ -241,9 +235,6 @@ def _run(start: Start) -> dict[str, np.ndarray]:
     create = start.compile()
     with start.clock.phase("initial state", "execute"):
         return to_host(create(jax.random.key(SEED)))
-
-
-# --- drawn from separate keys ---
 
 
 def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Finding], str]:

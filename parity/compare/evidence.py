@@ -79,8 +79,6 @@ class Evidence:
         """Returns a reading of this evidence, such as its runs; made once, and its failure is kept."""
         return self.memo.of_owner(reader, self)
 
-    # --- sides ---
-
     @Once
     def reference(self) -> Side:
         """The reference side."""

@@ -18,7 +18,10 @@ from parity.builds.weights.transforms import (
 )
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
+from parity.ir.functions import together
 from parity.ir.jaxprs import first_uses
+from parity.ir.location import inlined_source
+from parity.ir.stablehlo.program import Op
 from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
@@ -214,30 +217,72 @@ def state_order(side: Side) -> dict[str, tuple[int, ...]]:
 
 
 def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:
-    """Returns the arguments and results of one side as differences, each with the operation that uses it first."""
-    groups: dict[tuple[str, FrontierSide | None], list[Unmatched]] = {}
+    """Returns the arguments and results of one side as differences, each with the operation that uses it first.
+
+    The leaves of a module of which only one side reads any are one difference.
+    """
+    groups: dict[tuple[str, str | FrontierSide | None], list[tuple[Unmatched, Op | None]]] = {}
     readers = [users(side.operations) for side in sides]
+    modules = [_lone_modules(side, pairing.unmatched, at) for at, side in enumerate(sides)]
     for one in pairing.unmatched:
-        groups.setdefault((one.verb, _used_by(one, sides[one.side], readers[one.side])), []).append(one)
-    return tuple(
-        Frontier(
-            where=f"{ones[0].name}{f' and {len(ones) - 1} more' if len(ones) > 1 else ''}",
-            differences=(verb,),
-            reference=None if ones[0].side else place,
-            candidate=place if ones[0].side else None,
+        op = _used_by(one, sides[one.side], readers[one.side])
+        module = modules[one.side].get(one.position) if one.read else None
+        groups.setdefault((one.verb, module or side_of(op)), []).append((one, op))
+    entries = []
+    for (verb, module), ones in list(groups.items())[:MOST_ENTRIES]:
+        (one, _), more = ones[0], f" and {len(ones) - 1} more" if len(ones) > 1 else ""
+        place = _called([op for _, op in ones if op], readers[one.side])
+        entries.append(
+            Frontier(
+                where=f"{module} with {len(ones)} leaves" if isinstance(module, str) else f"{one.name}{more}",
+                differences=(verb,),
+                reference=None if one.side else place,
+                candidate=place if one.side else None,
+            )
         )
-        for (verb, place), ones in list(groups.items())[:MOST_ENTRIES]
-    )
+    return tuple(entries)
 
 
-def _used_by(one: Unmatched, side: Side, readers: Mapping[int, Sequence]) -> FrontierSide | None:
+def _lone_modules(side: Side, unmatched: Sequence[Unmatched], number: int) -> dict[int, str]:
+    """Returns the outermost module, with several leaves, of each argument if only this side reads any of its leaves."""
+    lone = {one.position for one in unmatched if one.read and one.side == number}
+    paths = {at: path.split("/") for at, (kind, path) in side.read_arguments.items() if kind == STATE}
+    paired = {tuple(path[:end]) for at, path in paths.items() if at not in lone for end in range(len(path))}
+    outer = [
+        (at, next(path[:end] for end in range(1, len(path) + 1) if tuple(path[:end]) not in paired))
+        for at, path in paths.items()
+        if at in lone
+    ]
+    return {
+        at: f"{STATE} {'/'.join(path)}" for at, path in outer if [one for _, one in outer].count(path) > 1
+    }
+
+
+def _used_by(one: Unmatched, side: Side, readers: Mapping[int, Sequence]) -> Op | None:
     """Returns the first operation that reads an argument, or the one that makes a result."""
     body = side.operations.body
     if one.read:
         found = (op for op, _ in readers[body.parameters[one.position]] if op is not None)
     else:
         found = (op for op in body.ops if body.outputs[one.position] in op.results)
-    return side_of(next(found, None))
+    return next(found, None)
+
+
+def _called(ops: Sequence[Op], readers: Mapping[int, Sequence]) -> FrontierSide | None:
+    """Returns the first operation, in the function that all are in, called by one that reads that function's result."""
+    side, seen, work = side_of(next(iter(ops), None)), set(ops), list(ops)
+    own = side.place.own if side else ()
+    inner = min((together(own, inlined_source(op).own) for op in ops), default=0)
+    while side and work:
+        for user, _ in (each for value in work.pop(0).results for each in readers[value]):
+            depth = together(own, inlined_source(user).own) if user else 0
+            if 0 < depth < inner:
+                library = side.place.library if inner == len(own) else ()
+                frames = (*library, own[-inner], *own[-depth:])
+                return dataclasses.replace(side, place=dataclasses.replace(side.place, frames=frames))
+            work += [user] if depth and user not in seen else []
+            seen.add(user)
+    return side
 
 
 def _moving(weights: WeightMap) -> list[Entry]:

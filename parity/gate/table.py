@@ -7,10 +7,11 @@ from rich.console import Console
 from rich.text import Text
 
 from parity.report.table import COLUMNS, legend, make_table
+from parity.verdicts import listed
 
 __all__ = ["print_gate"]
 
-MOST_BLOCKS = 12
+MOST_BLOCKS, MOST_PLACES = 12, 2
 MARKS = {
     "ready": ("ok", "green"),
     "waived": ("waived", "yellow"),
@@ -59,9 +60,8 @@ def _absent(flip: Mapping[str, Any]) -> str:
     """Returns a line with the cells of a flip that a partial record cannot judge."""
     found = [cell for cell in flip["cells"] if cell["state"] == "not in the record"]
     places = list(dict.fromkeys(f"{cell['feature']} @{cell['mesh'] or 'any'}" for cell in found))
-    more = f", ... and {len(places) - MOST_BLOCKS} more places" if len(places) > MOST_BLOCKS else ""
     words = f"{len(found)} of {len(flip['cells'])} cells are not in the record"
-    return f"{flip['name']}: {words}: {', '.join(places[:MOST_BLOCKS])}{more}"
+    return f"{flip['name']}: {words}: {listed(places, MOST_PLACES)}"
 
 
 def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import functools
 import linecache
 import math
 import os
+import re
 import sysconfig
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ __all__ = [
     "parsed",
     "set_outside",
     "short_path",
+    "together",
     "written",
 ]
 
@@ -54,6 +56,11 @@ class Frame:
     def named(self) -> tuple[str, str]:
         """The file's name and the function: equal in twins of one name."""
         return self.file.rpartition("/")[2], self.function
+
+    @property
+    def method(self) -> str:
+        """The class and the method; the line itself if it is in no method, so that it equals no other."""
+        return self.function if re.fullmatch(r"\w+\.\w+", self.function) else str(self)
 
     @property
     def outermost(self) -> tuple[str, str]:
@@ -134,6 +141,18 @@ def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     return pairs[0][0].function
 
 
+def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
+    """Returns the number of functions, counted from the outermost, that two call stacks share."""
+    count = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if (left.file, left.function) != (right.file, right.function):
+            break
+        count += 1
+        if left.line != right.line:
+            break
+    return count
+
+
 def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
@@ -196,11 +215,14 @@ def _paired(one: Sequence[Frame], other: Sequence[Frame]) -> Iterator[tuple[Fram
     """Yields the lines of two call stacks in pairs; functions that only one side goes through are left out."""
     left, right = list(one), list(other)
     while left and right:
-        names = [[frame.named for frame in stack] for stack in (left, right)]
-        if names[0][0] in names[1]:
-            del right[: names[1].index(names[0][0])]
-        elif names[1][0] in names[0]:
-            del left[: names[0].index(names[1][0])]
+        for name in ("named", "method"):  # files of twins may have other names
+            names = [[getattr(frame, name) for frame in stack] for stack in (left, right)]
+            if names[0][0] in names[1]:
+                del right[: names[1].index(names[0][0])]
+                break
+            if names[1][0] in names[0]:
+                del left[: names[0].index(names[1][0])]
+                break
         yield left.pop(0), right.pop(0)
 
 
@@ -242,13 +264,26 @@ def _attributes(expression: ast.AST, context: type[ast.expr_context]) -> Iterato
             yield node.attr
 
 
+@functools.lru_cache(maxsize=4_096)
 def function_of(frame: Frame) -> tuple[str, str]:
-    """Returns the file's name and the text of the innermost function around a line."""
-    spans = _spans(frame.file)
-    around = [span for span in spans if span[0] <= frame.line <= span[1]]
+    """Returns the values that a file gives to names in the innermost function around a line, and the function's text.
+
+    The file's name is in place of the values if there is no text.
+    """
+    around = [span for span in _spans(frame.file) if span[0] <= frame.line <= span[1]]
     first, last = max(around, default=(frame.line, frame.line))
     text = "".join(linecache.getlines(frame.file)[first - 1 : last])
-    return frame.file.rpartition("/")[2], textwrap.dedent(text)
+    names = set(re.findall(r"\w+", text))
+    assigned = [node for node in parsed(frame.file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    values = [ast.unparse(node) for node in assigned if names & {each.id for each in _targets(node)}]
+    return "; ".join(values) if text.strip() else frame.file.rpartition("/")[2], textwrap.dedent(text)
+
+
+def _targets(node: ast.AST) -> Iterator[ast.Name]:
+    """Yields the names that a statement assigns."""
+    yield from (
+        each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )
 
 
 @functools.lru_cache(maxsize=1_024)

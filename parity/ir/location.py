@@ -184,9 +184,6 @@ class SourceLocation:
         )
 
 
-# --- lowered programs ---
-
-
 def operation_source(operation: Any, call: SourceLocation | None = None) -> SourceLocation:
     """Returns the source of an operation of a StableHLO module.
 
@@ -235,9 +232,6 @@ def _frames(location: Any, function: str = "") -> Iterator[Frame]:
         yield from _frames(location.caller)
     elif hasattr(location, "locations") and len(location.locations):
         yield from _frames(location.locations[0])
-
-
-# --- traced programs ---
 
 
 @functools.lru_cache(maxsize=65_536)

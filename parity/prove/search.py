@@ -218,10 +218,12 @@ class Search:
         """
         marks = [[self._marks(side, op) for op in ops] for side, ops in enumerate((left, right))]
         first, rest = dict(enumerate(marks[0])), dict(enumerate(marks[1]))
-        for strict in (True, False):
+        for equal in (("name", "types"), ("name",), ()):
             for number, one in list(first.items()):
                 best = max(rest, key=lambda other, one=one: one.likeness(rest[other]), default=None)
-                if best is not None and (not strict or rest[best].name == one.name):
+                if best is not None and all(
+                    getattr(rest[best], each) == getattr(one, each) for each in equal
+                ):
                     del first[number], rest[best]
                     yield left[number], right[best]
         yield from ((left[number], None) for number in first)

@@ -73,13 +73,16 @@ class Explanation:
 def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
     """Returns the channels that keep a case from passing, worst first."""
     held = [result for result in channels if result.verdict in BLOCKING]
-    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one), _is_guess(one)))
+    guesses = _guesses(held)
+    return sorted(
+        held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one, guesses), one.name in guesses)
+    )
 
 
-def _is_cause(result: ChannelResult) -> bool:
+def _is_cause(result: ChannelResult, guesses: Collection[str]) -> bool:
     """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
     if result.name != "dots":
-        return result.name in CAUSES and not _is_guess(result)
+        return result.name in CAUSES and result.name not in guesses
     types = [
         [text.partition(" at ")[0] for text in (one.reference, one.candidate)] for one in result.findings
     ]
@@ -153,16 +156,21 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     places_it = "loops" not in failed and any(PLACING.search(one.findings[0].sentence()) for one in differs)
     rests = places_it or not failed.keys().isdisjoint(NUMBERS)
     suspects = {**failed, **{one.name: one for one in differs if rests}}
-    sure = [
-        suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and not _is_guess(suspects[name])
-    ]
+    guesses = _guesses(held)
+    sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
 
 
-def _is_guess(channel: ChannelResult) -> bool:
-    """True if a channel only doubts the weight map, which a difference of the programs makes doubtful."""
-    return channel.name == "tree" and all(one.cause == CONTRADICTED for one in channel.findings)
+def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
+    """Returns ``tree`` if it only doubts guesses of the weight map, which a difference of the programs makes doubtful.
+
+    A guess that joins leaves of other initial values is likelier wrong than the program.
+    """
+    initial = {finding.where for one in held if one.name == "rng" for finding in one.findings}
+    doubts = [each for one in held if one.name == "tree" for each in one.findings]
+    sure = any(each.cause != CONTRADICTED or f"initial {each.reference}" in initial for each in doubts)
+    return () if sure else ("tree",)
 
 
 def _verdict(channel: ChannelResult) -> str:

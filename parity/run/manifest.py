@@ -122,9 +122,6 @@ class Manifest:
         ]
 
 
-# --- files ---
-
-
 class _Walk:
     """Reads folders, each once; labels of files are relative to the project."""
 
@@ -213,9 +210,6 @@ def _content(path: str, status: os.stat_result) -> str:
     return hashlib.sha256(Path(path).read_bytes() if status.st_size else b"").hexdigest()
 
 
-# --- packages ---
-
-
 def _import_path() -> tuple[list[str], list[str]]:
     """Returns the folders of installed packages on the import path, and the other folders on it."""
     scripts = {
@@ -258,9 +252,6 @@ def _is_newer(path: str, since: int) -> bool:
         return not path.endswith(".pyc") and os.stat(path).st_mtime_ns > since  # noqa: PTH116 - 40,000 files
     except OSError:
         return False
-
-
-# --- process and machine ---
 
 
 def _process(ignores: Sequence[str]) -> Iterator[Found]:

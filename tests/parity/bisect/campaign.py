@@ -37,7 +37,7 @@ def main(words):
     )
     for each in plants.STRATEGIES:
         names = ", ".join(f"`{name}`" for name in earned[each.name])
-        print(f"| {each.name} | {each.why} | {each.example} | {len(earned[each.name])}: {names} |")
+        print(f"| {each.name} | {len(earned[each.name])}: {names} |")
     return int(right < 0.95 * len(results))
 
 

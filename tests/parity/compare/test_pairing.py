@@ -1,11 +1,21 @@
 """Pairs of arguments and results by the weight map, with leaves that only one side has."""
 
+import inspect
 from types import SimpleNamespace
 
+import jax.numpy as jnp
+import numpy as np
+from flax import linen, nnx
+
+import parity
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
+from parity.compare.evidence import Evidence
 from parity.compare.pairing import pair_positions
+from parity.compare.session import Session
+
+WIDTH = 3
 
 
 def test_a_leaf_without_partner_may_have_the_name_that_another_leaf_is_renamed_to():
@@ -25,3 +35,77 @@ def test_a_leaf_without_partner_may_have_the_name_that_another_leaf_is_renamed_t
     assert pairing.arguments == pairing.results == [(0, 1)]
     assert pairing.alone.arguments == pairing.alone.results == ((), (0,))
     assert not pairing.unmatched
+
+
+class LinenGain(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return x * self.param("gain", linen.initializers.ones_init(), (1, WIDTH))
+
+
+class Wrapper(linen.Module):
+    inner: linen.Module
+
+    def __call__(self, x):
+        return self.inner(x)
+
+
+class LinenBlock(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return x + linen.Dense(WIDTH, name="out")(jnp.tanh(linen.Dense(WIDTH, name="into")(x)))
+
+
+class LinenNet(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        x = LinenBlock(name="first")(x)
+        x = LinenBlock(name="second")(x)  # the omitted block
+        x = Wrapper(LinenGain(name="last"))(x)  # the omitted gain
+        return jnp.sin(x)
+
+
+class NnxGain(nnx.Module):
+    def __init__(self):
+        self.gain = nnx.Param(jnp.ones((1, WIDTH)))
+
+    def __call__(self, x):
+        return x * self.gain[...]
+
+
+class NnxBlock(nnx.Module):
+    def __init__(self, rngs):
+        self.into = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.out = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return x + self.out(jnp.tanh(self.into(x)))
+
+
+class NnxNet(nnx.Module):
+    def __init__(self, rngs):
+        self.first, self.second, self.last = NnxBlock(rngs), NnxBlock(rngs), NnxGain()
+
+    def __call__(self, x):
+        return jnp.sin(self.first(x))
+
+
+def test_an_omitted_module_is_one_difference_with_the_call_that_the_other_side_has():
+    def inputs(seed):
+        return {"x": np.random.default_rng(seed).normal(size=(2, WIDTH)).astype("float32")}
+
+    pair = parity.twins("net", linen=LinenNet(), nnx=NnxNet, inputs=inputs, loss=lambda out, batch: out.sum())
+    (case,) = (case for case in pair.cases({}) if case.program == "forward")
+    proof = Evidence.of(case, Session()).proof
+    assert proof is not None
+    gain, block = (one.sentence() for one in proof.frontier)
+    assert block.startswith("state params/second with 4 leaves (only the reference reads it): ")
+    assert "LinenBlock.__call__" in block and line_of("# the omitted block") in block
+    assert "in LinenGain.__call__, called at " in gain and line_of("# the omitted gain") in gain
+
+
+def line_of(text):
+    """Returns the place of a line of `LinenNet`, as text."""
+    lines, first = inspect.getsourcelines(LinenNet)
+    at = next(at for at, line in enumerate(lines, first) if text in line)
+    return f"test_pairing.py:{at} in LinenNet.__call__"

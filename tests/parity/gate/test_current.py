@@ -103,3 +103,11 @@ def test_the_last_row_reports_that_relaxed_settings_block_the_gate(report, rules
 def test_no_row_is_added_without_looser_settings(report, rules):
     readiness = [judge(FLIP, report(), rules, (CASE,), {})]
     assert len(printed(gate_record(readiness, [], ["a note"]))) == 3
+
+
+def test_few_cells_that_are_not_in_the_record_are_named(report, rules):
+    ids = [f"dense-{name}/grad@data{size}-auto" for name in "ab" for size in (2, 4, 8, 16)]
+    part = {**report(), "cases": []}
+    rows = printed(gate_record([judge("pure_nnx", part, rules, ids, {}, True)], [], []))
+    (line,) = (" ".join(row) for row in rows if "record:" in row)
+    assert line.endswith(" cells are not in the record: dense @data2-auto, dense @data4-auto and 2 more")

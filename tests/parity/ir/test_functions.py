@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.ir.functions import changed, set_outside, written
+from parity.ir.functions import changed, function_of, set_outside, written
 from parity.ir.location import Frame
 from parity.prove import prove
 
@@ -45,14 +45,14 @@ class Wrapped(Layer):
 """
 
 
-def sentence(folder, name="Layer", **edits):
-    """Returns the first difference between a file and its copy with edits."""
+def sentence(folder, name="Layer", file="norms.py", **edits):
+    """Returns the first difference between a file and its copy with edits, under a name."""
     calls = []
     for side, text in (("one", NORMS), ("other", NORMS)):
         for old, new in edits.values() if side == "other" else ():
             assert text.count(old) == 1
             text = text.replace(old, new)
-        path = folder / side / "norms.py"
+        path = folder / side / (file if side == "other" else "norms.py")
         path.parent.mkdir()
         path.write_text(text)
         spec = importlib.util.spec_from_file_location(f"{side}_norms", path)
@@ -64,18 +64,28 @@ def sentence(folder, name="Layer", **edits):
     return prove(*lowered, arguments=[(0, 0)], results=[(0, 0)]).frontier[0].sentence()
 
 
+@pytest.mark.parametrize("file", ["norms.py", "ported.py"])
 @pytest.mark.parametrize("name", ["Layer", "Wrapped"])
 @pytest.mark.parametrize(
     ("edit", "end"),
     [
-        (("self.after = Norm(1e-5)", "self.after = Norm()"), "norms.py:14 in Layer.__init__"),
-        (("self.before = Norm(1e-5)", "self.before = Norm()"), "norms.py:13 in Layer.__init__"),
-        (("self.scaled(x, 0.5)", "self.scaled(x, 0.25)"), "norms.py:21 in Layer.within"),
+        (("self.after = Norm(1e-5)", "self.after = Norm()"), ":14 in Layer.__init__"),
+        (("self.before = Norm(1e-5)", "self.before = Norm()"), ":13 in Layer.__init__"),
+        (("self.scaled(x, 0.5)", "self.scaled(x, 0.25)"), ":21 in Layer.within"),
     ],
 )
-def test_a_difference_in_equal_code_names_the_maker_or_the_caller(tmp_path, name, edit, end):
-    found = sentence(tmp_path, name, edit=edit)
-    assert found.endswith(end), found
+def test_a_difference_in_equal_code_names_the_maker_or_the_caller(tmp_path, name, file, edit, end):
+    found = sentence(tmp_path, name, file, edit=edit)
+    assert found.endswith(f"{file}{end}"), found
+
+
+@pytest.mark.parametrize(("base", "is_equal"), [("500.0", True), ("100.0", False)])
+def test_equal_code_reads_equal_constants_of_its_file(tmp_path, base, is_equal):
+    found = []
+    for name, value in (("one.py", "500.0"), ("other.py", base)):
+        (tmp_path / name).write_text(f"SIZE, BASE = 3, {value}\n\ndef code(x):\n    return x / BASE\n")
+        found.append(function_of(Frame(str(tmp_path / name), 4, "code")))
+    assert (found[0] == found[1]) is is_equal
 
 
 def test_a_difference_in_code_that_differs_names_its_own_line(tmp_path):

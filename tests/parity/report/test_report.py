@@ -315,6 +315,9 @@ def test_other_types_and_other_leaves_come_before_operations():
     assert "tree failed: leaf4: " in first_line(VALUES, PROGRAM, DOTS, tree)
     guess = dataclasses.replace(tree, findings=(dataclasses.replace(finding(4), cause=CONTRADICTED),))
     assert "program differs: leaf7: " in first_line(VALUES, PROGRAM, guess)
+    initial = dataclasses.replace(finding(), where=f"initial {guess.findings[0].reference}")
+    rng = ChannelResult(name="rng", verdict=Verdict.FAILED, findings=(initial,))
+    assert "tree failed: leaf4: " in first_line(VALUES, PROGRAM, guess, rng)  # two doubts of one pairing
 
 
 def test_waived_findings_are_one_line_and_all_of_them_if_verbose():
