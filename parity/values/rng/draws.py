@@ -13,6 +13,7 @@ from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind, bodies, opened
 from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
+from parity.values.rng.threefry import DERIVE, derive_keys
 
 __all__ = ["Draw", "Recorder"]
 
@@ -91,7 +92,10 @@ class Recorder(Interpreter):
     def operation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
         if any(draws_within(opened(body)) for body in bodies(equation)):
             self.unseen.append(_site(equation, here.calls))
-        return bind(equation, inputs) if self._demand.kept[here.place] else [None] * len(equation.outvars)
+        if not self._demand.kept[here.place]:
+            return [None] * len(equation.outvars)
+        derived = derive_keys(equation, *inputs) if equation.primitive.name in DERIVE else None
+        return bind(equation, inputs) if derived is None else [derived]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
         return None if value is None else value[index]
