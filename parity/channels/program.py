@@ -7,7 +7,8 @@ import collections
 import dataclasses
 import functools
 import inspect
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 from flax import linen, nnx
 
@@ -176,24 +177,13 @@ def origins(side: Side) -> Origins:
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
     modules: collections.Counter[Flavour] = collections.Counter()
     files: collections.Counter[str] = collections.Counter()
-
-    @functools.cache
-    def read(traceback: Hashable) -> tuple[frozenset[str], Flavour | None, bool]:
-        """Returns the files and the innermost module of the program's part, and True if that ends here."""
-        named = [(code.co_filename, code.co_qualname) for code in traceback_codes(traceback)]
-        own = named[: named.index(HARNESS)] if HARNESS in named else named
-        owner = next((methods[name] for name in own if name in methods), None)
-        return frozenset(file for file, _ in own), owner, len(own) < len(named)
-
     for stack, count in collections.Counter(call_stacks(live(side.traced.jaxpr.jaxpr))).items():
-        found, owner = set(), None
-        for more, module, ends in map(read, stack):
-            found |= more
-            owner = owner or module
-            if ends:
-                break
-        for file in found:
+        codes = itertools.chain.from_iterable(map(traceback_codes, stack))
+        named = [(code.co_filename, code.co_qualname) for code in codes]
+        own = named[: named.index(HARNESS)] if HARNESS in named else named
+        for file in {file for file, _ in own}:
             files[file] += count
+        owner = next((methods[name] for name in own if name in methods), None)
         if owner:
             modules[owner] += count
     return Origins(modules, files)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -148,14 +147,13 @@ def _after_findings(side: Side) -> Iterator[Finding]:
 def _oracle_findings(side: Side) -> Iterator[Finding]:
     """Yields parameters that Flax Linen's resolver, an oracle, would place differently under the same rules."""
     sizes = dict(side.mesh.axes)
-    resolve = functools.cache(lambda axes: linen_spec(axes, side.build.rules, sizes))
     for path, leaf in side.build.leaves.items() if side.build.rules else ():
         if leaf.role is not Role.PARAMS or leaf.logical_axes is None:
             continue
         mine = placed(side, path)
         if not mine.why:  # placed by that resolver, not by one of the build's own
             continue
-        spec = entries(resolve(leaf.logical_axes), len(leaf.shape))
+        spec = entries(linen_spec(leaf.logical_axes, side.build.rules, sizes), len(leaf.shape))
         wanted = tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in spec)
         if wanted != mine.axes:
             yield _finding(

@@ -280,10 +280,5 @@ def input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: Any) -> dic
 def _explain(config: ModelConfig, leaf: Leaf, mesh: Any) -> str:
     if leaf.logical_axes is None or mesh is None:
         return ""
-    return _reasons(leaf.logical_axes, leaf.shape, config.rules, mesh)
-
-
-@functools.lru_cache(maxsize=1_024)
-def _reasons(axes: tuple[str | None, ...], shape: tuple[int, ...], rules: Any, mesh: Any) -> str:
-    bindings = explain(axes, shape, rules, mesh)
+    bindings = explain(leaf.logical_axes, leaf.shape, config.rules, mesh)
     return ", ".join(f"{binding.name}: {binding.reason}" for binding in bindings if binding.name)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,15 @@ from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind, bodies, opened
 from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
-from parity.values.rng.threefry import DERIVE, derive_keys
 
 __all__ = ["Draw", "Recorder"]
 
 FRAMES = 3
+DERIVES = frozenset({"random_fold_in", "random_split"})
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
+"""Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
+MOST_KEYS = 1_024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +99,7 @@ class Recorder(Interpreter):
             self.unseen.append(_site(equation, here.calls))
         if not self._demand.kept[here.place]:
             return [None] * len(equation.outvars)
-        derived = derive_keys(equation, *inputs) if equation.primitive.name in DERIVE else None
+        derived = _derived_keys(equation, *inputs) if equation.primitive.name in DERIVES else None
         return bind(equation, inputs) if derived is None else [derived]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
@@ -123,6 +128,33 @@ class Recorder(Interpreter):
             )
             for lane, key in enumerate(words)
         ]
+
+
+def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
+    """Returns the result of one of `DERIVES`, given numbers to fold in; None for many keys or another generator."""
+    if jax.random.key_impl(keys) != "threefry2x32" or not jax.config.jax_threefry_partitionable:
+        return None
+    words, shape = np.asarray(jax.random.key_data(keys)), equation.params.get("shape", ())
+    counts = np.asarray(data[0]) if data else np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
+    first, second = (words[..., at].reshape(keys.shape + (1,) * len(shape)) for at in (0, 1))
+    given = np.broadcast(first, second, counts)
+    if given.size > MOST_KEYS:
+        return None
+    made = np.array([_threefry(*map(int, row)) for row in given], np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(made.reshape(*given.shape, 2)))
+
+
+def _threefry(first: int, second: int, count: int) -> tuple[int, int]:
+    """Returns the two words that a key of two words gives for a count."""
+    schedule = (first, second, first ^ second ^ PARITY)
+    left, right = first, (second + count) & WORD
+    for number in range(5):
+        for bits in ROTATIONS[number % 2]:
+            left = (left + right) & WORD
+            right = ((right << bits | right >> (32 - bits)) & WORD) ^ left
+        left = (left + schedule[(number + 1) % 3]) & WORD
+        right = (right + schedule[(number + 2) % 3] + number + 1) & WORD
+    return left, right
 
 
 @functools.lru_cache(maxsize=4_096)
