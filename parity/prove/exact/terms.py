@@ -169,15 +169,10 @@ class Terms:
         numbers: dict[Label, int] = {}
         lengths: list[int] = []
         args = []
-        last: tuple[Any, ...] | None = None
         for cell in cells:
             term, labels = self._cells[cell]
-            shape = self.nodes[term].shape
-            if last == (labels, shape):  # most arguments have the axes of the one before
-                args.append((term, args[-1][1]))
-                continue
-            last, where = (labels, shape), []
-            for label, size in zip(labels, shape, strict=True):
+            where = []
+            for label, size in zip(labels, self.nodes[term].shape, strict=True):
                 number = numbers.get(label)
                 if number is None:
                     number = numbers[label] = len(lengths)

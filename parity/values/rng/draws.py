@@ -132,7 +132,7 @@ class Recorder(Interpreter):
 
 def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
     """Returns the result of one of `DERIVES`, given numbers to fold in; None for many keys or another generator."""
-    if jax.random.key_impl(keys) != "threefry2x32" or not jax.config.jax_threefry_partitionable:
+    if jax.random.key_impl(keys) != "threefry2x32" or not jax.threefry_partitionable.value:
         return None
     words, shape = np.asarray(jax.random.key_data(keys)), equation.params.get("shape", ())
     counts = np.asarray(data[0]) if data else np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
