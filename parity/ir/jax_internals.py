@@ -335,8 +335,11 @@ def tracing_keys() -> dict[Any, list[TracingKey]]:
     from jax._src.interpreters import partial_eval
 
     functions: dict[Any, list[TracingKey]] = {}
+    places: dict[Any, str | None] = {}  # few functions have most of the keys
     for reference, *parts in partial_eval.trace_to_jaxpr.cache_keys():
-        function, place = reference(), parts[1][1].func_filename
+        if reference not in places:
+            places[reference] = parts[1][1].func_filename
+        function, place = reference(), places[reference]
         if function is not None and (place is None or source_info_util.is_user_filename(place)):
             functions.setdefault(function, []).append(TracingKey(place or "", parts))
     return functions
@@ -346,7 +349,7 @@ def traced_closures() -> weakref.WeakSet[Any]:
     """Returns the live functions that were defined inside functions and that JAX has traced (`tracing_keys`)."""
     from jax._src.interpreters import partial_eval
 
-    functions = (key[0]() for key in partial_eval.trace_to_jaxpr.cache_keys())
+    functions = [reference() for reference in {key[0] for key in partial_eval.trace_to_jaxpr.cache_keys()}]
     return weakref.WeakSet(one for one in functions if "<locals>" in getattr(one, "__qualname__", ""))
 
 

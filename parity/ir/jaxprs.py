@@ -14,6 +14,7 @@ __all__ = [
     "LAYOUT_ONLY",
     "REMAT",
     "Place",
+    "all_bodies",
     "bind",
     "bodies",
     "equations",
@@ -37,8 +38,6 @@ CALLS = REMAT | {
     "eval_jaxpr",
 }
 """Equations that run their one body on their operands."""
-KEYS = frozenset({"random_fold_in", "random_split"})
-"""Operations that JAX runs in Python, a hundred times slower than compiled."""
 LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
 """Equations that return their operands, possibly placed elsewhere or fenced by a barrier."""
 
@@ -53,11 +52,18 @@ def bodies(equation: Any) -> list[Any]:
     return list(core.jaxprs_in_params(equation.params))
 
 
+@functools.lru_cache(maxsize=4_096)
+def all_bodies(jaxpr: Any) -> tuple[tuple[Any, ...], ...]:
+    """Returns the programs inside each equation of a jaxpr."""
+    return tuple(tuple(bodies(equation)) for equation in jaxpr.eqns)
+
+
 def equations(jaxpr: Any) -> Iterator[Any]:
     """Yields the equations of a program, each before those inside it."""
-    for equation in opened(jaxpr).eqns:
+    jaxpr = opened(jaxpr)
+    for equation, inner in zip(jaxpr.eqns, all_bodies(jaxpr), strict=True):
         yield equation
-        for body in bodies(equation):
+        for body in inner:
             yield from equations(body)
 
 
@@ -98,17 +104,8 @@ def bind(equation: Any, inputs: Sequence[Any]) -> list[Any]:
         name: None if isinstance(value, jax.sharding.Sharding) else value
         for name, value in equation.params.items()
     }
-    if equation.primitive.name in KEYS:
-        outputs = _compiled(equation.primitive, tuple(params.items()))(*inputs)
-    else:
-        outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
+    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
     return list(outputs) if equation.primitive.multiple_results else [outputs]
-
-
-@functools.lru_cache(maxsize=256)
-def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
-    """Returns an operation that is compiled once for each shape."""
-    return jax.jit(functools.partial(primitive.bind, **dict(params)))
 
 
 def forwarded_arguments(function: Callable[..., Any], *arguments: Any) -> list[int | None]:

@@ -39,7 +39,8 @@ class UnreadAttribute:
 
 def attribute_items(operation: Any) -> list[tuple[str, Any]]:
     """Returns the attributes of an operation by name (jaxlib 0.10 to 0.12 iterate over the names)."""
-    return dictionary_items(operation.attributes)
+    attributes = operation.attributes
+    return dictionary_items(attributes) if len(attributes) else []
 
 
 def integers(attribute: Any) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ class _Walk(Walk[Fact]):
         """Caches facts by form and operands' facts: there are few of both, so that most are known."""
         if op.regions:
             return self._fact(op)
-        key = (op.form, *self.of(op.operands))
+        key = (op.form, *[self.known[value] for value in op.operands])
         if key not in self._made:
             self._made[key] = self._fact(op)
         return self._made[key]

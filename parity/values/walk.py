@@ -57,7 +57,9 @@ class Walk(Generic[T]):
                 self.region(inner)
                 self.give(op.results, self.of(inner.outputs))
             else:
-                self.give(op.results, [self.results(op)] * len(op.results))
+                fact = self.results(op)
+                for value in op.results:
+                    self.known[value] = fact
 
     def of(self, values: Sequence[int]) -> list[T]:
         """Returns the facts of values."""

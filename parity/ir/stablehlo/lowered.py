@@ -11,7 +11,7 @@ from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Affine, Scope, Values
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.operations import Group, names_of
-from parity.ir.stablehlo.program import Function, Op, Region
+from parity.ir.stablehlo.program import Function, Kind, Op, Region
 
 __all__ = ["lowered_loops"]
 
@@ -61,23 +61,22 @@ class _Loops:
         if function not in self._known:
             self._known[function] = False
             for op in function.body.walk():
-                self.operations += op.name != "stablehlo.constant"
+                self.operations += op.form.name != "stablehlo.constant"
                 inside = op.callee and self.has_loops(self.values.functions[op.callee])
-                self._known[function] |= op.name == "stablehlo.while" or bool(inside)
+                self._known[function] |= op.form.kind == Kind.WHILE or bool(inside)
         return self._known[function]
 
     def loops(self, region: Region, scope: Scope, caller: SourceLocation) -> list[Loop]:
         """Returns the loops of a region in a scope, once per call site."""
         found = []
         for op in region.ops:
-            if op.name == "stablehlo.while":
+            if op.form.kind == Kind.WHILE:
                 found.append(self._loop(op, scope, caller))
             elif op.callee:
-                callee = self.values.enter(op, scope)
-                if self.has_loops(callee.function):
-                    place = operation_source(op.source, caller)
+                if self.has_loops(self.values.functions[op.callee]):
+                    callee, place = self.values.enter(op, scope), operation_source(op.source, caller)
                     found += self.loops(callee.function.body, callee, place)
-            else:
+            elif op.regions:
                 found += [loop for inner in op.regions for loop in self.loops(inner, scope, caller)]
         return found
 

@@ -128,7 +128,7 @@ class Algebra:
         if len(found) > 1:
             order = terms.ordered(found)
             found = [terms.make("prod", (), [found[i] for i in order])]
-        return self.total([(factor, found[0] if found else self.one)])
+        return found[0] if found and factor == 1 else self.total([(factor, found[0] if found else self.one)])
 
     def content(self, cell: int) -> tuple[Number, int]:
         """Returns the rational coefficient of a cell, and the remaining cell, whose leading coefficient is one."""

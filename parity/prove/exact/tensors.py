@@ -151,7 +151,7 @@ class Tensors:
 
         A dimension of length one may become longer.
         """
-        order = np.argsort(np.array(to, int)) if len(to) else []
+        order = sorted(range(len(to)), key=to.__getitem__)
         lengths = [1] * len(shape)
         for dim, target in enumerate(to):
             lengths[target] = x.cells.shape[dim]

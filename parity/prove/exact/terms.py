@@ -100,6 +100,7 @@ class Terms:
         self._numbers: dict[Node, int] = {}
         self._cells: list[tuple[int, tuple[Label, ...]]] = []
         self._cell_numbers: dict[tuple[int, tuple[Label, ...]], int] = {}
+        self._opened: dict[int, tuple[Node, list[int], list[Label]]] = {}
 
     def cell(self, term: int, labels: tuple[Label, ...]) -> int:
         """Returns the cell of a term with its axes labelled ``labels``."""
@@ -209,8 +210,10 @@ class Terms:
     def open(self, cell: int) -> tuple[Node, list[int], list[Label]]:
         """Returns the node of a cell, its arguments as cells, and the label of every number in it.
 
-        Bound axes get labels that the cell does not have.
+        Bound axes get labels that the cell does not have. Do not change the lists: later calls return them too.
         """
+        if cell in self._opened:
+            return self._opened[cell]
         term, labels = self._cells[cell]
         node = self.nodes[term]
         names: list[Label] = list(labels)
@@ -220,7 +223,8 @@ class Terms:
             count = 1 + max(itertools.chain.from_iterable(where for _, where in node.args), default=-1)
             names = [next(spare if number in node.bound else free) for number in range(count)]
         args = [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args]
-        return node, args, names
+        self._opened[cell] = node, args, names
+        return self._opened[cell]
 
     def fresh(self, cell: int) -> list[Axis]:
         """Returns labels and lengths of the axes that begin at the node of a cell."""
@@ -236,8 +240,11 @@ class Terms:
             cells: arguments of a node whose arguments commute.
             weights: further distinctions, comparable.
         """
+        terms = [self._cells[cell][0] for cell in cells]
+        if len(set(terms)) == len(terms):
+            return sorted(range(len(cells)), key=terms.__getitem__)
         labels = [self._cells[cell][1] for cell in cells]
-        keys = [(self._cells[cell][0], weights[i] if weights else 0) for i, cell in enumerate(cells)]
+        keys = [(term, weights[i] if weights else 0) for i, term in enumerate(terms)]
         order = sorted(range(len(cells)), key=keys.__getitem__)
         groups = [list(group) for _, group in itertools.groupby(order, key=keys.__getitem__)]
         orders = math.prod(math.factorial(len(group)) for group in groups)

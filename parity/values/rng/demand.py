@@ -8,7 +8,7 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, Place, bodies, opened, variables
+from parity.ir.jaxprs import CALLS, Place, all_bodies, opened, variables
 
 __all__ = ["DRAWS", "Demand", "draws_within"]
 
@@ -20,8 +20,8 @@ def draws_within(jaxpr: Any) -> tuple[int, ...]:
     """Returns the indices of the equations of a program that draw, at any depth."""
     return tuple(
         index
-        for index, equation in enumerate(jaxpr.eqns)
-        if equation.primitive.name in DRAWS or any(draws_within(opened(body)) for body in bodies(equation))
+        for index, (equation, inner) in enumerate(zip(jaxpr.eqns, all_bodies(jaxpr), strict=True))
+        if equation.primitive.name in DRAWS or any(draws_within(opened(body)) for body in inner)
     )
 
 
@@ -82,7 +82,8 @@ class Demand:
             self.kept[place] = self.kept.get(place, set()) | outputs
             if equation.primitive.name in DRAWS:
                 self.draws.add(place)
-            taken = (equation.invars[number] for number in self._inputs(equation, outputs, place))
+            inner = [opened(body) for body in all_bodies(jaxpr)[index]]
+            taken = (equation.invars[number] for number in self._inputs(equation, inner, outputs, place))
             for variable in taken:
                 if isinstance(variable, core.Literal) or variable in live:
                     continue
@@ -92,8 +93,7 @@ class Demand:
                     heapq.heappush(pending, -producer)
         return {index for index, variable in enumerate(jaxpr.invars) if variable in live}
 
-    def _inputs(self, equation: Any, outputs: set[int], place: Place) -> set[int]:
-        inner = [opened(body) for body in bodies(equation)]
+    def _inputs(self, equation: Any, inner: list[Any], outputs: set[int], place: Place) -> set[int]:
         name = equation.primitive.name
         if name == "scan":
             return self._scan(equation, inner[0], outputs, place)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,11 @@ from parity.values.rng.demand import DRAWS, Demand, draws_within
 __all__ = ["Draw", "Recorder"]
 
 FRAMES = 3
+DERIVES = frozenset({"random_fold_in", "random_split"})
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
+"""Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
+MOST_KEYS = 1_024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +97,10 @@ class Recorder(Interpreter):
     def operation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
         if any(draws_within(opened(body)) for body in bodies(equation)):
             self.unseen.append(_site(equation, here.calls))
-        return bind(equation, inputs) if self._demand.kept[here.place] else [None] * len(equation.outvars)
+        if not self._demand.kept[here.place]:
+            return [None] * len(equation.outvars)
+        derived = _derived_keys(equation, *inputs) if equation.primitive.name in DERIVES else None
+        return bind(equation, inputs) if derived is None else [derived]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
         return None if value is None else value[index]
@@ -119,6 +128,33 @@ class Recorder(Interpreter):
             )
             for lane, key in enumerate(words)
         ]
+
+
+def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
+    """Returns the result of one of `DERIVES`, given numbers to fold in; None for many keys or another generator."""
+    if jax.random.key_impl(keys) != "threefry2x32" or not jax.threefry_partitionable.value:
+        return None
+    words, shape = np.asarray(jax.random.key_data(keys)), equation.params.get("shape", ())
+    counts = np.asarray(data[0]) if data else np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
+    first, second = (words[..., at].reshape(keys.shape + (1,) * len(shape)) for at in (0, 1))
+    given = np.broadcast(first, second, counts)
+    if given.size > MOST_KEYS:
+        return None
+    made = np.array([_threefry(*map(int, row)) for row in given], np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(made.reshape(*given.shape, 2)))
+
+
+def _threefry(first: int, second: int, count: int) -> tuple[int, int]:
+    """Returns the two words that a key of two words gives for a count."""
+    schedule = (first, second, first ^ second ^ PARITY)
+    left, right = first, (second + count) & WORD
+    for number in range(5):
+        for bits in ROTATIONS[number % 2]:
+            left = (left + right) & WORD
+            right = ((right << bits | right >> (32 - bits)) & WORD) ^ left
+        left = (left + schedule[(number + 1) % 3]) & WORD
+        right = (right + schedule[(number + 2) % 3] + number + 1) & WORD
+    return left, right
 
 
 @functools.lru_cache(maxsize=4_096)

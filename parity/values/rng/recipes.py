@@ -4,6 +4,7 @@ Every value of a program has a number determined by its operation and the number
 number are equal for every key. A value that cannot be followed has a separate number, which equals no other.
 """
 
+import functools
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ KEY = ("a key",)
 """Loose content of all keys derived from the program's key."""
 AS_IT_IS = frozenset({"random_clone", "name", "copy"})
 """Operations that return their operands."""
+_text = functools.lru_cache(maxsize=4_096)(str)
 
 
 class LeafProvenance(NamedTuple):
@@ -126,7 +128,7 @@ class Recipes:
         takes_key = any(_is_key(variable.aval) for variable in equation.invars)
         made = []
         for place, variable in enumerate(equation.outvars):
-            shape = (place, str(variable.aval))
+            shape = (place, _text(variable.aval))
             one = self._number((how, shape, *exact))
             if _is_key(variable.aval):
                 like = self._like_no_other()  # such as a key made from a number in the source
