@@ -4,12 +4,17 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes", "users"]
 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
+_CONSTANTS = ("stablehlo.constant", "stablehlo.iota")
+_MOVES = (Group.REARRANGES, Group.PICKS, Group.MAKES)
+_EVERYWHERE, _CARRIED = object(), object()
+"""Where the value of a constant, and that of a loop's constant carry, counts as computed."""
 
 
 class Table:
@@ -61,6 +66,15 @@ class Numbering:
         self._memo: dict[tuple, tuple] = {}
         self._scope: tuple[int, ...] = ()
         self._sketching = False
+        self._region: Region | None = None
+        self._fixed: dict[int, tuple[object, set[int]]] = {}
+        """The region and the calls in which values are computed from constants only."""
+        self._loops = 0
+        self._levels: collections.defaultdict[int, int] = collections.defaultdict(int)
+        """Number of loops around the one whose iterations change a value, with that one; 0 if none changes it, -1 in
+        a loop if it is a constant."""
+        self._steady: dict[int, int] = {}
+        """Numbers of operations in loops whose iterations do not change them, by first result."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -79,15 +93,64 @@ class Numbering:
             The numbers of its side effects, in order.
         """
         effects: list[int] = []
+        outer, self._region = self._region, region
         for op in region.ops:
             if op.live is None:
                 continue
             self.visited += 1
+            hidden = self._hidden(op) if op.form.kind <= Kind.REGION and not op.effect else ""
             if op.form.kind > Kind.COMMUTE or op.effect:
-                self._special(op, depth, effects)
+                self._special(op, depth, effects, hidden)
+            elif hidden:
+                word = f"{hidden} {op.form.word}"
+                self._bind(op, self.table.number(word, *[self.env[value] for value in op.operands]))
             else:
                 self._bind(op, self._plain(op))
+            if self._loops:
+                self._compare_level(op)
+        self._region = outer
         return effects
+
+    def _compare_level(self, op: Op) -> None:
+        """Records if an operation in a loop gives the same in each iteration."""
+        default = -1 if op.form.name == _CONSTANTS[0] else 0
+        level = max([self._levels[value] for value in (*op.operands, *captures(op))], default=default)
+        level = level if op.form.kind <= Kind.REGION and not op.effect else self._loops
+        self._levels.update(dict.fromkeys(op.results, level))
+        if 0 <= level < self._loops and facts(op.form.name).group not in _MOVES:
+            self._steady[op.results.start] = self.env[op.results.start]
+
+    def repeated(self) -> dict[int, int]:
+        """Returns how often a loop computes a value that its iterations do not change, by number, if more than once.
+
+        XLA takes each of them out of the loop before it shares equal ones, so what it fuses depends on how many there
+        are.
+        """
+        counts = collections.Counter(self._steady.values())
+        return {number: count for number, count in counts.items() if count > 1}
+
+    def _hidden(self, op: Op) -> str:
+        """Returns which operands are computed from constants where the compiler does not see it at first, as text.
+
+        XLA computes with constants, and simplifies what is near them, before it inlines calls and before it moves
+        constants into loops and branches.
+        """
+        found = [self._fixed.get(value) for value in op.operands]
+        is_fixed = None not in found and (bool(found) or op.form.name in _CONSTANTS)
+        known, call = facts(op.form.name), {id(op.chain)}
+        rounds = known.group is Group.ELEMENTWISE and "f" in op.form.slots_out[0].partition("<")[2]
+        rounds &= not (known.chooses or known.jumps)
+        if is_fixed:
+            place = _EVERYWHERE if op.form.name == _CONSTANTS[0] else self._region
+            calls = call.union(*(each[1] for each in found if each and not rounds))
+            self._fixed.update(dict.fromkeys(op.results, (place, calls)))
+        hidden = []
+        for position, (place, calls) in ((at, each) for at, each in enumerate(found) if each):
+            if place not in (_EVERYWHERE, self._region):
+                hidden.append((position, "region"))
+            elif is_fixed and rounds and calls != call:
+                hidden.append((position, "call"))
+        return f"#hidden {hidden}" if hidden else ""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function of its operands."""
@@ -107,10 +170,10 @@ class Numbering:
                 self.env[value] = self.table.number(f"#result {slot}", number)
         return number
 
-    def _special(self, op: Op, depth: int, effects: list[int]) -> None:
+    def _special(self, op: Op, depth: int, effects: list[int], hidden: str) -> None:
         # An operation with side effects is identified by its position in the order of side effects within the enclosing
         # operation. Therefore values of different positions are never confused.
-        scope, tail = self._scope, []
+        scope, tail = self._scope, [self.table.number(hidden)] if hidden else []
         if op.effect:
             tail = [self.table.number(f"#effect {len(effects)}", *scope)]
             self._scope = (tail[0],)
@@ -208,11 +271,20 @@ class Numbering:
         table, env = self.table, self.env
         condition, body = op.regions
         colours, moving = initial_colours(table, op, depth, env)
+        for value in (each for held in (condition.parameters, body.parameters, op.results) for each in held):
+            self._fixed.pop(value, None)
+        for slot in (slot for slot in live if slot not in moving and op.operands[slot] in self._fixed):
+            for value in (condition.parameters[slot], body.parameters[slot], op.results[slot]):
+                self._fixed[value] = (_CARRIED, set())
+        for slot in live:
+            level = self._loops + 1 if slot in moving else self._levels[op.operands[slot]]
+            self._levels[condition.parameters[slot]] = self._levels[body.parameters[slot]] = level
         if self._sketching:
             for slot in live:
                 known = table.number("#sketch", colours[slot]) if slot in moving else colours[slot]
                 env[op.results[slot]] = known
             return table.number(f"#sketch {op.form.bare}", *tail)
+        self._loops += 1
         if len({colours[slot] for slot in moving}) < len(moving) and _has_loops(body):
             # Most splits show without looking into inner loops. These are then numbered once, not once per round, so
             # that the cost does not double with each level of nesting.
@@ -223,6 +295,7 @@ class Numbering:
         for slot in live:
             env[condition.parameters[slot]] = colours[slot]
         test_effects = self.region(condition, depth + 1)
+        self._loops -= 1
         steps = {slot: table.number("#step", colours[slot], updates[slot]) for slot in moving}
         if op.effect:
             tail = [*tail, table.number("#effects", *test_effects), table.number("#effects", *effects)]

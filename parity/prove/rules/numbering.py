@@ -73,6 +73,14 @@ class RuledNumbering(Numbering):
         self._keep_order(op, known.number)
         return known.number
 
+    def _hidden(self, op: Op) -> str:
+        """Returns which operands the compiler does not see at first; none of them if integers count by value."""
+        hidden = super()._hidden(op)
+        if hidden and BY_VALUE in self.table.enabled:
+            self.table.use(BY_VALUE)
+            return ""
+        return hidden
+
     def _as_written(self, op: Op) -> int | None:
         """Returns the number, by no rule, of floats that are computed from integers of constants; None for all others.
 
@@ -207,7 +215,7 @@ class RuledNumbering(Numbering):
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
-        known = None if op.effect else methods.get(op.form.name)
+        known = None if tail else methods.get(op.form.name)
         found = None if known is None else known(op, depth)
         return super()._opaque(op, depth, tail) if found is None else found
 
