@@ -11,10 +11,10 @@ __all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program"
 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
-_CONSTANTS = ("stablehlo.constant", "stablehlo.iota")
+_FIXED = ("stablehlo.constant", "stablehlo.iota")
 _MOVES = (Group.REARRANGES, Group.PICKS, Group.MAKES)
 _EVERYWHERE, _CARRIED = object(), object()
-"""Where the value of a constant, and that of a loop's constant carry, counts as computed."""
+"""The regions of constants, and of carries that a loop does not change."""
 
 
 class Table:
@@ -68,13 +68,12 @@ class Numbering:
         self._sketching = False
         self._region: Region | None = None
         self._fixed: dict[int, tuple[object, set[int]]] = {}
-        """The region and the calls in which values are computed from constants only."""
+        """Values computed from constants: the region, and the calls through which they came."""
         self._loops = 0
         self._levels: collections.defaultdict[int, int] = collections.defaultdict(int)
-        """Number of loops around the one whose iterations change a value, with that one; 0 if none changes it, -1 in
-        a loop if it is a constant."""
+        """Nesting of the innermost loop that changes a value; 0 if none does, -1 for constants in loops."""
         self._steady: dict[int, int] = {}
-        """Numbers of operations in loops whose iterations do not change them, by first result."""
+        """Numbers of the operations that the loop around them does not change, by first result."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -98,59 +97,61 @@ class Numbering:
             if op.live is None:
                 continue
             self.visited += 1
-            hidden = self._hidden(op) if op.form.kind <= Kind.REGION and not op.effect else ""
+            is_pure = op.form.kind <= Kind.REGION and not op.effect
+            hidden = self._hidden(op) if is_pure else ""
             if op.form.kind > Kind.COMMUTE or op.effect:
                 self._special(op, depth, effects, hidden)
             elif hidden:
-                word = f"{hidden} {op.form.word}"
-                self._bind(op, self.table.number(word, *[self.env[value] for value in op.operands]))
+                operands = [self.env[value] for value in op.operands]
+                self._bind(op, self.table.number(f"{hidden} {op.form.word}", *operands))
             else:
                 self._bind(op, self._plain(op))
             if self._loops:
-                self._compare_level(op)
+                self._note_level(op, is_pure)
         self._region = outer
         return effects
 
-    def _compare_level(self, op: Op) -> None:
-        """Records if an operation in a loop gives the same in each iteration."""
-        default = -1 if op.form.name == _CONSTANTS[0] else 0
+    def _hidden(self, op: Op) -> str:
+        """Returns as text which operands are known, but not known to be constants when XLA first simplifies.
+
+        XLA does that before it inlines calls, and before it moves constants into loops and branches.
+        """
+        found, call, known = (
+            [self._fixed.get(value) for value in op.operands],
+            {id(op.chain)},
+            facts(op.form.name),
+        )
+        rounds = known.group is Group.ELEMENTWISE and "f" in op.form.slots_out[0].partition("<")[2]
+        rounds &= not (known.chooses or known.jumps)
+        is_fixed = None not in found if found else op.form.name in _FIXED
+        if is_fixed:
+            place = _EVERYWHERE if op.form.name == _FIXED[0] else self._region
+            calls = call.union(*(each[1] for each in found if each and not rounds))
+            self._fixed.update(dict.fromkeys(op.results, (place, calls)))
+        hidden = [
+            (at, "call" if each[0] in (_EVERYWHERE, self._region) else "region")
+            for at, each in enumerate(found)
+            if each
+            and (each[0] not in (_EVERYWHERE, self._region) or (is_fixed and rounds and each[1] != call))
+        ]
+        return f"#hidden {hidden}" if hidden else ""
+
+    def _note_level(self, op: Op, is_pure: bool) -> None:
+        """Records which loop changes a value, and the number of an operation that the innermost does not change."""
+        default = -1 if op.form.name == _FIXED[0] else 0
         level = max([self._levels[value] for value in (*op.operands, *captures(op))], default=default)
-        level = level if op.form.kind <= Kind.REGION and not op.effect else self._loops
+        level = level if is_pure else self._loops
         self._levels.update(dict.fromkeys(op.results, level))
         if 0 <= level < self._loops and facts(op.form.name).group not in _MOVES:
             self._steady[op.results.start] = self.env[op.results.start]
 
     def repeated(self) -> dict[int, int]:
-        """Returns how often a loop computes a value that its iterations do not change, by number, if more than once.
+        """Returns how often loops compute a value that they do not change, by number, if more than once.
 
-        XLA takes each of them out of the loop before it shares equal ones, so what it fuses depends on how many there
-        are.
+        XLA moves each of these out of its loop before it joins equal ones, and then sees different values in the loop.
         """
         counts = collections.Counter(self._steady.values())
         return {number: count for number, count in counts.items() if count > 1}
-
-    def _hidden(self, op: Op) -> str:
-        """Returns which operands are computed from constants where the compiler does not see it at first, as text.
-
-        XLA computes with constants, and simplifies what is near them, before it inlines calls and before it moves
-        constants into loops and branches.
-        """
-        found = [self._fixed.get(value) for value in op.operands]
-        is_fixed = None not in found and (bool(found) or op.form.name in _CONSTANTS)
-        known, call = facts(op.form.name), {id(op.chain)}
-        rounds = known.group is Group.ELEMENTWISE and "f" in op.form.slots_out[0].partition("<")[2]
-        rounds &= not (known.chooses or known.jumps)
-        if is_fixed:
-            place = _EVERYWHERE if op.form.name == _CONSTANTS[0] else self._region
-            calls = call.union(*(each[1] for each in found if each and not rounds))
-            self._fixed.update(dict.fromkeys(op.results, (place, calls)))
-        hidden = []
-        for position, (place, calls) in ((at, each) for at, each in enumerate(found) if each):
-            if place not in (_EVERYWHERE, self._region):
-                hidden.append((position, "region"))
-            elif is_fixed and rounds and calls != call:
-                hidden.append((position, "call"))
-        return f"#hidden {hidden}" if hidden else ""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function of its operands."""
@@ -271,14 +272,7 @@ class Numbering:
         table, env = self.table, self.env
         condition, body = op.regions
         colours, moving = initial_colours(table, op, depth, env)
-        for value in (each for held in (condition.parameters, body.parameters, op.results) for each in held):
-            self._fixed.pop(value, None)
-        for slot in (slot for slot in live if slot not in moving and op.operands[slot] in self._fixed):
-            for value in (condition.parameters[slot], body.parameters[slot], op.results[slot]):
-                self._fixed[value] = (_CARRIED, set())
-        for slot in live:
-            level = self._loops + 1 if slot in moving else self._levels[op.operands[slot]]
-            self._levels[condition.parameters[slot]] = self._levels[body.parameters[slot]] = level
+        self._enter(op, moving)
         if self._sketching:
             for slot in live:
                 known = table.number("#sketch", colours[slot]) if slot in moving else colours[slot]
@@ -310,6 +304,16 @@ class Numbering:
             last = table.number("#exit", identity, steps[slot]) if slot in steps else colours[slot]
             env[op.results[slot]] = last
         return identity
+
+    def _enter(self, op: Op, moving: Sequence[int]) -> None:
+        """Records which carries a loop changes, and which of the others are known."""
+        for slot, value in enumerate(op.operands):
+            level = self._loops + 1 if slot in moving else self._levels[value]
+            for held in (*(each.parameters[slot] for each in op.regions), op.results[slot]):
+                self._levels[held] = level
+                self._fixed.pop(held, None)
+                if value in self._fixed and slot not in moving:
+                    self._fixed[held] = (_CARRIED, set())
 
     def _stabilise(
         self, op: Op, depth: int, colours: dict[int, int], moving: list[int]

@@ -296,7 +296,9 @@ class _Attempt:
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
         if self.equal:
-            differences = () if self.repeats_alike else ("one side repeats a value that no iteration changes",)
+            differences = (
+                () if self.repeats_alike else ("one side repeats a value that no iteration changes",)
+            )
             return [Frontier(where="loops", differences=differences)] if differences else []
         found = []
         if self.unequal or not self.missed:
