@@ -116,11 +116,8 @@ class Numbering:
 
         XLA does that before it inlines calls, and before it moves constants into loops and branches.
         """
-        found, call, known = (
-            [self._fixed.get(value) for value in op.operands],
-            {id(op.chain)},
-            facts(op.form.name),
-        )
+        found = [self._fixed.get(value) for value in op.operands]
+        known, call, near = facts(op.form.name), {id(op.chain)}, (_EVERYWHERE, self._region)
         rounds = known.group is Group.ELEMENTWISE and "f" in op.form.slots_out[0].partition("<")[2]
         rounds &= not (known.chooses or known.jumps)
         is_fixed = None not in found if found else op.form.name in _FIXED
@@ -129,10 +126,9 @@ class Numbering:
             calls = call.union(*(each[1] for each in found if each and not rounds))
             self._fixed.update(dict.fromkeys(op.results, (place, calls)))
         hidden = [
-            (at, "call" if each[0] in (_EVERYWHERE, self._region) else "region")
-            for at, each in enumerate(found)
-            if each
-            and (each[0] not in (_EVERYWHERE, self._region) or (is_fixed and rounds and each[1] != call))
+            (at, "call" if place in near else "region")
+            for at, (place, calls) in ((at, each) for at, each in enumerate(found) if each)
+            if place not in near or (is_fixed and rounds and calls != call)
         ]
         return f"#hidden {hidden}" if hidden else ""
 

@@ -310,9 +310,9 @@ FLOATS = {
         lambda x, y: lax.cond(x[0, 0] > 0, lambda: _chosen(_columns(), x, y), lambda: x),
     ),
     "zeros that a loop carries or writes": (
-        lambda x, y: lax.fori_loop(0, 2, lambda _, c: (_joined(*c, y), c[1]), (x, jnp.zeros_like(x[0, :2])))[
-            0
-        ],
+        lambda x, y: lax.fori_loop(
+            0, 2, lambda _, c: (_joined(c[0], c[1], y), c[1]), (x, jnp.zeros_like(x[0, :2]))
+        )[0],
         lambda x, y: lax.fori_loop(0, 2, lambda _, c: _joined(c, jnp.zeros_like(c[0, :2]), y), x),
     ),
     "mask that a loop computes once or twice": (
