@@ -4,12 +4,17 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes", "users"]
 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
+_FIXED = ("stablehlo.constant", "stablehlo.iota")
+_MOVES = (Group.REARRANGES, Group.PICKS, Group.MAKES)
+_EVERYWHERE, _CARRIED = object(), object()
+"""The regions of constants, and of carries that a loop does not change."""
 
 
 class Table:
@@ -61,6 +66,14 @@ class Numbering:
         self._memo: dict[tuple, tuple] = {}
         self._scope: tuple[int, ...] = ()
         self._sketching = False
+        self._region: Region | None = None
+        self._fixed: dict[int, tuple[object, set[int]]] = {}
+        """Values computed from constants: the region, and the calls through which they came."""
+        self._loops = 0
+        self._levels: collections.defaultdict[int, int] = collections.defaultdict(int)
+        """Nesting of the innermost loop that changes a value; 0 if none does, -1 for constants in loops."""
+        self._steady: dict[int, int] = {}
+        """Numbers of the operations that the loop around them does not change, by first result."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -79,15 +92,62 @@ class Numbering:
             The numbers of its side effects, in order.
         """
         effects: list[int] = []
+        outer, self._region = self._region, region
         for op in region.ops:
             if op.live is None:
                 continue
             self.visited += 1
+            is_pure = op.form.kind <= Kind.REGION and not op.effect
+            hidden = self._hidden(op) if is_pure else ""
             if op.form.kind > Kind.COMMUTE or op.effect:
-                self._special(op, depth, effects)
+                self._special(op, depth, effects, hidden)
+            elif hidden:
+                operands = [self.env[value] for value in op.operands]
+                self._bind(op, self.table.number(f"{hidden} {op.form.word}", *operands))
             else:
                 self._bind(op, self._plain(op))
+            if self._loops:
+                self._note_level(op, is_pure)
+        self._region = outer
         return effects
+
+    def _hidden(self, op: Op) -> str:
+        """Returns as text which operands are known, but not known to be constants when XLA first simplifies.
+
+        XLA does that before it inlines calls, and before it moves constants into loops and branches.
+        """
+        found = [self._fixed.get(value) for value in op.operands]
+        known, call, near = facts(op.form.name), {id(op.chain)}, (_EVERYWHERE, self._region)
+        rounds = known.group is Group.ELEMENTWISE and "f" in op.form.slots_out[0].partition("<")[2]
+        rounds &= not (known.chooses or known.jumps)
+        is_fixed = None not in found if found else op.form.name in _FIXED
+        if is_fixed:
+            place = _EVERYWHERE if op.form.name == _FIXED[0] else self._region
+            calls = call.union(*(each[1] for each in found if each and not rounds))
+            self._fixed.update(dict.fromkeys(op.results, (place, calls)))
+        hidden = [
+            (at, "call" if place in near else "region")
+            for at, (place, calls) in ((at, each) for at, each in enumerate(found) if each)
+            if place not in near or (is_fixed and rounds and calls != call)
+        ]
+        return f"#hidden {hidden}" if hidden else ""
+
+    def _note_level(self, op: Op, is_pure: bool) -> None:
+        """Records which loop changes a value, and the number of an operation that the innermost does not change."""
+        default = -1 if op.form.name == _FIXED[0] else 0
+        level = max([self._levels[value] for value in (*op.operands, *captures(op))], default=default)
+        level = level if is_pure else self._loops
+        self._levels.update(dict.fromkeys(op.results, level))
+        if 0 <= level < self._loops and facts(op.form.name).group not in _MOVES:
+            self._steady[op.results.start] = self.env[op.results.start]
+
+    def repeated(self) -> dict[int, int]:
+        """Returns how often loops compute a value that they do not change, by number, if more than once.
+
+        XLA moves each of these out of its loop before it joins equal ones, and then sees different values in the loop.
+        """
+        counts = collections.Counter(self._steady.values())
+        return {number: count for number, count in counts.items() if count > 1}
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function of its operands."""
@@ -107,10 +167,10 @@ class Numbering:
                 self.env[value] = self.table.number(f"#result {slot}", number)
         return number
 
-    def _special(self, op: Op, depth: int, effects: list[int]) -> None:
+    def _special(self, op: Op, depth: int, effects: list[int], hidden: str) -> None:
         # An operation with side effects is identified by its position in the order of side effects within the enclosing
         # operation. Therefore values of different positions are never confused.
-        scope, tail = self._scope, []
+        scope, tail = self._scope, [self.table.number(hidden)] if hidden else []
         if op.effect:
             tail = [self.table.number(f"#effect {len(effects)}", *scope)]
             self._scope = (tail[0],)
@@ -208,11 +268,13 @@ class Numbering:
         table, env = self.table, self.env
         condition, body = op.regions
         colours, moving = initial_colours(table, op, depth, env)
+        self._enter(op, moving)
         if self._sketching:
             for slot in live:
                 known = table.number("#sketch", colours[slot]) if slot in moving else colours[slot]
                 env[op.results[slot]] = known
             return table.number(f"#sketch {op.form.bare}", *tail)
+        self._loops += 1
         if len({colours[slot] for slot in moving}) < len(moving) and _has_loops(body):
             # Most splits show without looking into inner loops. These are then numbered once, not once per round, so
             # that the cost does not double with each level of nesting.
@@ -223,6 +285,7 @@ class Numbering:
         for slot in live:
             env[condition.parameters[slot]] = colours[slot]
         test_effects = self.region(condition, depth + 1)
+        self._loops -= 1
         steps = {slot: table.number("#step", colours[slot], updates[slot]) for slot in moving}
         if op.effect:
             tail = [*tail, table.number("#effects", *test_effects), table.number("#effects", *effects)]
@@ -237,6 +300,16 @@ class Numbering:
             last = table.number("#exit", identity, steps[slot]) if slot in steps else colours[slot]
             env[op.results[slot]] = last
         return identity
+
+    def _enter(self, op: Op, moving: Sequence[int]) -> None:
+        """Records which carries a loop changes, and which of the others are known."""
+        for slot, value in enumerate(op.operands):
+            level = self._loops + 1 if slot in moving else self._levels[value]
+            for held in (*(each.parameters[slot] for each in op.regions), op.results[slot]):
+                self._levels[held] = level
+                self._fixed.pop(held, None)
+                if value in self._fixed and slot not in moving:
+                    self._fixed[held] = (_CARRIED, set())
 
     def _stabilise(
         self, op: Op, depth: int, colours: dict[int, int], moving: list[int]

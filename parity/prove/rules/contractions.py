@@ -74,48 +74,21 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     "chooses how to compute.",
     attacked_by="heads in the weights",
 )
-@RewriteRule(
-    name="dot-contracted",
-    rewrites="contracted axes of dot_general of size one -> none; neighbours on both sides -> one axis",
-    condition="as for dot-axes",
-    argument="The same products in the same order; but compiled code adds them up otherwise.",
-    attacked_by="operand with a unit axis",
-    loose=True,
-)
-@RewriteRule(
-    name="dot-moved",
-    rewrites="dot_general of transposed operands -> of the operands",
-    condition="digits fall on axes",
-    argument="The same products in the same order; but a library may add them up otherwise for another layout.",
-    attacked_by="scores of heads by einsum or transposed",
-    loose=True,
-)
 def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None if no rule is allowed."""
     if not table.allows("dot-axes"):
         return None
-    text = str(op.attributes["dot_dimension_numbers"])
-    kept = "" if table.allows("dot-contracted") else "c"
-    roles, views = [], []
+    text, roles = str(op.attributes["dot_dimension_numbers"]), []
     for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
         axes = [numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")]
-        found = _roles(operand, *axes)
-        view, order = operand.view, sorted(range(len(found)), key=lambda axis: found[axis][0])
-        moved = view.transposed(operand.type.shape, order) if order != sorted(order) else None
-        if moved is not None and table.allows("dot-moved"):
-            table.use("dot-moved")
-            found, view = [found[axis] for axis in order], moved
-        roles.append([(role, size) for role, size in found if size > 1 or role[0] in kept])
-        views.append(view)
+        roles.append([(role, size) for role, size in _roles(operand, *axes) if size > 1 or role[0] == "c"])
     table.use("dot-axes")
     notes = sorted(
         (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
     )
-    pattern = _merged(roles, "b" if kept else "bc")
-    if not kept:
-        table.use("dot-contracted")
     table.built = True
-    number = table.number(f"~dot {pattern} {notes} {op.out.element}", *[table.flat(view) for view in views])
+    views = [table.flat(operand.view) for operand in op.operands]
+    number = table.number(f"~dot {_merged(roles)} {notes} {op.out.element}", *views)
     return whole(number, op.out.count)
 
 
@@ -133,13 +106,12 @@ def _roles(operand: Value, batch: Sequence[int], contracted: Sequence[int]) -> _
     return found
 
 
-def _merged(roles: list[_Roles], kinds: str) -> list[list[tuple[str, int]]]:
-    """Returns the axes of both operands, with neighbouring axes merged if they are free or of one of the kinds."""
-    for kind in kinds:
-        shared = sorted(role for role, _ in roles[0] if role[0] == kind)
-        for first, second in itertools.pairwise(shared):
-            if all(_follow(side, _last(side, first), second) for side in roles):
-                roles = [_joined(side, _last(side, first), second) for side in roles]
+def _merged(roles: list[_Roles]) -> list[list[tuple[str, int]]]:
+    """Returns the axes of both operands, with neighbouring axes merged if they are free or batch axes."""
+    shared = sorted(role for role, _ in roles[0] if role[0] == "b")
+    for first, second in itertools.pairwise(shared):
+        if all(_follow(side, _last(side, first), second) for side in roles):
+            roles = [_joined(side, _last(side, first), second) for side in roles]
     done = []
     for side in roles:
         free: _Roles = []

@@ -7,7 +7,7 @@ from parity.prove.rules.terms import Term, Terms, Value
 from parity.prove.rules.types import Array, is_number, is_whole_number
 from parity.prove.rules.views import View, compose
 
-__all__ = ["Call", "branch", "condition", "inside"]
+__all__ = ["Call", "branch", "inside"]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "LE", "LE": "LT"}
@@ -182,42 +182,6 @@ def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
 
 
 @RewriteRule(
-    name="boolean-round-trip",
-    on=("compare",),
-    rewrites="convert(p) != 0 -> p, convert(p) * convert(q) != 0 -> p & q",
-    condition="through integers",
-    argument="False and true become 0 and 1; but a compiler that knows parts of a mask sees it in one form only.",
-    attacked_by="mask through whole numbers",
-    loose=True,
-)
-def _as_boolean(table: Terms, call: Call) -> Call | View | None:
-    """Returns the boolean, or the conjunction, for booleans converted to integers and compared with zero."""
-    direction, _, _ = call.note.partition(" ")
-    if direction != "NE" or not is_whole_number(call.elements[0]):
-        return None
-    for one, other in (call.operands, call.operands[::-1]):
-        if table.scalar(other) != 0:
-            continue
-        if boolean := _converted(table, one):
-            return boolean
-        product = inside(table, one, "multiply")
-        factors = [_converted(table, factor) for factor in product[1]] if product else [None]
-        both = tuple(factor for factor in factors if factor is not None)
-        if len(both) == 2:
-            return Call("and", "[]", both, ("i1", "i1"), "i1", commutes=True)
-    return None
-
-
-def _converted(table: Terms, view: View) -> View | None:
-    """Returns the boolean that is converted to a number; known numbers may be zeros and ones."""
-    data = table.literal(view)
-    if data is not None and ((data == 0) | (data == 1)).all():
-        return table.constant(data == 1, "i1")
-    found = inside(table, view, "convert")
-    return found[1][0] if found and found[0].elements[0] == "i1" else None
-
-
-@RewriteRule(
     name="known-branch",
     rewrites="case of a known index -> the branch",
     condition="no side effects; a number computed from constants; the last branch is taken where it is out of bounds",
@@ -251,21 +215,3 @@ def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | N
     table.use("opposite-branch")
     made = table.term(Term("convert", found[0].note, (opposite,), ("i1",)), kind.element, 1)
     return table.shaped(Value(made, Array((), kind.element))), [1, 0]
-
-
-@RewriteRule(
-    name="given-branches",
-    rewrites="case(p, a, b) -> select(p, b, a)",
-    condition="two branches that only return arguments or constants",
-    argument="Case by case; but a compiler joins what follows with the selection, or computes it in both branches.",
-    attacked_by="one of two constants",
-    loose=True,
-    keeps_narrow=True,
-)
-def condition(table: Terms, index: int) -> Value | None:
-    """Returns the boolean that decides between two branches; None if the index is none, or the rule not allowed."""
-    known = table.values.get(index)
-    found = None if known is None else inside(table, known.view, "convert")
-    if found is None or found[0].elements != ("i1",) or not table.allows("given-branches"):
-        return None
-    return Value(found[1][0], Array((), "i1"))

@@ -184,7 +184,7 @@ def _of_concatenation(
     name="concatenate",
     rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
     "a slice of one part -> that part's slice",
-    condition="one source, no known number, one step, the second starts where the first ends; source, parts and whole "
+    condition="one source, none repeated, one step, the second starts where the first ends; source, parts and whole "
     "have one shape except along the axis",
     argument="Both say for each place of the result the same place of the same source. Compilers add up the parts of a "
     "concatenation one by one, so its axis counts.",
@@ -201,7 +201,7 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     for operand in op.operands:
         for part, width in _pieces(table, operand, axis, outer, inner):
             whole_shape = table.shapes.get(part.source, ())
-            merges = parts and table.known(part) is None and _joint(whole_shape, axis) == joint
+            merges = parts and not part.repeats and _joint(whole_shape, axis) == joint
             both = joined(parts[-1][0], part, outer, (parts[-1][1], width), inner) if merges else None
             if both is None:
                 parts.append((part, width))

@@ -11,7 +11,7 @@ from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
-from parity.prove.rules.logic import branch, condition
+from parity.prove.rules.logic import branch
 from parity.prove.rules.moves import window_replaced
 from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
@@ -72,6 +72,14 @@ class RuledNumbering(Numbering):
             self._tables.update(op.results)
         self._keep_order(op, known.number)
         return known.number
+
+    def _hidden(self, op: Op) -> str:
+        """Returns which operands the compiler does not see at first; none of them if integers count by value."""
+        hidden = super()._hidden(op)
+        if hidden and BY_VALUE in self.table.enabled:
+            self.table.use(BY_VALUE)
+            return ""
+        return hidden
 
     def _as_written(self, op: Op) -> int | None:
         """Returns the number, by no rule, of floats that are computed from integers of constants; None for all others.
@@ -173,9 +181,7 @@ class RuledNumbering(Numbering):
         index = env[op.operands[0]]
         chosen = None if op.effect else branch(table, index, len(op.regions), op.operands[0] in self._certain)
         if chosen is None:
-            number = super()._branch(op, depth, tail)
-            self._select(op, index)
-            return number
+            return super()._branch(op, depth, tail)
         taken, order = chosen
         effects = [self.region(op.regions[k], depth) for k in order]
         if any(effects):
@@ -187,27 +193,11 @@ class RuledNumbering(Numbering):
         if taken is None:
             self.vanished.add(op.results.start)
             return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
-        self._select(op, index)
         return table.number(op.form.bare, taken)
-
-    def _select(self, op: Op, index: int) -> None:
-        """Numbers the results of two branches as selections, where both are given."""
-        predicate = None if op.effect or len(op.regions) > 2 else condition(self.table, index)
-        for slot in op.live or ():
-            kind = parse_array(op.form.slots_out[slot])
-            if predicate is None or kind is None:
-                continue
-            outputs = [self.table.value(self.env[each.outputs[slot]], kind) for each in op.regions[::-1]]
-            if all(self.table.is_given(each.view) for each in outputs):
-                made = elementwise(
-                    self.table, Application({}, kind, [predicate, *outputs]), "stablehlo.select", False
-                )
-                self.env[op.results[slot]] = self.table.shaped(Value(made, kind))
-                self.table.use("given-branches")
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
-        known = None if op.effect else methods.get(op.form.name)
+        known = None if tail else methods.get(op.form.name)
         found = None if known is None else known(op, depth)
         return super()._opaque(op, depth, tail) if found is None else found
 

@@ -179,7 +179,8 @@ class Terms(Table):
 
     @RewriteRule(
         name=BY_VALUE,
-        rewrites="a constant, an iota and a broadcast constant of equal integers -> one value",
+        rewrites="a constant, an iota and a broadcast constant of equal integers -> one value; a constant that is "
+        "computed outside of a call, loop or branch -> inside",
         condition="any",
         argument="But compilers compute with constants, and round differently.",
         attacked_by="mask from a table or counted",

@@ -50,6 +50,11 @@ class View:
         """True if all its elements are one element of the source."""
         return all(stride == 0 for _, stride in self.factors)
 
+    @property
+    def repeats(self) -> bool:
+        """True if it has an element of the source more than once; compilers sum up such a view by a product."""
+        return any(stride == 0 for _, stride in self.factors)
+
     def places(self) -> np.ndarray:
         """Returns the places in the source."""
         found = np.full((1,), self.offset, np.int64)
@@ -187,7 +192,7 @@ def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner
         return None
     step, odd = divmod(second.offset - first.offset, widths[0])
     middles = [group for group in (left[1], right[1]) if group]
-    if odd or any(len(group) != 1 or group[0][1] != step for group in middles):
+    if odd or step <= 0 or any(len(group) != 1 or group[0][1] != step for group in middles):
         return None
     return first.moved([left[0], [(sum(widths), step)], left[2]])
 

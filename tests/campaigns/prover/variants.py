@@ -60,12 +60,22 @@ def _dead_code(module: Any, rng: random.Random) -> bool:
     return bool(ops)
 
 
+def _is_known(value: Any) -> bool:
+    """True if a value is computed from constants only."""
+    return not isinstance(value.owner, ir.Block) and all(map(_is_known, value.owner.operands))
+
+
+def _is_outermost(op: Any) -> bool:
+    """True if an operation is in no loop, branch or private function."""
+    return is_main(op.parent)
+
+
 def _repeat(module: Any, rng: random.Random) -> bool:
-    """Computes a value twice and redirects some uses to the copy: the inverse of CSE."""
+    """Computes a value twice, outside of loops, and redirects some uses to the copy: the inverse of CSE."""
     ops = [
         op
         for op in walk(module)
-        if _EFFECT_FREE.match(op.name) and len(op.results) == 1 and not len(op.regions)
+        if _EFFECT_FREE.match(op.name) and len(op.results) == 1 and not len(op.regions) and _is_outermost(op)
     ]
     for op in rng.sample(ops, min(5, len(ops))):
         copy = ir.Operation.create(
@@ -82,9 +92,12 @@ def _repeat(module: Any, rng: random.Random) -> bool:
 
 
 def _outline(module: Any, rng: random.Random) -> bool:
-    """Moves an operation into a separate function: one more jit boundary."""
+    """Moves an operation, not one on constants, into a separate function: one more jit boundary."""
     ops = [
-        op for op in walk(module) if _EFFECT_FREE.match(op.name) and not len(op.regions) and len(op.operands)
+        op
+        for op in walk(module)
+        if _EFFECT_FREE.match(op.name) and not len(op.regions) and _is_outermost(op)
+        if not all(map(_is_known, op.operands))
     ]
     for op in rng.sample(ops, min(3, len(ops))):
         inputs, outputs = [v.type for v in op.operands], [v.type for v in op.results]
@@ -218,13 +231,14 @@ def _dead_carry(module: Any, rng: random.Random) -> bool:
 
 
 def _capture(module: Any, rng: random.Random) -> bool:
-    """Redirects uses in the body of a loop from a constant carry to its initial value outside."""
+    """Redirects uses in the body of a loop from a constant carry to its computed initial value outside."""
     changed = False
     for loop in _loops(module):
         body = loop.regions[1].blocks[0]
         last = body.operations[len(body.operations) - 1].operation
         for slot, argument in enumerate(body.arguments):
-            if last.operands[slot] == argument and rng.random() < 0.5:
+            known = _is_known(loop.operands[slot])
+            if last.operands[slot] == argument and not known and rng.random() < 0.5:
                 for use in list(argument.uses):
                     if use.owner.operation != last:
                         use.owner.operation.operands[use.operand_number] = loop.operands[slot]

@@ -24,6 +24,24 @@ def _either(choose, one, other):
     return choose(other[0, 0] > 0, lambda: one, lambda: other)
 
 
+def _chosen(numbers, x, y):
+    return jnp.where(numbers > 2, x * y, y) + x
+
+
+def _joined(x, zeros, y):
+    return x + jnp.concatenate([x[0, :1], zeros]).sum() * y
+
+
+def _summed(x, y, repeat):
+    """Returns the results of a loop that reads a masked product twice."""
+
+    def step(c, _):
+        one, other = repeat(lambda: jnp.where(~(y[:, :1] > 0), 0, c * y) + y)
+        return c + one.sum() * y, other.sum(0)
+
+    return lax.scan(step, x, None, length=2)[1]
+
+
 FLOATS = {
     "x + 0.0": (lambda x, y: lax.add(x, jnp.zeros_like(x)), lambda x, y: x),
     "0.0 + x": (lambda x, y: lax.add(jnp.zeros_like(x), x), lambda x, y: x),
@@ -276,6 +294,30 @@ FLOATS = {
     "table compared before or after broadcast": (
         lambda x, y: jnp.where(jnp.broadcast_to(jnp.asarray(_SIX), (4, 6)) < 3, x * y, 0) + y,
         lambda x, y: jnp.where(jnp.broadcast_to(jnp.asarray(_SIX) < 3, (4, 6)), x * y, 0) + y,
+    ),
+    "slices of a repeated row put together again": (
+        lambda x, y: (lambda a: jnp.concatenate([a[:2], a[2:]]).sum(0))(
+            jnp.broadcast_to(x[:1] * y[:1], (4, 6))
+        ),
+        lambda x, y: jnp.broadcast_to(x[:1] * y[:1], (4, 6)).sum(0),
+    ),
+    "quotient of a table within a call": (
+        lambda x, y: x * jax.jit(lambda t: t.astype(x.dtype) / 7)(_table()) + y,
+        lambda x, y: x * (_table().astype(x.dtype) / 7) + y,
+    ),
+    "mask compared within a branch": (
+        lambda x, y: (lambda m: lax.cond(x[0, 0] > 0, lambda: _chosen(m, x, y), lambda: x))(_columns()),
+        lambda x, y: lax.cond(x[0, 0] > 0, lambda: _chosen(_columns(), x, y), lambda: x),
+    ),
+    "zeros that a loop carries or writes": (
+        lambda x, y: lax.fori_loop(
+            0, 2, lambda _, c: (_joined(c[0], c[1], y), c[1]), (x, jnp.zeros_like(x[0, :2]))
+        )[0],
+        lambda x, y: lax.fori_loop(0, 2, lambda _, c: _joined(c, jnp.zeros_like(c[0, :2]), y), x),
+    ),
+    "mask that a loop computes once or twice": (
+        lambda x, y: _summed(x, y, lambda run: (run() for _ in range(2))),
+        lambda x, y: _summed(x, y, lambda run: [run()] * 2),
     ),
     "overlapping parts": (
         lambda x, y: jnp.concatenate([x[:, 0:2], x[:, 1:3], x[:, 2:4]], 1),

@@ -90,18 +90,6 @@ SINGLE = (
         miss=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (0, 1), (0, 0))) * y,
     ),
     Step(
-        name="scores of heads by einsum or transposed",
-        one=lambda x, y, v, t, k: (
-            jnp.einsum("bthk,bshk->bhts", _heads(x), _heads(y)).sum((1, 2))[..., None] * y
-        ),
-        other=lambda x, y, v, t, k: (
-            (_heads(x).swapaxes(1, 2) @ _heads(y).transpose(0, 2, 3, 1)).sum((1, 2))[..., None] * y
-        ),
-        miss=lambda x, y, v, t, k: (
-            jnp.einsum("bthk,bshk->bhts", _heads(y), _heads(x)).sum((1, 2))[..., None] * y
-        ),
-    ),
-    Step(
         name="table of whole numbers, less one",
         one=lambda x, y, v, t, k: x * (jnp.asarray(TABLE + 1) - 1).astype(jnp.float32),
         other=lambda x, y, v, t, k: x * jnp.asarray(TABLE).astype(jnp.float32),
@@ -252,13 +240,6 @@ def _first_window(rule: RewriteRule) -> Any:
     return careless
 
 
-def _always(rule: RewriteRule) -> Any:
-    def careless(table: Terms, index: int) -> Value:
-        return Value(table.constant(np.ones(1, bool), "i1"), Array((), "i1"))
-
-    return careless
-
-
 def _no_padding(rule: RewriteRule) -> Any:
     def careless(table: Terms, out: Array, *others: Any) -> View:
         table.use(rule.name)
@@ -272,7 +253,6 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
     "known-branch": (numbering, "branch", _first_branch),
     "opposite-branch": (numbering, "branch", _first_branch),
-    "given-branches": (numbering, "condition", _always),
     "scatter-in-place": (numbering, "window_replaced", _first_window),
     "update-in-place": (movements, "_replaced", _unchanged),
     "fold": (elementwise, "_folded", _zero),

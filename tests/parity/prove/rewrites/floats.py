@@ -84,12 +84,6 @@ FLOATS = (
         miss=lambda x, y, v, t, k: x.at[:, 1].set(y[:, 0]) * y,
     ),
     Step(
-        name="masks multiplied",
-        one=lambda x, y, v, t, k: jnp.where(((x > y).astype(jnp.int32) * (x < v)).astype(bool), x, y),
-        other=lambda x, y, v, t, k: jnp.where((x > y) & (x < v), x, y),
-        miss=lambda x, y, v, t, k: jnp.where((x > y) | (x < v), x, y),
-    ),
-    Step(
         name="operands in either order",
         one=lambda x, y, v, t, k: jnp.maximum(x + jnp.tanh(x * y) * v, y),
         other=lambda x, y, v, t, k: jnp.maximum(y, v * jnp.tanh(y * x) + x),
@@ -106,12 +100,6 @@ FLOATS = (
         one=lambda x, y, v, t, k: lax.cond(k[0, 0] > 1, lambda a: a * v, lambda a: a - y, x),
         other=lambda x, y, v, t, k: lax.cond(k[0, 0] <= 1, lambda a: a - y, lambda a: a * v, x),
         miss=lambda x, y, v, t, k: lax.cond(k[0, 0] > 2, lambda a: a * v, lambda a: a - y, x),
-    ),
-    Step(
-        name="one of two constants",
-        one=lambda x, y, v, t, k: x * lax.cond(k[0, 0] > 1, lambda: 2.0, lambda: 3.0) + y,
-        other=lambda x, y, v, t, k: x * jnp.where(k[0, 0] > 1, 2.0, 3.0) + y,
-        miss=lambda x, y, v, t, k: x * lax.cond(k[0, 0] > 2, lambda: 2.0, lambda: 3.0) + y,
     ),
     Step(
         name="parts repeated",

@@ -97,12 +97,6 @@ LOGIC = (
         miss=lambda x, y, v, t, k: jnp.where((x < y) | jnp.full(x.shape, True), x, y * v),
     ),
     Step(
-        name="mask through whole numbers",
-        one=lambda x, y, v, t, k: jnp.where((x < y).astype(jnp.int32).astype(bool), x, y * v),
-        other=lambda x, y, v, t, k: jnp.where(x < y, x, y * v),
-        miss=lambda x, y, v, t, k: jnp.where((x < y).astype(jnp.int32) == 0, x, y * v),
-    ),
-    Step(
         name="triangle by tril or by comparison",
         one=lambda x, y, v, t, k: _mask(jnp.tril(jnp.ones((T, D), bool)), x, y),
         other=lambda x, y, v, t, k: _mask(ROWS() >= COLUMNS(), x, y),

@@ -6,12 +6,22 @@ _ADDED_ZEROS = "the gradient of slices is a sum of padded pieces: x + 0 is no ru
 _ANOTHER_SUM = "one side sums in two steps, the other in one: another order of additions"
 _OTHER_ORDER = "the gradient multiplies and sums in another order: it is another program"
 _PADS = "one pad or several: no rule, because compiled code had other bits"
+_OTHER_AXES = "products over two axes or over one: compiled code adds them up otherwise"
+_OTHER_LAYOUT = "a transposed operand: a library may add up in another order"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
 _CONVERSIONS = "conversions in a row: no rule, no case needs one"
 _NEGATIONS = "negations in a row: no rule, no case needs one"
 _REVERSED = "reversals: no rule, no case needs one"
 
 REASONS: dict[str, str] = {
+    "matmul of the flattened, gradient": _OTHER_AXES,
+    "heads in the weights, gradient": _OTHER_AXES,
+    "operand with a unit axis, gradient": _OTHER_AXES,
+    "inside of a branch, gradient": _OTHER_AXES,
+    "weights written transposed, forward": _OTHER_LAYOUT,
+    "weights written transposed, gradient": _OTHER_LAYOUT,
+    "heads moved before or after the scores, forward": _OTHER_LAYOUT,
+    "heads moved before or after the scores, gradient": _OTHER_LAYOUT,
     "broadcast at once or twice, gradient": _ANOTHER_SUM,
     "slices put together again, gradient": _ADDED_ZEROS,
     "slices of the last axis put together again, gradient": _ADDED_ZEROS,
