@@ -18,6 +18,7 @@ from parity.channels.results import vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
 from parity.compare.side import Side
+from parity.ir.epsilons import changed_epsilons
 from parity.ir.jax_internals import live, traceback_codes
 from parity.ir.location import call_stacks
 from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
@@ -69,7 +70,7 @@ def program(evidence: Evidence) -> ChannelResult:
 def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tuple[Finding, ...]]:
     """Returns the verdict on programs that differ: failed if neither numbers nor another proof can settle it."""
     assert evidence.proof is not None
-    reasons = evidence.proof.reasons()
+    reasons = evidence.proof.reasons() or _changed_epsilons(evidence)
     if (
         reasons
         and not (evidence.case.accept.prove_exact and evidence.exact_proof.proved)
@@ -80,6 +81,16 @@ def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tu
             for finding, reason in reasons.items()
         )
     return Verdict.UNPROVED, _resting(found)
+
+
+def _changed_epsilons(evidence: Evidence) -> dict[Finding, str]:
+    """Returns the small constants that differ, which the proof does not reach behind another difference."""
+    texts = changed_epsilons(*(side.traced.jaxpr for side in evidence.sides))
+    return (
+        {Finding(where="small constants", **dict(zip(SIDES, texts, strict=True))): "another constant"}
+        if texts
+        else {}
+    )
 
 
 def _strongest(evidence: Evidence) -> str:

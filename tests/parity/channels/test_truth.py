@@ -274,3 +274,22 @@ def test_a_program_that_differs_by_intent_is_proved_exactly_and_run_where_asked(
     assert (right.channels["values"].verdict is Verdict.EXACT) is settled
     wrong = outcome(forward, functools.partial(in_halves, scale=1.01), accept=accept, paranoid=paranoid)
     assert {wrong.channels[name].verdict for name in ("exact", "values")} == {Verdict.FAILED}
+
+
+# --- small constants behind another difference ---
+
+
+def normed(state, inputs, epsilon=1e-7, other=False):
+    x, w = inputs["x"], state["params"]["w"]
+    x = x / jnp.sqrt(1 + jnp.mean(x * x, axis=-1, keepdims=True) + epsilon)
+    product = x[:, :2] @ w[:2] + x[:, 2:] @ w[2:] if other else x @ w
+    return {"values": {"out": (product + state["params"]["b"][None]) * inputs["targets"][:, None]}}
+
+
+def test_another_epsilon_behind_a_harmless_difference_fails_though_no_number_shows_it():
+    harmless = outcome(normed, functools.partial(normed, other=True))
+    assert harmless.verdict == "passed" and harmless.channels["program"].verdict is Verdict.UNPROVED
+    wrong = outcome(normed, functools.partial(normed, other=True, epsilon=2e-7))
+    assert wrong.channels["values"].verdict is not Verdict.FAILED
+    assert wrong.channels["program"].verdict is Verdict.FAILED
+    assert "add 2.0e-07, once against 0, at" in wrong.sentence() and "in normed" in wrong.sentence()
