@@ -30,7 +30,7 @@ from parity.builds.weights.modules import (
     pair_modules,
     pair_nearest,
 )
-from parity.builds.weights.names import is_automatic, numbers, prefer_names, related, words
+from parity.builds.weights.names import is_automatic, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
 __all__ = ["Uses", "infer"]
@@ -441,7 +441,7 @@ def _by_words(leaves: Mapping[str, Leaf]) -> dict[tuple, list[str]]:
     found: dict[tuple, list[str]] = {}
     for name, leaf in leaves.items():
         if not is_automatic(name):
-            found.setdefault((words(name), leaf.shape, leaf.dtype), []).append(name)
+            found.setdefault((name_words(name), leaf.shape, leaf.dtype), []).append(name)
     return found
 
 

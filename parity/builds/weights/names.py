@@ -5,7 +5,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["is_automatic", "numbers", "prefer_names", "related", "words"]
+__all__ = ["is_automatic", "name_words", "numbers", "prefer_names", "related"]
 
 MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
@@ -16,7 +16,7 @@ GLUED = re.compile(r"(?<=.)(proj|gate|norm|attn)$")
 """Words that some names have without a separator: ``qproj``, ``igate``."""
 
 
-def words(name: str) -> tuple[str, ...]:
+def name_words(name: str) -> tuple[str, ...]:
     """Returns the words and numbers of a name without case, separators and plural."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
     return tuple(_singular(word) for word in re.findall(r"[^\W\d_]+|\d+", spaced.lower()))
@@ -113,7 +113,7 @@ def _same(reference: Sequence[str], candidate: Sequence[str]) -> dict[str, str]:
 
 def _distinct_words(names: Iterable[str]) -> dict[str, list[str]]:
     """Returns the words of each name, without numbers and words that all names have."""
-    found = {name: [_core(each) for each in words(name) if each.isalpha()] for name in names}
+    found = {name: [_core(each) for each in name_words(name) if each.isalpha()] for name in names}
 
     def is_common(word: str) -> bool:
         return len(found) > 1 and all(any(_agree(word, other) for other in held) for held in found.values())

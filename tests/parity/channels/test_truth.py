@@ -281,9 +281,9 @@ def test_a_program_that_differs_by_intent_is_proved_exactly_and_run_where_asked(
 
 def normed(state, inputs, epsilon=1e-7, other=False):
     x, w = inputs["x"], state["params"]["w"]
-    x = x / jnp.sqrt(1 + jnp.mean(x * x, axis=-1, keepdims=True) + epsilon)
-    product = x[:, :2] @ w[:2] + x[:, 2:] @ w[2:] if other else x @ w
-    return {"values": {"out": (product + state["params"]["b"][None]) * inputs["targets"][:, None]}}
+    y = x[:, :2] @ w[:2] + x[:, 2:] @ w[2:] if other else x @ w
+    y = y / jnp.sqrt(1 + jnp.mean(y * y, axis=-1, keepdims=True) + epsilon)
+    return {"values": {"out": (y + state["params"]["b"][None]) * inputs["targets"][:, None]}}
 
 
 def test_another_epsilon_behind_a_harmless_difference_fails_though_no_number_shows_it():
