@@ -30,7 +30,7 @@ from parity.builds.weights.modules import (
     pair_modules,
     pair_nearest,
 )
-from parity.builds.weights.names import is_automatic, numbers, prefer_names, related
+from parity.builds.weights.names import is_automatic, name_words, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
 __all__ = ["Uses", "infer"]
