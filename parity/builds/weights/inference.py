@@ -281,13 +281,19 @@ class _Search:
                     self._pair(chosen[0], chosen[1], FOLLOWS, entry.transform)
 
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role."""
+        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role.
+
+        Moments may lack the module that holds all parameters, such as ``net`` of a trainer.
+        """
         paths = (entry.candidate if side else entry.reference for entry in entries)
-        owners = {normalise(path) for group in paths for path in group}
+        owners = short = {name: name for group in paths for name in map(normalise, group)}
+        while len({name.partition("/")[0] for name in short}) == 1 and all("/" in name for name in short):
+            short = {name.partition("/")[2]: owner for name, owner in short.items()}
+            owners = short | owners
         found: dict[str, dict[str, str]] = {}
         for name in self._of(side, role):
             if owned := moment_of(name, owners, HOLDERS):
-                found.setdefault(owned[1], {})[owned[0]] = name
+                found.setdefault(owners[owned[1]], {})[owned[0]] = name
         return found
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:

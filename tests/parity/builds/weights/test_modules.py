@@ -177,3 +177,18 @@ def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
         "ema/Dense_0/kernel": "ema/params/up/kernel",
         "ema/Dense_1/kernel": "ema/params/down/kernel",
     }
+
+
+def test_moments_follow_parameters_whose_holder_they_lack():
+    """A trainer holds the model as ``net``; the optimizer was made from the model."""
+    reference = leaves("scale 5, shift 5") | leaves("0/mu/scale 5, 0/mu/shift 5", Role.OPTIMIZER)
+    candidate = leaves("net/norm/tint 5, net/norm/sheen 5") | leaves(
+        "0/mu/norm/tint 5, 0/mu/norm/sheen 5", Role.OPTIMIZER
+    )
+    rules = [
+        Rule(reference=(one,), candidate=(f"net/norm/{other}",))
+        for one, other in (("scale", "tint"), ("shift", "sheen"))
+    ]
+    found = infer(reference, candidate, rules)
+    assert pairs(found)["0/mu/scale"] == "0/mu/norm/tint"
+    assert {entry.matched_by for entry in found.entries} == {"rule", "parameter it belongs to"}
