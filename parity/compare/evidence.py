@@ -21,6 +21,7 @@ from parity.compare.pairing import (
     pair_programs,
     state_fingerprints,
     state_order,
+    state_readers,
     unmatched_frontier,
 )
 from parity.compare.session import Session
@@ -349,8 +350,11 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
     def orders() -> Order:
         return state_order(evidence.reference), state_order(evidence.candidate)
 
+    def readers() -> tuple[Mapping[str, str], Mapping[str, str]]:
+        return evidence.reference.read(state_readers), evidence.candidate.read(state_readers)
+
     try:
-        return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders)
+        return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders, readers)
     except MapError as error:
         return error
 

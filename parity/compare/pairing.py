@@ -37,10 +37,14 @@ __all__ = [
     "state_arguments",
     "state_fingerprints",
     "state_order",
+    "state_readers",
     "unmatched_frontier",
 ]
 
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
+MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "convert", "reshape", "transpose", "slice")
+)
 SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "
     "from other keys"
@@ -214,6 +218,22 @@ def state_order(side: Side) -> dict[str, tuple[int, ...]]:
     return {
         paths[index]: place for index, place in first_uses(side.traced.jaxpr).items() if index < len(paths)
     }
+
+
+def state_readers(side: Side) -> dict[str, str]:
+    """Returns ``{path: names}`` of the first operations that compute with each state leaf, behind moves and casts."""
+    readers, body = users(side.operations), side.operations.body
+    found = {}
+    for path, position in state_arguments(side).items():
+        names, work = set(), [body.parameters[position]]
+        while work:
+            for op in [op for op, _ in readers[work.pop()] if op is not None]:
+                if op.name in MOVES:
+                    work += op.results
+                else:
+                    names.add(op.name)
+        found[path] = ", ".join(sorted(names))
+    return found
 
 
 def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:

@@ -192,3 +192,16 @@ def test_moments_follow_parameters_whose_holder_they_lack():
     found = infer(reference, candidate, rules)
     assert pairs(found)["0/mu/scale"] == "0/mu/norm/tint"
     assert {entry.matched_by for entry in found.entries} == {"rule", "parameter it belongs to"}
+
+
+def test_leaves_without_related_names_are_paired_by_the_operations_that_read_them():
+    reference, candidate = leaves("norm/sheen 5, norm/tint 5"), leaves("norm/gain 5, norm/shift 5")
+    readers = (
+        {"norm/sheen": "multiply", "norm/tint": "add"},
+        {"norm/gain": "multiply", "norm/shift": "add"},
+    )
+    found = infer(reference, candidate, readers=lambda: readers)
+    assert pairs(found) == {"norm/sheen": "norm/gain", "norm/tint": "norm/shift"}
+    assert found.guessed == list(found.entries)
+    other = ({"norm/sheen": "multiply", "norm/tint": "multiply"}, readers[1])
+    assert len(infer(reference, candidate, readers=lambda: other).entries) == 2
