@@ -76,11 +76,15 @@ def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tu
         and not (evidence.case.accept.prove_exact and evidence.exact_proof.proved)
         and not _compiles_to_one(evidence)
     ):
-        return Verdict.FAILED, tuple(
-            dataclasses.replace(finding, next_step=f"{reason}: {NO_RUN_SETTLES}")
-            for finding, reason in reasons.items()
-        )
+        return Verdict.FAILED, _unsettled(reasons)
     return Verdict.UNPROVED, _resting(found)
+
+
+def _unsettled(reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:
+    return tuple(
+        dataclasses.replace(finding, next_step=f"{reason}: {NO_RUN_SETTLES}")
+        for finding, reason in reasons.items()
+    )
 
 
 def _changed_epsilons(evidence: Evidence) -> dict[Finding, str]:
@@ -118,6 +122,8 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
         return ChannelResult(
             verdict=Verdict.SKIPPED, detail=f"{attested}; programs not compared: layouts or meshes differ"
         )
+    if changed := _changed_epsilons(evidence):
+        return ChannelResult(verdict=Verdict.FAILED, detail=attested, findings=_unsettled(changed))
     (first,) = evidence.unrolled_proof.frontier
     terms = dict(zip(SIDES, first.terms, strict=False))
     return ChannelResult(

@@ -126,22 +126,29 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
         evidence.candidate.run(evidence.as_candidate(moved), SEED),
     )
     changes = [
-        np.concatenate(
-            [(_wide(run[Group.VALUES][path]) - _wide(start[path])).ravel() for path in sorted(start)]
-        )
+        np.concatenate([_change(run[Group.VALUES][path], start[path]).ravel() for path in sorted(start)])
         for run, start in zip(runs, base, strict=True)
     ]
     size, distance = (float(np.linalg.norm(change)) for change in (changes[0], changes[1] - changes[0]))
     if size == distance == 0:
         return _certified(entry, confirmed_by="nothing: the outputs do not depend on it")
-    outputs = np.linalg.norm([np.linalg.norm(_wide(array)) for array in base[0].values()])
+    outputs = np.linalg.norm(
+        [np.linalg.norm(_change(array, np.zeros_like(array))) for array in base[0].values()]
+    )
     rounding = ROUNDING * outputs if any(rounds(side.traced.jaxpr) for side in evidence.sides) else 0
+    if 0 < max(size, distance) <= rounding:
+        return _certified(entry, confirmed_by="nothing: the change is lost in the rounding of bfloat16")
     if distance <= TOLERANCE * size + rounding:
         return _certified(entry, confirmed_by="probe")
     words = (
         f"nothing: the outputs of the two sides change differently, by {distance / max(size, distance):.2g}"
     )
     return _certified(entry, confirmed_by=words, contradicted=True)
+
+
+def _change(moved: np.ndarray, start: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(_wide(moved) - _wide(start))  # infinite before and after: no change
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

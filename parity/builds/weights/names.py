@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,6 +12,7 @@ MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
 KINDS = frozenset({"proj", "projection", "linear", "dense"})
 """Words for any weight; they do not tell its place."""
+OPPOSITES = (("pre", "post"), ("in", "out"), ("to", "from"), ("before", "after"))
 SYNONYMS: Mapping[str, str] = dict.fromkeys(("ffn", "ffw", "ff", "feedforward", "moe"), "mlp")
 GLUED = re.compile(r"(?<=.)(proj|gate|norm|attn)$")
 """Words that some names have without a separator: ``qproj``, ``igate``."""
@@ -60,13 +62,23 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
             rows[re.sub(r"\d+", "#", name), re.sub(r"\d+", "#", other)][name] = other
     for row in rows.values():
         names, others = (sorted(held, key=_by_number) for held in (row, row.values()))
-        chosen |= zip(names, others, strict=True)
+        used = [row[name] for name in names]
+        # A use in reverse is a convention: p5, p4, p3 are the blocks 0, 1, 2.
+        if used != others[::-1] and _apart_by_one_number(names, others):
+            chosen |= zip(names, others, strict=True)
     return chosen
 
 
 def is_automatic(name: str) -> bool:
     """True if Linen named a module by class and number, such as ``Dense_0``: the name does not show its place."""
     return re.search(r"(^|/)[A-Z][A-Za-z0-9]*/\d+(/|$)", name) is not None
+
+
+def _apart_by_one_number(names: Sequence[str], others: Sequence[str]) -> bool:
+    """True if all numbers of the names are those of the others but for one that is added to all, such as 1 and 0."""
+    pairs = [(_by_number(name), _by_number(other)) for name, other in zip(names, others, strict=True)]
+    steps = {tuple(map(operator.sub, *pair)) for pair in pairs if len(pair[0]) == len(pair[1])}
+    return len(steps) == 1 and all(len(one) == len(other) for one, other in pairs)
 
 
 def _by_number(name: str) -> tuple[int, ...]:
@@ -81,6 +93,8 @@ def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str
     """
     sides = list(dict.fromkeys(reference)), list(dict.fromkeys(candidate))
     left, right = sides
+    if _count_from_opposite_ends(left, right):
+        return {}
     found: dict[str, str] = {}
     while max(len(left), len(right)) <= MANY and (pairs := _same(left, right)):
         found |= pairs
@@ -96,6 +110,17 @@ def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str
         ):
             found[left[0]] = right[0]
     return found
+
+
+def _count_from_opposite_ends(left: Iterable[str], right: Iterable[str]) -> bool:
+    """True if all names of one side have a word, and all of the other its opposite.
+
+    What follows the attention comes before the next part.
+    """
+    common = [set.intersection(*(set(name_words(name)) for name in side)) for side in (left, right) if side]
+    return any(
+        one in common[0] and other in common[-1] for pair in OPPOSITES for one, other in (pair, pair[::-1])
+    )
 
 
 def _same(reference: Sequence[str], candidate: Sequence[str]) -> dict[str, str]:

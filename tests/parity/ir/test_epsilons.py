@@ -1,5 +1,7 @@
 """Small constants of two programs, counted."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -32,8 +34,34 @@ def changed(reference, candidate):
 
 def test_one_of_several_is_named_with_its_place():
     reference, candidate = changed(chain(1e-6, 1e-6, 1e-6), chain(1e-6, 1e-5, 1e-6))
-    assert reference == "add 1.0e-06, 3 times against 2"
-    assert candidate.startswith("add 1.0e-05, once against 0, at ") and candidate.endswith("in norm")
+    assert reference == "add 1e-06, 3 times against 2"
+    assert candidate.startswith("add 1e-05, once against 0, at ") and candidate.endswith("in norm")
+
+
+def rms(x):
+    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
+
+
+def rms_of_a_sum(x):
+    return x * jnp.sqrt(5.0) * jax.lax.rsqrt(jnp.sum(x * x, -1, keepdims=True) + 5e-6)
+
+
+def recomputed(x, first, second):
+    return jax.grad(lambda x: jnp.sum(second(first(x))))(x)
+
+
+def both(first, second):
+    return lambda x: recomputed(
+        x,
+        *(
+            wrap(functools.partial(norm, epsilon=epsilon))
+            for wrap, epsilon in ((first, 1e-6), (second, 1e-5))
+        ),
+    )
+
+
+def plain(function):
+    return function
 
 
 @pytest.mark.parametrize(
@@ -42,15 +70,43 @@ def test_one_of_several_is_named_with_its_place():
         (chain(1e-6, 1e-6), chain(1e-6, 1e-6)),
         (chain(1e-6, 1e-6, 1e-6), scanned),  # once in the body
         (chain(1e-6), chain(1e-6, 1e-9)),  # a guard more
-        (lambda x: x + 1e-6, lambda x: x + 1.0000001e-6),
-        (lambda x: x + 0.5, lambda x: x + 0.25),  # numbers show it
-        (lambda x: x * 1e-6, lambda x: x * 1e-5),
+        (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + 1.0000001e-6)),
+        (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x - -1e-6)),
+        (lambda x: 1 / (x + 0.5), lambda x: 1 / (x + 0.25)),  # numbers show it
+        (lambda x: x + x * 1e-6, lambda x: x + x * 1e-5),
+        (lambda x: x * (1e-4 + jnp.sum(x)), lambda x: x * (1e-3 - jnp.sum(x))),  # a learning rate
+        (rms, rms_of_a_sum),
+        (lambda x: x / jnp.maximum(jnp.sqrt(x), 1e-6), lambda x: x * jax.lax.rsqrt(jnp.maximum(x, 1e-12))),
+        (both(jax.checkpoint, plain), both(plain, jax.checkpoint)),
+        (
+            lambda x: 1 / jnp.clip(x, 1e-6) + 1 / jnp.maximum(x, 1e-8),
+            lambda x: 1 / jnp.maximum(x, 1e-6) + 1 / jnp.clip(x, 1e-8),
+        ),
     ],
 )
 def test_other_forms_are_no_change(reference, candidate):
     assert changed(reference, candidate) is None
 
 
-def test_a_constant_of_either_form_counts():
-    assert changed(lambda x: jnp.maximum(x, 1e-12), lambda x: jnp.maximum(1e-8, x))
-    assert changed(lambda x: jax.jit(lambda x: x + 1e-6)(x), lambda x: jax.checkpoint(lambda x: x + 1e-5)(x))
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        (lambda x: 1 / jnp.maximum(x, 1e-12), lambda x: 1 / jnp.maximum(1e-8, x)),
+        (lambda x: jnp.log(jax.jit(lambda x: x + 1e-6)(x)), lambda x: jnp.log(x + 1e-5)),
+        (lambda x: jax.jit(norm)(x, 1e-6), lambda x: jax.jit(norm)(x, 1e-5)),
+        (lambda x: 1 / jnp.clip(x, 1e-6), lambda x: 1 / jnp.clip(x, 1e-4)),
+        (scanned, chain(1e-5, 1e-5, 1e-5)),
+    ],
+)
+def test_a_constant_in_any_form_counts(reference, candidate):
+    assert changed(reference, candidate)
+
+
+def test_a_function_in_a_function_is_counted_once():
+    def nested(depth):
+        if not depth:
+            return norm
+        inner = jax.jit(nested(depth - 1))
+        return lambda x: inner(inner(x))
+
+    assert changed(nested(9), nested(9)) is None
