@@ -12,7 +12,6 @@ __all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program"
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")
-_MOVES = (Group.REARRANGES, Group.PICKS, Group.MAKES)
 _EVERYWHERE, _CARRIED = object(), object()
 """The regions of constants, and of carries that a loop does not change."""
 
@@ -69,11 +68,6 @@ class Numbering:
         self._region: Region | None = None
         self._fixed: dict[int, tuple[object, set[int]]] = {}
         """Values computed from constants: the region, and the calls through which they came."""
-        self._loops = 0
-        self._levels: collections.defaultdict[int, int] = collections.defaultdict(int)
-        """Nesting of the innermost loop that changes a value; 0 if none does, -1 for constants in loops."""
-        self._steady: dict[int, int] = {}
-        """Numbers of the operations that the loop around them does not change, by first result."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -106,8 +100,6 @@ class Numbering:
                 self._bind(op, self.table.number(f"{hidden} {op.form.word}", *operands))
             else:
                 self._bind(op, self._plain(op))
-            if self._loops:
-                self._note_level(op, is_pure)
         self._region = outer
         return effects
 
@@ -131,23 +123,6 @@ class Numbering:
             if place not in near or (is_fixed and rounds and calls != call)
         ]
         return f"#hidden {hidden}" if hidden else ""
-
-    def _note_level(self, op: Op, is_pure: bool) -> None:
-        """Records which loop changes a value, and the number of an operation that the innermost does not change."""
-        default = -1 if op.form.name == _FIXED[0] else 0
-        level = max([self._levels[value] for value in (*op.operands, *captures(op))], default=default)
-        level = level if is_pure else self._loops
-        self._levels.update(dict.fromkeys(op.results, level))
-        if 0 <= level < self._loops and facts(op.form.name).group not in _MOVES:
-            self._steady[op.results.start] = self.env[op.results.start]
-
-    def repeated(self) -> dict[int, int]:
-        """Returns how often loops compute a value that they do not change, by number, if more than once.
-
-        XLA moves each of these out of its loop before it joins equal ones, and then sees different values in the loop.
-        """
-        counts = collections.Counter(self._steady.values())
-        return {number: count for number, count in counts.items() if count > 1}
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function of its operands."""
@@ -274,7 +249,6 @@ class Numbering:
                 known = table.number("#sketch", colours[slot]) if slot in moving else colours[slot]
                 env[op.results[slot]] = known
             return table.number(f"#sketch {op.form.bare}", *tail)
-        self._loops += 1
         if len({colours[slot] for slot in moving}) < len(moving) and _has_loops(body):
             # Most splits show without looking into inner loops. These are then numbered once, not once per round, so
             # that the cost does not double with each level of nesting.
@@ -285,7 +259,6 @@ class Numbering:
         for slot in live:
             env[condition.parameters[slot]] = colours[slot]
         test_effects = self.region(condition, depth + 1)
-        self._loops -= 1
         steps = {slot: table.number("#step", colours[slot], updates[slot]) for slot in moving}
         if op.effect:
             tail = [*tail, table.number("#effects", *test_effects), table.number("#effects", *effects)]
@@ -302,11 +275,9 @@ class Numbering:
         return identity
 
     def _enter(self, op: Op, moving: Sequence[int]) -> None:
-        """Records which carries a loop changes, and which of the others are known."""
+        """Records which of the carries that a loop does not change are known."""
         for slot, value in enumerate(op.operands):
-            level = self._loops + 1 if slot in moving else self._levels[value]
             for held in (*(each.parameters[slot] for each in op.regions), op.results[slot]):
-                self._levels[held] = level
                 self._fixed.pop(held, None)
                 if value in self._fixed and slot not in moving:
                     self._fixed[held] = (_CARRIED, set())

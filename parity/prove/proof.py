@@ -167,9 +167,9 @@ def prove(
         attempt = functools.partial(_Attempt, sides, arguments, results, alone)
         reported = strict = attempt()
         ruled = loose = None
-        if not (strict.equal and strict.repeats_alike) and not entries:
+        if not strict.equal and not entries:
             reported = ruled = attempt(rules=EXACT)
-            if not (ruled.equal and ruled.repeats_alike and ruled.shares_as(strict)):
+            if not ruled.equal or not ruled.shares_as(strict):
                 loose = attempt(rules=LOOSE, reorder=True)
                 # A difference that the order of operands explains is reported only if there is no other.
                 reported = strict if ruled.equal else ruled if loose.equal else loose
@@ -180,9 +180,8 @@ def prove(
             used = _needed(loose, functools.partial(attempt, reorder=True))
             reported = reported if used else strict
         # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
-        by_rules = ruled is not None and loose is None and bool(used)
-        proved = not entries and (by_rules or (strict.equal and strict.repeats_alike))
-        entries += [] if proved else reported.search()
+        proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
+        entries += [] if reported.equal else reported.search()
     return Proof(
         proved=proved,
         reordered=loose is not None and loose.equal,
@@ -209,8 +208,7 @@ def is_one_program(
     with collector_paused():
         sides = (reference, candidate)
         entries = _paired(sides, arguments, results, alone)
-        attempt = _Attempt(sides, arguments, results, alone)
-        return not entries and attempt.equal and attempt.repeats_alike
+        return not entries and _Attempt(sides, arguments, results, alone).equal
 
 
 def _paired(
@@ -286,7 +284,6 @@ class _Attempt:
         self.unequal = _unequal(sides, self._numberings, results)
         self.missed = not_met(self.table, sides, self._numberings, alone.moves.results)
         self.equal = not self.unequal and not self.missed and numbered[0][1] == numbered[1][1]
-        self.repeats_alike = self._numberings[0].repeated() == self._numberings[1].repeated()
 
     def shares_as(self, strict: "_Attempt") -> bool:
         """True if both sides have equally many forms of each value that rules equate."""
@@ -295,11 +292,6 @@ class _Attempt:
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
-        if self.equal:
-            differences = (
-                () if self.repeats_alike else ("one side repeats a value that no iteration changes",)
-            )
-            return [Frontier(where="loops", differences=differences)] if differences else []
         found = []
         if self.unequal or not self.missed:
             found = Exchange(self.table, self._sides, self._numberings, self._results).run(self.unequal)

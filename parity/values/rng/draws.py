@@ -141,7 +141,7 @@ def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array
     if given.size > MOST_KEYS:
         return None
     made = np.array([_threefry(*map(int, row)) for row in given], np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(made.reshape(*given.shape, 2)))
+    return jax.random.wrap_key_data(jnp.asarray(made.reshape(*given.shape, 2)), impl="threefry2x32")
 
 
 def _threefry(first: int, second: int, count: int) -> tuple[int, int]:

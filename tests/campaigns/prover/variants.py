@@ -71,11 +71,11 @@ def _is_outermost(op: Any) -> bool:
 
 
 def _repeat(module: Any, rng: random.Random) -> bool:
-    """Computes a value twice, outside of loops, and redirects some uses to the copy: the inverse of CSE."""
+    """Computes a value twice and redirects some uses to the copy: the inverse of CSE."""
     ops = [
         op
         for op in walk(module)
-        if _EFFECT_FREE.match(op.name) and len(op.results) == 1 and not len(op.regions) and _is_outermost(op)
+        if _EFFECT_FREE.match(op.name) and len(op.results) == 1 and not len(op.regions)
     ]
     for op in rng.sample(ops, min(5, len(ops))):
         copy = ir.Operation.create(

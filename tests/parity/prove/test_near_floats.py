@@ -32,16 +32,6 @@ def _joined(x, zeros, y):
     return x + jnp.concatenate([x[0, :1], zeros]).sum() * y
 
 
-def _summed(x, y, repeat):
-    """Returns the results of a loop that reads a masked product twice."""
-
-    def step(c, _):
-        one, other = repeat(lambda: jnp.where(~(y[:, :1] > 0), 0, c * y) + y)
-        return c + one.sum() * y, other.sum(0)
-
-    return lax.scan(step, x, None, length=2)[1]
-
-
 FLOATS = {
     "x + 0.0": (lambda x, y: lax.add(x, jnp.zeros_like(x)), lambda x, y: x),
     "0.0 + x": (lambda x, y: lax.add(jnp.zeros_like(x), x), lambda x, y: x),
@@ -314,10 +304,6 @@ FLOATS = {
             0, 2, lambda _, c: (_joined(c[0], c[1], y), c[1]), (x, jnp.zeros_like(x[0, :2]))
         )[0],
         lambda x, y: lax.fori_loop(0, 2, lambda _, c: _joined(c, jnp.zeros_like(c[0, :2]), y), x),
-    ),
-    "mask that a loop computes once or twice": (
-        lambda x, y: _summed(x, y, lambda run: (run() for _ in range(2))),
-        lambda x, y: _summed(x, y, lambda run: [run()] * 2),
     ),
     "overlapping parts": (
         lambda x, y: jnp.concatenate([x[:, 0:2], x[:, 1:3], x[:, 2:4]], 1),

@@ -72,3 +72,11 @@ def test_the_older_way_to_split_is_left_to_jax(left_to_jax: list[str]) -> None:
     with jax.threefry_partitionable(False):
         followed(jax.random.split, KEY)
     assert left_to_jax == ["random_split"]
+
+
+def test_the_generator_of_the_key_counts_not_the_default_one():
+    with jax.default_prng_impl("rbg"):
+        found = followed(jax.random.fold_in, KEY, jnp.uint32(7))
+    assert np.array_equal(
+        jax.random.key_data(found), jax.random.key_data(jax.random.fold_in(KEY, jnp.uint32(7)))
+    )
