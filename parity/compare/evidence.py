@@ -351,7 +351,9 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
         return state_order(evidence.reference), state_order(evidence.candidate)
 
     def readers() -> tuple[Mapping[str, str], Mapping[str, str]]:
-        return evidence.reference.read(state_readers), evidence.candidate.read(state_readers)
+        with contextlib.suppress(SideError):  # the channels that read the program report it
+            return evidence.reference.read(state_readers), evidence.candidate.read(state_readers)
+        return {}, {}
 
     try:
         return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders, readers)
