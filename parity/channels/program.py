@@ -70,17 +70,15 @@ def program(evidence: Evidence) -> ChannelResult:
 def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tuple[Finding, ...]]:
     """Returns the verdict on programs that differ: failed if neither numbers nor another proof can settle it."""
     assert evidence.proof is not None
-    reasons = evidence.proof.reasons() or _changed_epsilons(evidence)
-    if (
-        reasons
-        and not (evidence.case.accept.prove_exact and evidence.exact_proof.proved)
-        and not _compiles_to_one(evidence)
-    ):
-        return Verdict.FAILED, _unsettled(reasons)
-    return Verdict.UNPROVED, _resting(found)
+    failed = _unsettled(evidence, evidence.proof.reasons() or _changed_epsilons(evidence))
+    return (Verdict.FAILED, failed) if failed else (Verdict.UNPROVED, _resting(found))
 
 
-def _unsettled(reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:
+def _unsettled(evidence: Evidence, reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:
+    """Returns the findings with their reasons; empty if an exact proof or one compiled program overrides them."""
+    exact = reasons and evidence.case.accept.prove_exact and evidence.exact_proof.proved
+    if not reasons or exact or _compiles_to_one(evidence):
+        return ()
     return tuple(
         dataclasses.replace(finding, next_step=f"{reason}: {NO_RUN_SETTLES}")
         for finding, reason in reasons.items()
@@ -90,11 +88,9 @@ def _unsettled(reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:
 def _changed_epsilons(evidence: Evidence) -> dict[Finding, str]:
     """Returns the small constants that differ, which the proof does not reach behind another difference."""
     texts = changed_epsilons(*(side.traced.jaxpr for side in evidence.sides))
-    return (
-        {Finding(where="small constants", **dict(zip(SIDES, texts, strict=True))): "another constant"}
-        if texts
-        else {}
-    )
+    if not texts:
+        return {}
+    return {Finding(where="small constants", **dict(zip(SIDES, texts, strict=True))): "another constant"}
 
 
 def _strongest(evidence: Evidence) -> str:
@@ -122,16 +118,15 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
         return ChannelResult(
             verdict=Verdict.SKIPPED, detail=f"{attested}; programs not compared: layouts or meshes differ"
         )
-    if changed := _changed_epsilons(evidence):
-        return ChannelResult(verdict=Verdict.FAILED, detail=attested, findings=_unsettled(changed))
+    if failed := _unsettled(evidence, _changed_epsilons(evidence)):
+        return ChannelResult(verdict=Verdict.FAILED, detail=attested, findings=failed)
     (first,) = evidence.unrolled_proof.frontier
     terms = dict(zip(SIDES, first.terms, strict=False))
     return ChannelResult(
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
-        findings=_resting(
-            evidence.unrolled_proof.findings(), "not sure, "
-        ),  # a place on one path to a result
+        # A place on one path to a result need not be the first.
+        findings=_resting(evidence.unrolled_proof.findings(), "not sure, "),
         notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 

@@ -21,6 +21,7 @@ from parity.compare.side import INPUT, STATE, Side
 from parity.ir.functions import together
 from parity.ir.jaxprs import first_uses
 from parity.ir.location import inlined_source
+from parity.ir.stablehlo.lowered import moves
 from parity.ir.stablehlo.program import Op
 from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
@@ -42,9 +43,6 @@ __all__ = [
 ]
 
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
-MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "convert", "reshape", "transpose", "slice")
-)
 SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "
     "from other keys"
@@ -228,7 +226,7 @@ def state_readers(side: Side) -> dict[str, str]:
         names, work = set(), [body.parameters[position]]
         while work:
             for op in [op for op, _ in readers[work.pop()] if op is not None]:
-                if op.name in MOVES:
+                if moves(op):
                     work += op.results
                 else:
                     names.add(op.name)

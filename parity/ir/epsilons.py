@@ -4,14 +4,14 @@ import collections
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import CALLS, all_bodies, equations, opened
+from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, all_bodies, opened
 from parity.ir.location import equation_source
 
 __all__ = ["changed_epsilons"]
@@ -19,12 +19,14 @@ __all__ = ["changed_epsilons"]
 LARGEST = 1e-3
 """Larger constants change what a run computes."""
 ADDING = {"add": "add", "sub": "add", "max": "max"}
-MOVES = frozenset({"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"})
+MOVES = LAYOUT_ONLY | {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"}
 AT_ZERO = frozenset({"div", "rsqrt", "sqrt", "log", "pow", "integer_pow"})
 """Operations whose results near zero depend on a small constant."""
 
 Use = tuple[str, float]
-Places = Mapping[Use, list[str]]
+NEVER = 0, ""
+Found = Mapping[Use, tuple[int, str]]
+"""Number of uses of each constant, and the place of the first."""
 
 
 def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
@@ -36,21 +38,22 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     Args:
         reference, candidate: jaxprs, closed or not.
     """
-    sides = [_small_constants(opened(jaxpr), ()) for jaxpr in (reference, candidate)]
+    programs = opened(reference), opened(candidate)
+    sides = [_small_constants(jaxpr, ()) for jaxpr in programs]
+    pairs = tuple(zip(sides, sides[::-1], strict=True))
     more = [
-        [use for use in own if len(own[use]) > len(other.get(use, ()))] for own, other in (sides, sides[::-1])
+        {use: found for use, found in own.items() if found[0] > other.get(use, NEVER)[0]}
+        for own, other in pairs
     ]
-    lacking = [use for side, uses in enumerate(more) for use in uses if use not in sides[1 - side]]
-    sizes = _summed_sizes(reference) | _summed_sizes(candidate)
-    if (
-        not all(more)
-        or not lacking
-        or any(_are_one(one, other, sizes) for one, other in itertools.product(*more))
-    ):
+    lacking = [use for uses, (_, other) in zip(more, pairs, strict=True) for use in uses if use not in other]
+    sizes = frozenset.union(*map(_summed_sizes, programs))
+    if not all(more) or not lacking:
+        return None
+    if any(_are_one(one, other, sizes) for one, other in itertools.product(*more)):
         return None
     texts = [
-        ", ".join(_described(use, own[use], other.get(use, ())) for use in uses)
-        for uses, (own, other) in zip(more, (sides, sides[::-1]), strict=True)
+        ", ".join(_described(use, *uses[use], other.get(use, NEVER)[0]) for use in uses)
+        for uses, (_, other) in zip(more, pairs, strict=True)
     ]
     return texts[0], texts[1]
 
@@ -63,31 +66,39 @@ def _are_one(one: Use, other: Use, sizes: Iterable[int]) -> bool:
     )
 
 
-def _summed_sizes(jaxpr: Any) -> set[int]:
-    """Returns the numbers of entries that the program adds up at once."""
-    return {
+@functools.lru_cache(maxsize=1_024)
+def _summed_sizes(jaxpr: Any) -> frozenset[int]:
+    """Returns the numbers of entries that a program, not closed, adds up at once."""
+    own = (
         math.prod(equation.invars[0].aval.shape[axis] for axis in equation.params["axes"])
-        for equation in equations(jaxpr)
+        for equation in jaxpr.eqns
         if equation.primitive.name == "reduce_sum"
-    }
+    )
+    inner = (opened(body) for each in all_bodies(jaxpr) for body in each)
+    return frozenset(own).union(*map(_summed_sizes, inner))
 
 
-def _described(use: Use, places: Sequence[str], others: Sequence[str]) -> str:
-    count = f"{len(places)} times" if len(places) > 1 else "once"
-    # If the other side has it too, nobody knows which of them it is.
-    return f"{use[0]} {use[1]:g}, {count} against {len(others)}" + ("" if others else f", at {places[0]}")
+def _described(use: Use, count: int, place: str, other: int) -> str:
+    times = f"{count} times" if count > 1 else "once"
+    # Of several equal constants the one that changed is unknown.
+    return f"{use[0]} {use[1]:g}, {times} against {other}" + ("" if other else f", at {place}")
 
 
 @functools.lru_cache(maxsize=1_024)
-def _small_constants(jaxpr: Any, known: tuple[float | None, ...]) -> Places:
-    """Returns the places of each use of a small constant; constants are equal if two digits are.
+def _small_constants(jaxpr: Any, known: tuple[float | None, ...]) -> Found:
+    """Returns the uses of small constants; constants are equal if two digits are.
 
     Args:
         jaxpr: not closed.
         known: the arguments that are constants; None for others.
     """
     numbers = {var: value for var, value in zip(jaxpr.invars, known, strict=False) if value is not None}
-    found: dict[Use, list[str]] = collections.defaultdict(list)
+    found: dict[Use, tuple[int, str]] = {}
+
+    def add(use: Use, count: int, place: str) -> None:
+        before, first = found.get(use, (0, place))
+        found[use] = before + count, first
+
     for equation, inner in zip(jaxpr.eqns, all_bodies(jaxpr), strict=True):
         values = [_number(operand, numbers) for operand in equation.invars]
         if equation.primitive.name in MOVES and values[0] is not None:
@@ -95,11 +106,11 @@ def _small_constants(jaxpr: Any, known: tuple[float | None, ...]) -> Places:
         for value in values if equation.primitive.name in ADDING else ():
             if value and abs(value) <= LARGEST and _meets_zero(equation.outvars[0], jaxpr):
                 use = ADDING[equation.primitive.name], float(f"{abs(value):.1e}")
-                found[use].append(equation_source(equation).own_place)
+                add(use, 1, equation_source(equation).own_place)
         for body in map(opened, inner):
             passed = equation.primitive.name in CALLS and len(values) == len(body.invars)
-            for use, places in _small_constants(body, tuple(values) if passed else ()).items():
-                found[use] += places
+            for use, (count, place) in _small_constants(body, tuple(values) if passed else ()).items():
+                add(use, count, place)
     return found
 
 

@@ -86,7 +86,7 @@ def _by_number(name: str) -> tuple[int, ...]:
 
 
 def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str]:
-    """Returns the pairs of names of which each has the same words as the other and as no third, whatever their numbers.
+    """Returns the pairs of names that have the same words, without numbers, and share them with no other name.
 
     Words that all names of a side have do not count. Pairs that are found are left out, and the rest is compared
     again. The last names belong together if they have no word of others, and another pair agrees to the letter.

@@ -13,7 +13,7 @@ from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Function, Kind, Op, Region
 
-__all__ = ["lowered_loops"]
+__all__ = ["lowered_loops", "moves"]
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
 _WIDTH = re.compile(r"(\d+)")
@@ -177,12 +177,7 @@ class _While:
             if start is None:
                 return self._is_scanned(op.operands[0], scope, index)
             return start[1] == index[1] and self._unchanged(op.operands[0], scope)
-        is_move = op.name in _MOVES and _same_count(op)
-        is_move = is_move or (
-            op.name == "stablehlo.custom_call"
-            and op.form.attributes["call_target_name"].value in _MOVING_CALLS
-        )
-        return is_move and self._is_scanned(op.operands[0], scope, index)
+        return moves(op) and _same_count(op) and self._is_scanned(op.operands[0], scope, index)
 
     def _unchanged(self, value: int, scope: Scope) -> bool:
         made = self.values.resolve(value, scope)
@@ -196,6 +191,13 @@ def _side(side: Affine | None) -> Side | None:
     if side is None or side.factor not in (0, 1):
         return None
     return (side.slot if side.factor else None), side.offset
+
+
+def moves(op: Op) -> bool:
+    """True if an operation only rearranges, repeats, cuts, casts or places its operand."""
+    if op.name == "stablehlo.custom_call":
+        return op.form.attributes["call_target_name"].value in _MOVING_CALLS
+    return op.name in _MOVES
 
 
 def _same_count(op: Op) -> bool:

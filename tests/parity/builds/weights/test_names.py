@@ -1,4 +1,4 @@
-"""Names that are alike beat the use that programs make of leaves; names that say too little do not."""
+"""A use that exchanges leaves of related names is overruled; other uses pair leaves."""
 
 import pytest
 
