@@ -30,6 +30,8 @@ __all__ = ["CHANNEL", "Loops"]
 FLAX = str(Path(flax.__file__).parent)
 COUNTER = 4
 """Bytes of a counter."""
+KEPT = 1_024
+"""Bytes of arrays that no iteration changes, such as a mask, that one side may hand to a loop and the other make in it."""
 
 
 Loops = dict[str, LoopTree]
@@ -197,6 +199,7 @@ class _Comparison:
         explained = _bytes(second.passthrough) - _bytes(first.passthrough)
         if (gap <= self.slack_bytes and (self.slack_bytes or not fewer)) or (explained and more == explained):
             return []
+        kept = more and more == second.kept_bytes - first.kept_bytes
         finding = Finding(
             where=where,
             reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
@@ -208,7 +211,7 @@ class _Comparison:
             next_step=at,
         )
         counters = self.library and self.stage == "lowered" and -more == COUNTER * fewer
-        if fewer > 0 and (not gap or counters):
+        if (fewer > 0 and (not gap or counters)) or (kept and gap <= KEPT):
             self.notes.append(finding)
             return []
         return [finding]

@@ -39,6 +39,7 @@ class Loop:
         trips: iterations, or None if they depend on data.
         carries: number of arrays carried, invariant ones included.
         carry_bytes: bytes of all of them, counted without layout padding.
+        kept_bytes: bytes of those that no iteration changes.
         provenance: source of the loop.
         stacked: carries written once per iteration at the loop counter (the ys of a scan); lowered only.
         passthrough: the stacked ones that are a scanned input, unchanged except for layout and dtype.
@@ -48,6 +49,7 @@ class Loop:
     trips: int | None
     carries: int
     carry_bytes: int
+    kept_bytes: int
     provenance: SourceLocation
     stacked: tuple[Leaf, ...] = ()
     passthrough: tuple[Leaf, ...] = ()

@@ -98,10 +98,12 @@ class _Reader:
             if part in _LOOP_PARTS
             for loop in self.loops(self.module.computations[name], provenance)
         ]
+        counter = _Counter(self.module, computation, one)
         return Loop(
             trips=hlo_trips(self.module, computation, one),
             carries=len(one.shape.leaves),
             carry_bytes=one.shape.bytes,
+            kept_bytes=sum(kind.bytes for slot, kind in enumerate(one.shape.parts) if counter.is_kept(slot)),
             provenance=provenance,
             inner=tuple(inner),
         )
@@ -230,6 +232,10 @@ class _Counter:
             return None
         sides = [self._affine(name, frame) for name in test.operands]
         return count_trips(sides, direction, self._step, self._start)
+
+    def is_kept(self, slot: int) -> bool:
+        """True if no iteration changes a carry."""
+        return self._step(slot) == 0
 
     def _step(self, slot: int) -> int | None:
         """Returns the increment of a carry in the body: 0 if unchanged, None if it is not a constant."""

@@ -88,6 +88,7 @@ class _Loops:
             trips=reader.trips(),
             carries=len(types),
             carry_bytes=sum(map(_byte_size, types)),
+            kept_bytes=sum(_byte_size(kind) for slot, kind in enumerate(types) if reader.is_kept(slot)),
             provenance=reader.provenance,
             stacked=tuple(leaf for leaf, _ in stacked),
             passthrough=tuple(leaf for leaf, passed in stacked if passed),
@@ -124,8 +125,12 @@ class _While:
         sides = [self.values.affine(side, made.scope, self.condition) for side in test.operands]
         return count_trips([_side(side) for side in sides], direction, self._step, self._start)
 
+    def is_kept(self, slot: int) -> bool:
+        """True if no iteration changes a carry."""
+        return self.values.invariant(self.op, slot, self.scope)
+
     def _step(self, slot: int) -> int | None:
-        return 0 if self.values.invariant(self.op, slot, self.scope) else self.counters.get(slot)
+        return 0 if self.is_kept(slot) else self.counters.get(slot)
 
     def _start(self, slot: int) -> int | None:
         return self.values.constant(self.op.operands[slot], self.scope)
@@ -182,7 +187,7 @@ class _While:
     def _unchanged(self, value: int, scope: Scope) -> bool:
         made = self.values.resolve(value, scope)
         if made.maker is self.body:
-            return self.values.invariant(self.op, made.place, self.scope)
+            return self.is_kept(made.place)
         return made.op is None
 
 

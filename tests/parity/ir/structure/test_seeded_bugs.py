@@ -286,6 +286,29 @@ def test_the_number_of_carries_counts_too():
     assert (finding.reference, finding.candidate) == ("2 carries of 36 bytes", "3 carries of 36 bytes")
 
 
+@pytest.mark.parametrize(
+    ("size", "changed", "verdict"),
+    [(5, False, Verdict.EQUAL), (40, False, Verdict.FAILED), (5, True, Verdict.FAILED)],
+)
+def test_a_mask_made_before_a_loop_or_in_it(size, changed, verdict):
+    def outside(x, start):
+        def body(state, _):
+            c, mask = state
+            return (jnp.where(mask, jnp.sin(c), c), ~mask if changed else mask), None
+
+        return jax.lax.scan(body, (start, x > x.T), None, length=3)[0][0]
+
+    def inside(x, start):
+        def body(c, _):
+            return jnp.where(jnp.tri(size, dtype=bool), jnp.sin(c), c), None
+
+        return jax.lax.scan(body, start, None, length=3)[0]
+
+    shapes = [jax.ShapeDtypeStruct((size, size), jnp.float32)] * 2
+    loops = [Build(program, *shapes).loops for program in (inside, outside)]
+    assert compare_loops(*loops).verdict is verdict
+
+
 def test_empty_programs_are_vacuous():
     empty = jax.jit(lambda x: x).lower(1.0)
     loops = Loops(lowered=lowered_loops(empty))
