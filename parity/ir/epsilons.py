@@ -18,7 +18,7 @@ __all__ = ["changed_epsilons"]
 
 LARGEST = 1e-3
 """Larger constants change what a run computes."""
-ADDING = {"add": "add", "sub": "add", "max": "max"}
+ADDING = {"add": "add", "sub": "add", "max": "max", "select_n": "max"}
 MOVES = LAYOUT_ONLY | {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"}
 AT_ZERO = frozenset({"div", "rsqrt", "sqrt", "log", "pow", "integer_pow"})
 """Operations whose results near zero depend on a small constant."""
@@ -33,37 +33,60 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     """Returns the small constants that each of two programs has more often, with places, as text; None if none differ.
 
     They differ if both sides have one more often than the other, and one side lacks one: a program in a loop has
-    fewer of all, a recomputed one more of some. A constant and its square are one: ``max(sqrt(x), e)``.
+    fewer of all, a recomputed one more of some. If only one side has more, the other must have no such number at all.
+    A constant and its square are one: ``max(sqrt(x), e)``.
 
     Args:
         reference, candidate: jaxprs, closed or not.
     """
-    programs = opened(reference), opened(candidate)
+    programs = reference, candidate
     sides = [_small_constants(jaxpr, ()) for jaxpr in programs]
     pairs = tuple(zip(sides, sides[::-1], strict=True))
     more = [
         {use: found for use, found in own.items() if found[0] > other.get(use, NEVER)[0]}
         for own, other in pairs
     ]
-    lacking = [use for uses, (_, other) in zip(more, pairs, strict=True) for use in uses if use not in other]
-    sizes = frozenset.union(*map(_summed_sizes, programs))
-    if not all(more) or not lacking:
-        return None
-    if any(_are_one(one, other, sizes) for one, other in itertools.product(*more)):
+    lacking = [
+        [use for use in uses if use not in other] for uses, (_, other) in zip(more, pairs, strict=True)
+    ]
+    sizes = frozenset.union(*(_summed_sizes(opened(jaxpr)) for jaxpr in programs))
+    if all(more):
+        numbers = [{number for _, number in uses} for uses in more]
+        changed = any(lacking) and not _are_related(*numbers, sizes)
+    else:
+        numbers = [_small_numbers(jaxpr) for jaxpr in programs[::-1]]
+        changed = any(
+            not _are_related({number}, others, sizes | {1})
+            for uses, others in zip(lacking, numbers, strict=True)
+            for _, number in uses
+        )
+    if not changed:
         return None
     texts = [
         ", ".join(_described(use, *uses[use], other.get(use, NEVER)[0]) for use in uses)
+        or "no other constant"
         for uses, (_, other) in zip(more, pairs, strict=True)
     ]
     return texts[0], texts[1]
 
 
-def _are_one(one: Use, other: Use, sizes: Iterable[int]) -> bool:
-    """True if a constant is the square of the other, or that of a sum instead of a mean."""
-    small, large = sorted((one[1], other[1]))
+def _are_related(some: Iterable[float], others: Iterable[float], sizes: Iterable[int]) -> bool:
+    """True if a constant is the square of another, or that of a sum instead of a mean."""
     return any(
-        math.isclose(small, each, rel_tol=0.05) for each in (large**2, *(large / size for size in sizes))
+        math.isclose(small, each, rel_tol=0.05)
+        for small, large in map(sorted, itertools.product(some, others))
+        for each in (large**2, *(large / size for size in sizes))
     )
+
+
+@functools.lru_cache(maxsize=1_024)
+def _small_numbers(jaxpr: Any) -> frozenset[float]:
+    """Returns the small floats of a program, whatever they do."""
+    known = _constants(jaxpr)
+    operands = (operand for equation in opened(jaxpr).eqns for operand in equation.invars)
+    own = (abs(number) for operand in operands if (number := _number(operand, known)))
+    inner = (body for each in all_bodies(opened(jaxpr)) for body in each)
+    return frozenset(number for number in own if number <= LARGEST).union(*map(_small_numbers, inner))
 
 
 @functools.lru_cache(maxsize=1_024)
@@ -85,14 +108,16 @@ def _described(use: Use, count: int, place: str, other: int) -> str:
 
 
 @functools.lru_cache(maxsize=1_024)
-def _small_constants(jaxpr: Any, known: tuple[float | None, ...]) -> Found:
+def _small_constants(closed: Any, known: tuple[float | None, ...]) -> Found:
     """Returns the uses of small constants; constants are equal if two digits are.
 
     Args:
-        jaxpr: not closed.
+        closed: a jaxpr, closed or not.
         known: the arguments that are constants; None for others.
     """
-    numbers = {var: value for var, value in zip(jaxpr.invars, known, strict=False) if value is not None}
+    jaxpr = opened(closed)
+    arguments = zip(jaxpr.invars, known, strict=False)
+    numbers = _constants(closed) | {var: value for var, value in arguments if value is not None}
     found: dict[Use, tuple[int, str]] = {}
 
     def add(use: Use, count: int, place: str) -> None:
@@ -107,19 +132,27 @@ def _small_constants(jaxpr: Any, known: tuple[float | None, ...]) -> Found:
             if value and abs(value) <= LARGEST and _meets_zero(equation.outvars[0], jaxpr):
                 use = ADDING[equation.primitive.name], float(f"{abs(value):.1e}")
                 add(use, 1, equation_source(equation).own_place)
-        for body in map(opened, inner):
-            passed = equation.primitive.name in CALLS and len(values) == len(body.invars)
+        for body in inner:
+            passed = equation.primitive.name in CALLS and len(values) == len(opened(body).invars)
             for use, (count, place) in _small_constants(body, tuple(values) if passed else ()).items():
                 add(use, count, place)
     return found
 
 
+def _constants(jaxpr: Any) -> dict[Any, float]:
+    """Returns the float scalars that a jaxpr is closed over."""
+    values = zip(opened(jaxpr).constvars, getattr(jaxpr, "consts", ()), strict=False)
+    return {var: number for var, value in values if (number := _scalar(value)) is not None}
+
+
 def _number(operand: Any, numbers: Mapping[Any, float]) -> float | None:
     """Returns the float that an operand always is; None if it is no such scalar."""
-    if not isinstance(operand, core.Literal):
-        return numbers.get(operand)
-    scalar = np.asarray(operand.val)
-    return float(scalar) if not scalar.shape and jnp.issubdtype(scalar.dtype, jnp.floating) else None
+    return _scalar(operand.val) if isinstance(operand, core.Literal) else numbers.get(operand)
+
+
+def _scalar(value: Any) -> float | None:
+    is_float = np.ndim(value) == 0 and jnp.issubdtype(jnp.result_type(value), jnp.floating)
+    return float(value) if is_float else None
 
 
 @functools.lru_cache(maxsize=1_024)

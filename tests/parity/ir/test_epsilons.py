@@ -69,7 +69,9 @@ def plain(function):
     [
         (chain(1e-6, 1e-6), chain(1e-6, 1e-6)),
         (chain(1e-6, 1e-6, 1e-6), scanned),  # once in the body
-        (chain(1e-6), chain(1e-6, 1e-9)),  # a guard more
+        (chain(1e-6, 1e-6), lambda x: 1 / (x + jnp.float32(1e-6))),  # once less
+        (lambda x: 1 / (x + 1e-6), lambda x, e=jnp.float32(1e-6): 1 / (x + e)),
+        (lambda x: 1 / jnp.maximum(x, 1e-6), lambda x: 1 / jnp.where(x < 1e-6, 1e-6, x)),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + 1.0000001e-6)),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x - -1e-6)),
         (lambda x: 1 / (x + 0.5), lambda x: 1 / (x + 0.25)),  # numbers show it
@@ -96,6 +98,9 @@ def test_other_forms_are_no_change(reference, candidate):
         (lambda x: jax.jit(norm)(x, 1e-6), lambda x: jax.jit(norm)(x, 1e-5)),
         (lambda x: 1 / jnp.clip(x, 1e-6), lambda x: 1 / jnp.clip(x, 1e-4)),
         (scanned, chain(1e-5, 1e-5, 1e-5)),
+        (chain(1e-6), chain(1e-6, 1e-9)),  # a guard more
+        (lambda x: jax.nn.tanh(x) / (x + 1e-6), lambda x: jax.nn.tanh(x) / x),
+        (lambda x: jnp.log(jnp.where(x < 1e-6, 1e-6, x)), lambda x: jnp.log(jnp.where(x < 1e-5, 1e-5, x))),
     ],
 )
 def test_a_constant_in_any_form_counts(reference, candidate):
