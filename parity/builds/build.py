@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import dataclasses
 import enum
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from parity.builds.attributes import Effects, changes, note_effects, settings_of
 from parity.builds.constants import take_apart, traceable, traced_once
 from parity.builds.skeleton import Skeleton, skeleton
 from parity.builds.tree import Codec, Leaf, describe, flatten
-from parity.ir.jax_internals import short_sharding_errors, traced_closures
+from parity.ir.jax_internals import short_sharding_errors, traced_functions
 
 __all__ = [
     "SEED",
@@ -35,25 +36,25 @@ SEED = 20_240_229
 """Seed of the batch and the initial state of a case."""
 
 
-_TRACED_BEFORE: contextvars.ContextVar[Collection[Callable[..., Any]] | None] = contextvars.ContextVar(
+_TRACED_BEFORE: contextvars.ContextVar[Collection[weakref.ref[Any]] | None] = contextvars.ContextVar(
     "traced_before", default=None
 )
-"""The closures that JAX had traced when the innermost `building` began; None outside such a block."""
+"""The functions that JAX had traced when the innermost `building` began; None outside such a block."""
 
 
 @contextlib.contextmanager
 def building() -> Iterator[None]:
     """Marks the start of a build, for `Build.former`: user code may trace before the build exists."""
-    token = _TRACED_BEFORE.set(traced_closures())
+    token = _TRACED_BEFORE.set(traced_functions())
     try:
         yield
     finally:
         _TRACED_BEFORE.reset(token)
 
 
-def _traced_before() -> Collection[Callable[..., Any]]:
+def _traced_before() -> Collection[weakref.ref[Any]]:
     before = _TRACED_BEFORE.get()
-    return traced_closures() if before is None else before
+    return traced_functions() if before is None else before
 
 
 class Flavour(enum.StrEnum):
@@ -152,7 +153,7 @@ class Build:
             paths are known.
         method: the method that the programs call if that is not the whole model; leaves that it does not use are then
             compared only if the other side has them. Empty if the programs use the whole model.
-        former: closures that JAX had traced before, for other builds; this build calls none of them.
+        former: functions that JAX had traced before, for other builds; this build calls no closure among them.
     """
 
     name: str
@@ -171,7 +172,7 @@ class Build:
     saving: Saving | None = None
     skeleton: Skeleton = None
     method: str = ""
-    former: Collection[Callable[..., Any]] = dataclasses.field(default_factory=_traced_before, repr=False)
+    former: Collection[weakref.ref[Any]] = dataclasses.field(default_factory=_traced_before, repr=False)
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
