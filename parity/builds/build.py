@@ -36,10 +36,10 @@ SEED = 20_240_229
 """Seed of the batch and the initial state of a case."""
 
 
-_TRACED_BEFORE: contextvars.ContextVar[Collection[weakref.ref[Any]] | None] = contextvars.ContextVar(
-    "traced_before", default=None
+_TRACED_BEFORE: contextvars.ContextVar[Collection[weakref.ref[Any]]] = contextvars.ContextVar(
+    "traced_before", default=frozenset()
 )
-"""The functions that JAX had traced when the innermost `building` began; None outside such a block."""
+"""The functions that JAX had traced when the innermost `building` began; empty outside such a block."""
 
 
 @contextlib.contextmanager
@@ -50,11 +50,6 @@ def building() -> Iterator[None]:
         yield
     finally:
         _TRACED_BEFORE.reset(token)
-
-
-def _traced_before() -> Collection[weakref.ref[Any]]:
-    before = _TRACED_BEFORE.get()
-    return traced_functions() if before is None else before
 
 
 class Flavour(enum.StrEnum):
@@ -172,7 +167,9 @@ class Build:
     saving: Saving | None = None
     skeleton: Skeleton = None
     method: str = ""
-    former: Collection[weakref.ref[Any]] = dataclasses.field(default_factory=_traced_before, repr=False)
+    former: Collection[weakref.ref[Any]] = dataclasses.field(
+        default_factory=lambda: _TRACED_BEFORE.get() or traced_functions(), repr=False
+    )
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
