@@ -17,7 +17,7 @@ from parity.builds.attributes import Effects, changes, note_effects, settings_of
 from parity.builds.constants import take_apart, traceable, traced_once
 from parity.builds.skeleton import Skeleton, skeleton
 from parity.builds.tree import Codec, Leaf, describe, flatten
-from parity.ir.jax_internals import short_sharding_errors, traced_functions
+from parity.ir.jax_internals import short_sharding_errors, traced_closures
 
 __all__ = [
     "SEED",
@@ -39,13 +39,13 @@ SEED = 20_240_229
 _TRACED_BEFORE: contextvars.ContextVar[Collection[weakref.ref[Any]]] = contextvars.ContextVar(
     "traced_before", default=frozenset()
 )
-"""The functions that JAX had traced when the innermost `building` began; empty outside such a block."""
+"""The closures that JAX had traced when the innermost `building` began; empty outside such a block."""
 
 
 @contextlib.contextmanager
 def building() -> Iterator[None]:
     """Marks the start of a build, for `Build.former`: user code may trace before the build exists."""
-    token = _TRACED_BEFORE.set(traced_functions())
+    token = _TRACED_BEFORE.set(traced_closures())
     try:
         yield
     finally:
@@ -148,7 +148,7 @@ class Build:
             paths are known.
         method: the method that the programs call if that is not the whole model; leaves that it does not use are then
             compared only if the other side has them. Empty if the programs use the whole model.
-        former: functions that JAX had traced before, for other builds; this build calls no closure among them.
+        former: closures that JAX had traced before, for other builds; this build calls none of them.
     """
 
     name: str
@@ -168,7 +168,7 @@ class Build:
     skeleton: Skeleton = None
     method: str = ""
     former: Collection[weakref.ref[Any]] = dataclasses.field(
-        default_factory=lambda: _TRACED_BEFORE.get() or traced_functions(), repr=False
+        default_factory=lambda: _TRACED_BEFORE.get() or traced_closures(), repr=False
     )
 
 

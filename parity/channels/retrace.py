@@ -98,22 +98,18 @@ def _may_be_traced_again(side: Side) -> bool:
         return [
             function
             for function, keys in tracing_keys().items()
-            if not (_is_closure(function) and weakref.ref(function) in side.build.former)
+            if weakref.ref(function) not in side.build.former
             and (not keys[0].file.startswith(ENGINE) or keys[0].file.startswith(MATRIX))
             and ("site-packages" not in keys[0].file or any(key.static for key in keys))
         ]
 
     functions = found()
     for generation in (1, 2):  # young objects first, because a full collection takes a second
-        if functions and all(map(_is_closure, functions)):
+        if functions and all("<locals>" in getattr(one, "__qualname__", "") for one in functions):
             functions.clear()
             gc.collect(generation)  # closures of a finished trace may still be in a reference cycle
             functions = found()
     return bool(functions)
-
-
-def _is_closure(function: Any) -> bool:
-    return "<locals>" in getattr(function, "__qualname__", "")
 
 
 def _drifted(side: Side) -> dict[str, tuple[str, str]]:

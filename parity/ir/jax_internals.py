@@ -347,11 +347,12 @@ def tracing_keys() -> dict[Any, list[TracingKey]]:
     return functions
 
 
-def traced_functions() -> frozenset[weakref.ref[Any]]:
-    """Returns references to the functions that JAX has traced (`tracing_keys`)."""
+def traced_closures() -> frozenset[weakref.ref[Any]]:
+    """Returns references to the functions defined inside functions that JAX has traced (`tracing_keys`)."""
     from jax._src.interpreters import partial_eval
 
-    return frozenset(map(operator.itemgetter(0), partial_eval.trace_to_jaxpr.cache_keys()))
+    traced = set(map(operator.itemgetter(0), partial_eval.trace_to_jaxpr.cache_keys()))
+    return frozenset(one for one in traced if "<locals>" in getattr(one(), "__qualname__", ""))
 
 
 def key_difference(key: TracingKey, known: list[TracingKey]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.frontier import (
     MOST_ENTRIES,
     TABLE,
@@ -16,7 +16,7 @@ from parity.prove.frontier import (
     difference,
     short,
 )
-from parity.prove.numbering import Numbering, Table, initial_colours
+from parity.prove.numbering import Numbering, Table, captures, initial_colours
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array

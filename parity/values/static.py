@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Operation, facts
-from parity.ir.stablehlo.program import Op, StableProgram, captures
+from parity.ir.stablehlo.program import Op, StableProgram
 from parity.values.walk import Walk
 
 __all__ = ["Content", "Fact", "result_facts"]
@@ -54,7 +54,6 @@ class _Walk(Walk[Fact]):
     def __init__(self, program: StableProgram, unknown: Fact):
         super().__init__(program, unknown)
         self._made: dict[tuple, Fact] = {}
-        self._given: dict[Op, list[Fact]] = {}
 
     def results(self, op: Op) -> Fact:
         """Caches facts by form and operands' facts: there are few of both, so that most are known."""
@@ -77,10 +76,7 @@ class _Walk(Walk[Fact]):
 
     def loop(self, op: Op) -> None:
         condition, body = op.regions
-        carried, before, given = self.of(op.operands), None, self.of((*op.operands, *captures(op)))
-        if self._given.get(op) == given:  # a loop around it is followed again, and changes nothing here
-            return
-        self._given[op] = given
+        carried, before = self.of(op.operands), None
         while carried != before:
             for region in (condition, body):
                 self.give(region.parameters, carried)
