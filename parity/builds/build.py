@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import dataclasses
 import enum
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,10 @@ SEED = 20_240_229
 """Seed of the batch and the initial state of a case."""
 
 
-_TRACED_BEFORE: contextvars.ContextVar[Collection[Callable[..., Any]] | None] = contextvars.ContextVar(
-    "traced_before", default=None
+_TRACED_BEFORE: contextvars.ContextVar[Collection[weakref.ref[Any]]] = contextvars.ContextVar(
+    "traced_before", default=frozenset()
 )
-"""The closures that JAX had traced when the innermost `building` began; None outside such a block."""
+"""The closures that JAX had traced when the innermost `building` began; empty outside such a block."""
 
 
 @contextlib.contextmanager
@@ -49,11 +50,6 @@ def building() -> Iterator[None]:
         yield
     finally:
         _TRACED_BEFORE.reset(token)
-
-
-def _traced_before() -> Collection[Callable[..., Any]]:
-    before = _TRACED_BEFORE.get()
-    return traced_closures() if before is None else before
 
 
 class Flavour(enum.StrEnum):
@@ -171,7 +167,9 @@ class Build:
     saving: Saving | None = None
     skeleton: Skeleton = None
     method: str = ""
-    former: Collection[Callable[..., Any]] = dataclasses.field(default_factory=_traced_before, repr=False)
+    former: Collection[weakref.ref[Any]] = dataclasses.field(
+        default_factory=lambda: _TRACED_BEFORE.get() or traced_closures(), repr=False
+    )
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]

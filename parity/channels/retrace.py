@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def _may_be_traced_again(side: Side) -> bool:
         return [
             function
             for function, keys in tracing_keys().items()
-            if function not in side.build.former
+            if weakref.ref(function) not in side.build.former
             and (not keys[0].file.startswith(ENGINE) or keys[0].file.startswith(MATRIX))
             and ("site-packages" not in keys[0].file or any(key.static for key in keys))
         ]

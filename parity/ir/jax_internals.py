@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import operator
 import types
 import weakref
 from collections.abc import Hashable, Iterator
@@ -335,22 +336,23 @@ def tracing_keys() -> dict[Any, list[TracingKey]]:
     from jax._src.interpreters import partial_eval
 
     functions: dict[Any, list[TracingKey]] = {}
-    places: dict[Any, str | None] = {}  # few functions have most of the keys
-    for reference, *parts in partial_eval.trace_to_jaxpr.cache_keys():
-        if reference not in places:
-            places[reference] = parts[1][1].func_filename
-        function, place = reference(), places[reference]
-        if function is not None and (place is None or source_info_util.is_user_filename(place)):
-            functions.setdefault(function, []).append(TracingKey(place or "", parts))
+    known: dict[Any, list[TracingKey] | None] = {}  # few functions have most of the keys
+    for key in partial_eval.trace_to_jaxpr.cache_keys():
+        if key[0] not in known:
+            function, place = key[0](), key[2][1].func_filename
+            users = function is not None and (place is None or source_info_util.is_user_filename(place))
+            known[key[0]] = functions.setdefault(function, []) if users else None
+        if (keys := known[key[0]]) is not None:
+            keys.append(TracingKey(key[2][1].func_filename or "", key[1:]))
     return functions
 
 
-def traced_closures() -> weakref.WeakSet[Any]:
-    """Returns the live functions that were defined inside functions and that JAX has traced (`tracing_keys`)."""
+def traced_closures() -> frozenset[weakref.ref[Any]]:
+    """Returns references to the functions defined inside functions that JAX has traced (`tracing_keys`)."""
     from jax._src.interpreters import partial_eval
 
-    functions = [reference() for reference in {key[0] for key in partial_eval.trace_to_jaxpr.cache_keys()}]
-    return weakref.WeakSet(one for one in functions if "<locals>" in getattr(one, "__qualname__", ""))
+    traced = set(map(operator.itemgetter(0), partial_eval.trace_to_jaxpr.cache_keys()))
+    return frozenset(one for one in traced if "<locals>" in getattr(one(), "__qualname__", ""))
 
 
 def key_difference(key: TracingKey, known: list[TracingKey]) -> str:

@@ -38,9 +38,11 @@ class UnreadAttribute:
 
 
 def attribute_items(operation: Any) -> list[tuple[str, Any]]:
-    """Returns the attributes of an operation by name (jaxlib 0.10 to 0.12 iterate over the names)."""
-    attributes = operation.attributes
-    return dictionary_items(attributes) if len(attributes) else []
+    """Returns the attributes of an operation by name."""
+    try:
+        return operation.attributes.items()
+    except TypeError:  # an attribute without a Python class, such as complex elements
+        return dictionary_items(operation.attributes)
 
 
 def integers(attribute: Any) -> tuple[int, ...]:

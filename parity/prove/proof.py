@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
 from parity.ir.stablehlo.program import StableProgram
-from parity.ir.stablehlo.reader import collector_paused, read_program
+from parity.ir.stablehlo.reader import read_program
 from parity.prove.exchange import Exchange
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
@@ -158,30 +158,29 @@ def prove(
         ValueError: if the pairs are not total and one-to-one, or a module cannot be read.
     """
     started = time.perf_counter()
-    with collector_paused():
-        sides = (
-            read_program(reference, ignore_shardings=ignore_shardings, without=alone.results[0]),
-            read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
-        )
-        entries = _paired(sides, arguments, results, alone)
-        attempt = functools.partial(_Attempt, sides, arguments, results, alone)
-        reported = strict = attempt()
-        ruled = loose = None
-        if not strict.equal and not entries:
-            reported = ruled = attempt(rules=EXACT)
-            if not ruled.equal or not ruled.shares_as(strict):
-                loose = attempt(rules=LOOSE, reorder=True)
-                # A difference that the order of operands explains is reported only if there is no other.
-                reported = strict if ruled.equal else ruled if loose.equal else loose
-        used = {}
-        if ruled is not None and loose is None:
-            used = _needed(ruled, attempt)
-        elif loose is not None and loose.equal:
-            used = _needed(loose, functools.partial(attempt, reorder=True))
-            reported = reported if used else strict
-        # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
-        proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
-        entries += [] if reported.equal else reported.search()
+    sides = (
+        read_program(reference, ignore_shardings=ignore_shardings, without=alone.results[0]),
+        read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
+    )
+    entries = _paired(sides, arguments, results, alone)
+    attempt = functools.partial(_Attempt, sides, arguments, results, alone)
+    reported = strict = attempt()
+    ruled = loose = None
+    if not strict.equal and not entries:
+        reported = ruled = attempt(rules=EXACT)
+        if not ruled.equal or not ruled.shares_as(strict):
+            loose = attempt(rules=LOOSE, reorder=True)
+            # A difference that the order of operands explains is reported only if there is no other.
+            reported = strict if ruled.equal else ruled if loose.equal else loose
+    used = {}
+    if ruled is not None and loose is None:
+        used = _needed(ruled, attempt)
+    elif loose is not None and loose.equal:
+        used = _needed(loose, functools.partial(attempt, reorder=True))
+        reported = reported if used else strict
+    # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
+    proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
+    entries += [] if reported.equal else reported.search()
     return Proof(
         proved=proved,
         reordered=loose is not None and loose.equal,
@@ -205,10 +204,9 @@ def is_one_program(
     alone: UnpairedPositions = NO_UNPAIRED,
 ) -> bool:
     """True if two programs that are already read are one program, as in `Proof.same_program`; tries no rules."""
-    with collector_paused():
-        sides = (reference, candidate)
-        entries = _paired(sides, arguments, results, alone)
-        return not entries and _Attempt(sides, arguments, results, alone).equal
+    sides = (reference, candidate)
+    entries = _paired(sides, arguments, results, alone)
+    return not entries and _Attempt(sides, arguments, results, alone).equal
 
 
 def _paired(

@@ -71,7 +71,8 @@ class Values:
             for region in regions:  # grows
                 found.update({value: (region, place) for place, value in enumerate(region.parameters)})
                 for op in region.ops:
-                    found.update({value: (op, place) for place, value in enumerate(op.results)})
+                    for place, value in enumerate(op.results):
+                        found[value] = op, place
                     regions += op.regions
         return self._makers[function]
 

@@ -1,10 +1,8 @@
 """Reads a module into a `StableProgram`: every call is replaced by the operations of its function."""
 
-import contextlib
 import dataclasses
-import gc
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from parity.ir.mlir import attribute_items, dictionary_items
@@ -12,22 +10,10 @@ from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.liveness import mark_live
 from parity.ir.stablehlo.program import Chain, Kind, Op, Region, StableProgram
 
-__all__ = ["collector_paused", "read_program"]
+__all__ = ["read_program"]
 
 _HOISTED = "jax.const"
 _MAX_OPERATIONS = 20_000_000
-
-
-@contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
-    """Disables the garbage collector in this block; scanning a growing heap of live objects doubles the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def read_program(
@@ -50,7 +36,7 @@ def read_program(
             raise ValueError("program: was read with other shardings or results, expected the same")
         return program
     functions = Functions(program, ignore_shardings=True) if ignore_shardings else Functions.of(program)
-    with functions.module.context, collector_paused():
+    with functions.module.context:
         result = _inlined(functions, frozenset(without))
         mark_live(result)
     return result

@@ -125,20 +125,18 @@ class OpSignatures:
         text = self._text(attribute, symbols)
         return f"{text} {self._private}" if symbols else text
 
-    def form(self, op: Any) -> Form:
+    def form(self, operation: Any) -> Form:
         """Returns the form of an MLIR operation."""
-        operation = op.operation
-        name = operation.name
-        items = attribute_items(operation)
-        key = (name, len(operation.operands), *items, *[result.type for result in operation.results])
+        name, items, types = operation.name, attribute_items(operation), operation.results.types
+        key = (name, len(operation.operands), *items, *types)
         if name == "sdy.manual_computation":  # its form also depends on the types of its parameters
             key += tuple(argument.type for argument in operation.regions[0].blocks[0].arguments)
         form = self._forms.get(key)
         if form is None:
-            form = self._forms[key] = self._build(operation, name, items)
+            form = self._forms[key] = self._build(operation, name, items, types)
         return form
 
-    def _build(self, operation: Any, name: str, items: list[tuple[str, Any]]) -> Form:
+    def _build(self, operation: Any, name: str, items: list[tuple[str, Any]], results: list[Any]) -> Form:
         symbols: list[str] = []
         texts = {
             key: self._text(value, symbols)
@@ -149,16 +147,18 @@ class OpSignatures:
             texts["channel_handle"] = _CHANNEL.sub(_channel_sign, texts["channel_handle"])
         if _is_host_callback(name, texts):
             texts["host function"] = self._private
-        kind = self._kind(name, operation, texts)
-        types = [self.type_text(result.type) for result in operation.results]
-        ins, outs, shared = _slots(
-            kind, operation, texts, [self.type_text(v.type) for v in operation.operands], types
-        )
+        kind = self._kind(name, operation, texts, symbols)
+        types = [self.type_text(kind) for kind in results]
+        head = bare = f"{name} {sorted(texts.items())}"
+        ins, outs = ("",) * len(operation.operands), tuple(types)
+        if kind in SLOTTED:
+            ins, outs, shared = _slots(kind, operation, texts, types)
+            bare = f"{name} {sorted(shared.items())}"
         return Form(
             name=name,
             kind=kind,
-            word=f"{name} {sorted(texts.items())} -> {types}",
-            bare=f"{name} {sorted(shared.items())}",
+            word=f"{head} -> {types}",
+            bare=bare,
             slots_in=ins,
             slots_out=outs,
             symbols=tuple(symbols),
@@ -169,10 +169,10 @@ class OpSignatures:
             ),
             attributed=bool(texts),
             attributes=dict(items),
-            types=tuple(result.type for result in operation.results),
+            types=tuple(results),
         )
 
-    def _kind(self, name: str, operation: Any, texts: dict[str, str]) -> Kind:
+    def _kind(self, name: str, operation: Any, texts: dict[str, str], symbols: list[str]) -> Kind:
         if self._ignore and (name in _SHARDING_OPS or texts.get("call_target_name") in _SHARDING_TARGETS):
             return Kind.SKIP
         if name == "sdy.sharding_constraint" and "?" not in texts["sharding"]:
@@ -182,7 +182,7 @@ class OpSignatures:
             return Kind.COMMUTE if exact else Kind.REORDER
         if name in _KINDS:
             return _KINDS[name]
-        return Kind.REGION if len(operation.regions) or "@function" in str(texts) else Kind.PLAIN
+        return Kind.REGION if len(operation.regions) or symbols else Kind.PLAIN
 
     def _text(self, attribute: Any, symbols: list[str]) -> str:
         text = self._texts.get(attribute)
@@ -241,21 +241,21 @@ class OpSignatures:
 
 
 def _slots(
-    kind: Kind, operation: Any, texts: dict[str, str], types_in: list[str], types_out: list[str]
+    kind: Kind, operation: Any, texts: dict[str, str], types_out: list[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Splits attributes that hold one entry per operand or result into slots; the rest is shared.
+    """Splits attributes that hold one entry per operand or result into the slots of a slotted kind; the rest is shared.
 
     Other attributes may refer to slots by position. If there are any, slots keep their positions.
     """
     shared = dict(texts)
-    ins, outs = [""] * len(types_in), list(types_out)
+    ins, outs = [""] * len(operation.operands), list(types_out)
     if kind == Kind.MANUAL:
         inner = [str(a.type) for a in operation.regions[0].blocks[0].arguments]
         ins = _per_slot(shared, "in_shardings", inner)
         outs = _per_slot(shared, "out_shardings", outs)
-    elif kind in SLOTTED and "sdy.sharding" in shared:
+    elif "sdy.sharding" in shared:
         outs = _per_slot(shared, "sdy.sharding", outs)
-    if kind in SLOTTED and set(shared) - {"manual_axes"}:
+    if set(shared) - {"manual_axes"}:
         ins, outs = _numbered(ins), _numbered(outs)
     return tuple(ins), tuple(outs), shared
 

@@ -140,8 +140,14 @@ def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array
     given = np.broadcast(first, second, counts)
     if given.size > MOST_KEYS:
         return None
-    made = np.array([_threefry(*map(int, row)) for row in given], np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(made.reshape(*given.shape, 2)), impl="threefry2x32")
+    return _keys(tuple([tuple(map(int, row)) for row in given]), given.shape)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _keys(rows: tuple[tuple[int, int, int], ...], shape: tuple[int, ...]) -> jax.Array:
+    """Returns the keys of a shape, derived from two words and a count each; cases of one model derive the same."""
+    made = np.array([_threefry(*row) for row in rows], np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(made.reshape(*shape, 2)), impl="threefry2x32")
 
 
 def _threefry(first: int, second: int, count: int) -> tuple[int, int]:
