@@ -267,7 +267,7 @@ def linen_twin(name: str, make: Callable[[], linen.Module], recipe: CallSpec, re
     def pull(state: dict[str, Any], batch: dict[str, Any]):
         return _pulled(recipe, batch, lambda batch: _bound(module, state, recipe, batch)[0])
 
-    programs = _programs(forward, grad if trains else pull, train_step if trains else _untrained(name))
+    programs = _programs(rest, forward, grad if trains else pull, train_step if trains else _untrained(name))
     return linen_build(f"linen {name}", create, programs, **rest)
 
 
@@ -336,7 +336,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
         graphdef, held = nnx.split(state.model)
         return _pulled(recipe, batch, lambda batch: run(nnx.merge(graphdef, held, copy=True), batch))
 
-    programs = _programs(forward, grad if trains else pull, train_step if trains else _untrained(name))
+    programs = _programs(rest, forward, grad if trains else pull, train_step if trains else _untrained(name))
     return nnx_build(f"nnx {name}", create, programs, **rest)
 
 
@@ -377,6 +377,16 @@ def _pulled(
     return {"values": {"loss": value, "inputs": grads}}
 
 
-def _programs(forward: Any, grad: Any, train_step: Any) -> dict[str, Any]:
+def _programs(rest: Mapping[str, Any], forward: Any, grad: Any, train_step: Any) -> dict[str, Any]:
+    """Returns the programs with their options; each runs with the pair's axis rules, for constraints by logical axes."""
+
+    def with_rules(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def program(state: Any, batch: dict[str, Any]) -> Any:
+            with linen.logical_axis_rules(rest.get("rules", ())):
+                return function(state, batch)
+
+        return program
+
     functions = {"forward": forward, "grad": grad, "train_step": train_step}
-    return {name: (function, dict(OPTIONS[name])) for name, function in functions.items()}
+    return {name: (with_rules(function), dict(OPTIONS[name])) for name, function in functions.items()}
