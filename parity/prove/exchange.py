@@ -150,7 +150,7 @@ class Exchange:
         return []
 
     def _conditional(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
-        """Returns the first condition of one side without which some results are equal."""
+        """Returns the first condition of one side that decides if some results are equal."""
         self._unequal(unequal)
         numbers = [tuple(numbering.env) for numbering in self._numberings]
         tried = [
@@ -159,15 +159,17 @@ class Exchange:
             for op, values in Conditions(program, numbers[side], frozenset(numbers[1 - side])).run()
         ]
         for side, op, values in tried[: max(rounds, 1)]:
-            for flag in (False, True):
-                restore = without(self._sides[side], values, flag)
-                try:
-                    left = self._unequal(unequal)
-                finally:
-                    restore()
-                if len(left) < len(unequal):
-                    return [_one_sided(side, op)]
+            if self._settles(side, values, False, unequal) is not self._settles(side, values, True, unequal):
+                return [_one_sided(side, op)]
         return []
+
+    def _settles(self, side: int, values: frozenset[int], flag: bool, unequal: Sequence[int]) -> bool:
+        """True if some results are equal once a condition of a side is known."""
+        restore = without(self._sides[side], values, flag)
+        try:
+            return len(self._unequal(unequal)) < len(unequal)
+        finally:
+            restore()
 
     def _undo(self, swap: _Swap) -> None:
         swap.op.operands, swap.op.form, swap.op.source = self._kept.pop(swap)
