@@ -311,11 +311,16 @@ class _Search:
         )
 
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:
-        """Pairs leaves in modules of paired leaves, then whole modules, then leaves in modules of those."""
+        """Pairs leaves in modules of paired leaves, then whole modules, then leaves in modules of those.
+
+        Modules of equal parameters and states come before those of equal parameters only.
+        """
         self._beside(role)
-        for how, pairs in pair_modules(self._of(0, role), self._of(1, role), order).items():
-            for name, other in pairs:
-                self._pair([name], [other], how)
+        states = self._of(0, Role.STATE), self._of(1, Role.STATE)
+        for told in (states, ({}, {})) if role is Role.PARAMS else (({}, {}),):
+            for how, pairs in pair_modules(self._of(0, role), self._of(1, role), order, told).items():
+                for name, other in pairs:
+                    self._pair([name], [other], how)
         self._beside(role)
 
     def _beside(self, role: Role) -> None:

@@ -70,7 +70,10 @@ def _ends(name: str) -> list[str]:
 
 
 def pair_modules(
-    reference: Mapping[str, Leaf], candidate: Mapping[str, Leaf], order: Callable[[], Order]
+    reference: Mapping[str, Leaf],
+    candidate: Mapping[str, Leaf],
+    order: Callable[[], Order],
+    states: tuple[Mapping[str, Leaf], Mapping[str, Leaf]] = ({}, {}),
 ) -> dict[str, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
@@ -80,11 +83,12 @@ def pair_modules(
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
         order: only called if several modules are of one kind and one is named automatically.
+        states: for each side further leaves, such as running averages, that tell modules of one kind apart.
 
     Returns:
         Pairs of leaves by how their modules were found.
     """
-    sides = (_kinds(reference), _kinds(candidate))
+    sides = (_kinds(reference, states[0]), _kinds(candidate, states[1]))
     found: dict[str, Pairs] = collections.defaultdict(list)
     for kind in sides[0].keys() & sides[1].keys():
         left, right = sides[0][kind], sides[1][kind]
@@ -99,23 +103,27 @@ def pair_modules(
         else:
             how, pairs = NEAREST, dict(pair_nearest(left, right))
         found[how] += [
-            (f"{module}/{last}", f"{other}/{last}") for module, other in pairs.items() for last, *_ in kind
+            (f"{module}/{last}", f"{other}/{last}") for module, other in pairs.items() for last, *_ in kind[0]
         ]
     return found
 
 
-Kind = tuple[tuple[str, tuple[int, ...], str], ...]
+Held = tuple[tuple[str, tuple[int, ...], str], ...]
+"""Names, shapes and dtypes of leaves in a module."""
 
 
-def _kinds(leaves: Mapping[str, Leaf]) -> dict[Kind, list[str]]:
-    """Returns the modules by the names, shapes and dtypes of their leaves."""
-    held: dict[str, list[tuple[str, tuple[int, ...], str]]] = collections.defaultdict(list)
+def _kinds(leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]) -> dict[tuple[Held, Held], list[str]]:
+    """Returns the modules by their leaves and their states."""
+    held: dict[str, tuple[list, list]] = collections.defaultdict(lambda: ([], []))
     for name, leaf in leaves.items():
         if _module(name):
-            held[_module(name)].append((_last(name), leaf.shape, leaf.dtype))
-    kinds: dict[Kind, list[str]] = collections.defaultdict(list)
-    for module, entries in held.items():
-        kinds[tuple(sorted(entries))].append(module)
+            held[_module(name)][0].append((_last(name), leaf.shape, leaf.dtype))
+    for name, leaf in states.items():
+        for module in held.keys() & set(_ends(_module(name))):
+            held[module][1].append((_last(name), leaf.shape, leaf.dtype))
+    kinds: dict[tuple[Held, Held], list[str]] = collections.defaultdict(list)
+    for module, (own, state) in held.items():
+        kinds[tuple(sorted(own)), tuple(sorted(state))].append(module)
     return kinds
 
 

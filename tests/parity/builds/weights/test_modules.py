@@ -205,3 +205,14 @@ def test_leaves_without_related_names_are_paired_by_the_operations_that_read_the
     assert found.guessed == list(found.entries)
     other = ({"norm/sheen": "multiply", "norm/tint": "multiply"}, readers[1])
     assert len(infer(reference, candidate, readers=lambda: other).entries) == 2
+
+
+def test_statistics_tell_modules_of_equal_parameters_apart():
+    def norms(batch, group, root, state):
+        parameters = leaves(", ".join(f"{root}/{name}/scale 8" for name in (batch, group)))
+        return parameters | leaves(f"{state}/{batch}/mean 8, {state}/{batch}/var 8", Role.STATE)
+
+    reference = norms("avg", "bund", "params", "batch_stats")
+    found = pairs(infer(reference, norms("mittel", "gruppe", "model", "model")))
+    assert found["params/avg/scale"] == "model/mittel/scale"
+    assert found["batch_stats/avg/mean"] == "model/mittel/mean"
