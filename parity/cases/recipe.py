@@ -378,7 +378,7 @@ def _pulled(
 
 
 def _programs(rest: Mapping[str, Any], forward: Any, grad: Any, train_step: Any) -> dict[str, Any]:
-    """Returns the programs with their options; each runs with the pair's axis rules, for constraints by logical axes."""
+    """Returns the programs with their options; each is traced with the pair's axis rules, for logical constraints."""
 
     def with_rules(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

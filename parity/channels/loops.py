@@ -31,7 +31,7 @@ FLAX = str(Path(flax.__file__).parent)
 COUNTER = 4
 """Bytes of a counter."""
 KEPT = 1_024
-"""Bytes of arrays that no iteration changes, such as a mask, that one side may hand to a loop and the other make in it."""
+"""Bytes of unchanged arrays, such as a mask, that one side may make before a loop and the other one in it."""
 
 
 Loops = dict[str, LoopTree]

@@ -70,7 +70,7 @@ def plain(function):
         (chain(1e-6, 1e-6), chain(1e-6, 1e-6)),
         (chain(1e-6, 1e-6, 1e-6), scanned),  # once in the body
         (chain(1e-6, 1e-6), lambda x: 1 / (x + jnp.float32(1e-6))),  # once less
-        (lambda x: 1 / (x + 1e-6), lambda x, e=jnp.float32(1e-6): 1 / (x + e)),
+        (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + jnp.asarray(1e-6))),
         (lambda x: 1 / jnp.maximum(x, 1e-6), lambda x: 1 / jnp.where(x < 1e-6, 1e-6, x)),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + 1.0000001e-6)),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x - -1e-6)),
