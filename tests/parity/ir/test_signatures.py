@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from parity.ir.stablehlo.functions import Functions
@@ -17,3 +18,12 @@ def test_manual_computations_share_a_form_only_if_their_parameters_have_equal_ty
     manual = [op.form for op in functions["main"].body.walk() if op.form.kind is Kind.MANUAL]
     assert manual[0] is manual[1]
     assert manual[0].word == manual[2].word and manual[0].slots_in != manual[2].slots_in
+
+
+def test_complex_constants_count_though_the_bindings_cannot_cast_them():
+    def words(number):
+        table = np.array([1, number], np.complex64)
+        functions = Functions(jax.jit(lambda x: x * table).lower(table))
+        return [op.form.word for op in functions["main"].body.walk()]
+
+    assert words(1 + 2j) == words(1 + 2j) != words(1 + 3j)
