@@ -1,7 +1,7 @@
 """Operations whose order of operands decides bits, because compiled code adds two products next to them.
 
-LLVM makes one operation of a sum and one of its products. Of two it takes the one whose operands are read later, so
-that each order of operands in the same fused loop counts.
+LLVM makes one operation of a sum and one of its products. It chooses the product whose operands are read later, so that
+each order of operands in the same fused loop counts.
 """
 
 import math

@@ -199,7 +199,7 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     condition="reals; of sums one operand is an argument or a constant; not two powers, whose exponents XLA adds; only "
     "with a known number in a loop that adds two products",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. LLVM makes one operation of a sum "
-    "and one of its products: of two the one whose operands are read later.",
+    "and one of its products; it chooses the one whose operands are read later.",
     attacked_by="operands in either order",
     keeps_narrow=True,
 )

@@ -172,8 +172,7 @@ class RuledNumbering(Numbering):
         name="captured",
         rewrites="a float that is computed outside of a loop or branch -> inside",
         condition="any",
-        argument="The same operations on the same values. But compilers simplify and fuse each loop body and branch by "
-        "itself.",
+        argument="But compilers simplify and fuse each loop body and branch by itself.",
         attacked_by="exponential captured by a loop",
         loose=True,
         keeps_narrow=True,
