@@ -1,17 +1,21 @@
 """Value numbering of inlined programs in a table that both sides share."""
 
 import collections
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.prove.fusion import is_float, ordered_operations
 
-__all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes", "users"]
+__all__ = ["Numbering", "Table", "captures", "number_program", "split_classes", "users"]
 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")
+_CROSSED = "#crossed"
+"""The word of a value that a loop or a branch captures."""
 _EVERYWHERE, _CARRIED = object(), object()
 """The regions of constants, and of carries that a loop does not change."""
 
@@ -68,6 +72,10 @@ class Numbering:
         self._region: Region | None = None
         self._fixed: dict[int, tuple[object, set[int]]] = {}
         """Values computed from constants: the region, and the calls through which they came."""
+        self._computed: set[int] = set()
+        """Floats that operations compute from others than constants, and all values computed from them."""
+        self.ordered: frozenset[int] = frozenset()
+        """First results of operations whose operands keep their order; see `ordered_operations`."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -93,6 +101,10 @@ class Numbering:
             self.visited += 1
             is_pure = op.form.kind <= Kind.REGION and not op.effect
             hidden = self._hidden(op) if is_pure else ""
+            if op.results.start not in self._fixed and (
+                any(map(is_float, op.form.slots_out)) or not self._computed.isdisjoint(op.operands)
+            ):
+                self._computed.update(op.results)
             if op.form.kind > Kind.COMMUTE or op.effect:
                 self._special(op, depth, effects, hidden)
             elif hidden:
@@ -110,7 +122,7 @@ class Numbering:
         """
         found = [self._fixed.get(value) for value in op.operands]
         known, call, near = facts(op.form.name), {id(op.chain)}, (_EVERYWHERE, self._region)
-        rounds = known.group is Group.ELEMENTWISE and "f" in op.form.slots_out[0].partition("<")[2]
+        rounds = known.group is Group.ELEMENTWISE and is_float(op.form.slots_out[0])
         rounds &= not (known.chooses or known.jumps)
         is_fixed = None not in found if found else op.form.name in _FIXED
         if is_fixed:
@@ -128,7 +140,7 @@ class Numbering:
         """Returns the number of a pure function of its operands."""
         form, env = op.form, self.env
         operands = [env[value] for value in op.operands]
-        if form.kind >= self._commuting:
+        if form.kind >= self._commuting and op.results.start not in self.ordered:
             operands.sort()
             self.table.commuting.add(form.word)
         return self.table.number(form.word, *operands)
@@ -197,16 +209,51 @@ class Numbering:
 
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
         table, env, form = self.table, self.env, op.form
-        effects = [table.number("#effects", *self.region(each, depth)) for each in op.regions]
-        if op.effect:
-            tail = [*tail, *effects]
         index = env[op.operands[0]]
-        for slot in op.live or ():
-            outputs = [env[each.outputs[slot]] for each in op.regions]
-            env[op.results[slot]] = table.number(
-                f"{form.bare} {form.slots_out[slot]}", index, *tail, *outputs
-            )
+        with self.inside(op):
+            effects = [table.number("#effects", *self.region(each, depth)) for each in op.regions]
+            outputs = {slot: [env[each.outputs[slot]] for each in op.regions] for slot in op.live or ()}
+        tail = [*tail, *effects] if op.effect else tail
+        for slot, ends in outputs.items():
+            word = f"{form.bare} {form.slots_out[slot]}"
+            env[op.results[slot]] = table.number(word, index, *tail, *ends)
         return table.number(form.bare, index, *tail)
+
+    @contextlib.contextmanager
+    def inside(self, op: Op) -> Iterator[None]:
+        """Gives the floats that a loop or a branch captures the numbers that they have inside, in this block."""
+        outer = {value: self.env[value] for value in captures(op)}
+        for value in outer:
+            self.env[value] = self._inner(value)
+        yield
+        for value, number in outer.items():
+            self.env[value] = number
+
+    def _inner(self, value: int) -> int:
+        """Returns the number of a value inside a loop or branch: another one if XLA may simplify its computation.
+
+        XLA simplifies and fuses an operation with its readers only within one computation, so that the same expression
+        inside may be rounded differently.
+        """
+        number = self.env[value]
+        return self._crossed(number) if value in self._computed else number
+
+    def _crossed(self, number: int) -> int:
+        return number if self.table.nodes[number][0] == _CROSSED else self.table.number(_CROSSED, number)
+
+    def carries(self, op: Op, depth: int) -> tuple[dict[int, int], list[int]]:
+        """Returns the initial colour of each live carry of a loop, and the carries that the body changes."""
+        table, body = self.table, op.regions[1]
+        colours, moving = {}, []
+        for slot in op.live or ():
+            # A carry with an attribute, such as its sharding, has a meaning even if it keeps its value.
+            if not op.form.attributed and body.outputs[slot] == body.parameters[slot]:
+                colours[slot] = self._inner(op.operands[slot])
+            else:
+                word = f"#carry {depth} {op.form.slots_out[slot]}"
+                colours[slot] = table.number(word, self.env[op.operands[slot]])
+                moving.append(slot)
+        return colours, moving
 
     def _manual(self, op: Op, depth: int, tail: list[int]) -> int:
         """Numbers ``manual_computation``: a parameter is a shard of an operand, a result is assembled from shards."""
@@ -242,11 +289,11 @@ class Numbering:
         """Numbers a loop by colour refinement of its live carries; docs/soundness.md has the argument."""
         table, env = self.table, self.env
         condition, body = op.regions
-        colours, moving = initial_colours(table, op, depth, env)
+        colours, moving = self.carries(op, depth)
         self._enter(op, moving)
         if self._sketching:
             for slot in live:
-                known = table.number("#sketch", colours[slot]) if slot in moving else colours[slot]
+                known = table.number("#sketch", colours[slot]) if slot in moving else env[op.operands[slot]]
                 env[op.results[slot]] = known
             return table.number(f"#sketch {op.form.bare}", *tail)
         if len({colours[slot] for slot in moving}) < len(moving) and _has_loops(body):
@@ -258,7 +305,8 @@ class Numbering:
         effects, updates = self._stabilise(op, depth, colours, moving)
         for slot in live:
             env[condition.parameters[slot]] = colours[slot]
-        test_effects = self.region(condition, depth + 1)
+        with self.inside(op):
+            test_effects = self.region(condition, depth + 1)
         steps = {slot: table.number("#step", colours[slot], updates[slot]) for slot in moving}
         if op.effect:
             tail = [*tail, table.number("#effects", *test_effects), table.number("#effects", *effects)]
@@ -270,7 +318,7 @@ class Numbering:
         )
         for slot in live:
             # A carry that keeps its value needs no loop; all others are identified by their steps.
-            last = table.number("#exit", identity, steps[slot]) if slot in steps else colours[slot]
+            last = table.number("#exit", identity, steps[slot]) if slot in steps else env[op.operands[slot]]
             env[op.results[slot]] = last
         return identity
 
@@ -290,8 +338,9 @@ class Numbering:
         while True:
             for slot, colour in colours.items():
                 env[body.parameters[slot]] = colour
-            effects = self.region(body, depth + 1)
-            updates = {slot: env[body.outputs[slot]] for slot in moving}
+            with self.inside(op):
+                effects = self.region(body, depth + 1)
+                updates = {slot: env[body.outputs[slot]] for slot in moving}
             split = split_classes(colours, updates)
             if not split:
                 return effects, updates
@@ -305,30 +354,6 @@ def _has_loops(region: Region) -> bool:
         op.live is not None and (op.form.kind == Kind.WHILE or any(map(_has_loops, op.regions)))
         for op in region.ops
     )
-
-
-def initial_colours(table: Table, op: Op, depth: int, env: list[int]) -> tuple[dict[int, int], list[int]]:
-    """Returns the initial colour of each live carry of a loop, and the carries that the body changes."""
-    starts = {slot: env[op.operands[slot]] for slot in op.live or ()}
-    constant = _constant_carries(op, starts)
-    colours: dict[int, int] = {}
-    for slot, start in starts.items():
-        word = f"#carry {depth} {op.form.slots_out[slot]}"
-        colours[slot] = start if slot in constant else table.number(word, start)
-    return colours, [slot for slot in starts if slot not in constant]
-
-
-def _constant_carries(op: Op, starts: dict[int, int]) -> set[int]:
-    """Returns the carries that keep their initial value: each gets a carry of the set with the same initial value."""
-    if op.form.attributed:  # then even a constant carry has a meaning, such as its sharding
-        return set()
-    body = op.regions[1]
-    places = {value: slot for slot, value in enumerate(body.parameters)}
-    source = {slot: places.get(body.outputs[slot], -1) for slot in starts}
-    constant = {slot for slot, other in source.items() if starts.get(other) == starts[slot]}
-    while leaving := {slot for slot in constant if source[slot] not in constant}:
-        constant -= leaving
-    return constant
 
 
 def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:
@@ -360,6 +385,8 @@ def number_program(
         The numbering (with the number of every result in ``env``), and the numbers of the side effects.
     """
     numbering = kind(table, program.values, reorder)
+    if not reorder:
+        numbering.ordered = ordered_operations(program)
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

@@ -16,7 +16,7 @@ from parity.prove.frontier import (
     difference,
     short,
 )
-from parity.prove.numbering import Numbering, Table, captures, initial_colours
+from parity.prove.numbering import Numbering, Table, captures
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array
@@ -259,8 +259,9 @@ class Search:
                 for number in range(len(left.regions)):
                     regions = (left.regions[number], right.regions[number])
                     inner = depth + (left.form.kind == Kind.REGION)
-                    entries += self._regions(regions, self._with_parameters(regions, known), inner, loops)
-                    entries += [] if entries else self._outputs(pair, regions)
+                    with self._numberings[0].inside(left), self._numberings[1].inside(right):
+                        entries += self._regions(regions, self._with_parameters(regions, known), inner, loops)
+                        entries += [] if entries else self._outputs(pair, regions)
         return entries or [self._entry(left, right, loops, lines)]
 
     def _with_parameters(self, regions: tuple, known: tuple) -> tuple:
@@ -322,10 +323,7 @@ class Search:
 
     def _pair_carries(self, pair: tuple[Op, Op], depth: int) -> tuple[dict[int, int], dict[int, int]]:
         """Refines the carries of both loops together; unlike `Numbering`, it keeps unequal pairs together."""
-        starts = [
-            initial_colours(self._table, op, depth, numbering.env)
-            for op, numbering in zip(pair, self._numberings, strict=True)
-        ]
+        starts = [numbering.carries(op, depth) for op, numbering in zip(pair, self._numberings, strict=True)]
         colours = (dict(starts[0][0]), dict(starts[1][0]))
         moving = (starts[0][1], starts[1][1])
         bodies = (pair[0].regions[1], pair[1].regions[1])

@@ -44,8 +44,9 @@ def elementwise(table: Terms, op: Application, name: str, commutes: bool) -> Vie
     views = tuple(_spread(operand, count) for operand in op.operands)
     elements = tuple(operand.type.element for operand in op.operands)
     short = name.partition(".")[2]
+    commutes &= len(views) == 2 and table.may_swap(*views)
     note = _note(table, short, op.attributes, elements)
-    found = _simplified(table, Call(short, note, views, elements, out.element, commutes and len(views) == 2))
+    found = _simplified(table, Call(short, note, views, elements, out.element, commutes))
     return found if isinstance(found, View) else _hoisted(table, found, out.shape)
 
 

@@ -137,7 +137,9 @@ def _signs(table: Terms, call: Call) -> Call | None:
         if call.name == "multiply":
             if table.real(other) == -1.0:
                 return Call("negate", "[]", (one,), call.elements[:1], call.element)
-        elif (found := inside(table, other, "negate")) and (other is right or call.name == "add"):
+        elif (found := inside(table, other, "negate")) and (
+            other is right or (call.name == "add" and table.may_swap(left, right))
+        ):
             return dataclasses.replace(call, name=_SIGNS[call.name], operands=(one, found[1][0]))
     return None
 
@@ -194,17 +196,21 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
-    condition="reals; of sums and products one operand is an argument or a constant; not two products that are added: "
-    "the sum rounds one of them",
-    argument="IEEE 754 is commutative, except for which of two NaNs is returned. A compiler that makes one operation "
-    "of two has no choice: only one operand is computed.",
+    condition="reals; of sums one operand is an argument or a constant; not two powers, whose exponents XLA adds; only "
+    "with a known number in a loop that adds two products",
+    argument="IEEE 754 is commutative, except for which of two NaNs is returned. LLVM makes one operation of a sum "
+    "and one of its products; it chooses the one whose operands are read later.",
     attacked_by="operands in either order",
     keeps_narrow=True,
 )
 def _order(table: Terms, call: Call) -> Call | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
-    if call.name in ("add", "multiply") and not any(map(table.is_given, call.operands)):
+    if not table.may_swap(*call.operands):
+        return None
+    if call.name == "add" and not any(map(table.is_given, call.operands)):
+        return None
+    if call.name == "multiply" and all(table.is_power(view.source) for view in call.operands):
         return None
     return dataclasses.replace(call, commutes=True)
 

@@ -58,6 +58,8 @@ def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]]
 def _direction(table: Terms, call: Call) -> Call | None:
     """Returns ``a > b`` as ``b < a``, and ``a == b`` with exchangeable operands."""
     direction, _, order = call.note.partition(" ")
+    if not table.may_swap(*call.operands):
+        return None
     if direction in ("EQ", "NE") and not call.commutes:
         return dataclasses.replace(call, commutes=True)
     if direction not in _SWAPPED:
@@ -123,7 +125,7 @@ def _negated_predicate(table: Terms, call: Call) -> Call | None:
     """
     predicate, yes, no = call.operands
     opposite = _opposite_of(table, predicate)
-    if opposite is None:
+    if opposite is None or not table.may_swap(yes, no):
         return None
     elements = (call.elements[0], call.elements[2], call.elements[1])
     return dataclasses.replace(call, operands=(opposite, no, yes), elements=elements)

@@ -1,6 +1,8 @@
 """Value numbering whose keys are first brought into normal form."""
 
 import collections
+import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +15,7 @@ from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.logic import branch
 from parity.prove.rules.moves import window_replaced
-from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS
+from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS, RewriteRule
 from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import whole
@@ -38,8 +40,6 @@ class RuledNumbering(Numbering):
         """Numbers, by no rule, of values that are computed from constants and iotas only."""
         self._tables: set[int] = set()
         """Constants that are not one number everywhere, and values that are computed from them."""
-        self._factors: dict[int, set[bool]] = {}
-        """Sources of products, also negated: True if the factors are in the order of their numbers, or one is known."""
         self._stated: set[int] = set()
         """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
         self._certain: set[int] = set()
@@ -50,7 +50,8 @@ class RuledNumbering(Numbering):
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        key = (op.form.word, *[self.env[value] for value in op.operands], self._products(op))
+        table.ordered = op.results.start in self.ordered
+        key = (op.form.word, table.ordered, *[self.env[value] for value in op.operands])
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -70,7 +71,6 @@ class RuledNumbering(Numbering):
         is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
         if is_table or not self._tables.isdisjoint(op.operands):
             self._tables.update(op.results)
-        self._keep_order(op, known.number)
         return known.number
 
     def _hidden(self, op: Op) -> str:
@@ -109,32 +109,6 @@ class RuledNumbering(Numbering):
             return None
         return number
 
-    def _products(self, op: Op) -> str:
-        """Returns the orders of the factors of two products that are added, as text; empty for other operations."""
-        if op.form.name not in ("stablehlo.add", "stablehlo.subtract") or BY_VALUE in self.table.enabled:
-            return ""
-        sources = [self._source(self.env[value]) for value in op.operands]
-        found = [sorted(self._factors[source]) for source in sources if source in self._factors]
-        return f" of products {found}" if len(found) == 2 else ""
-
-    def _keep_order(self, op: Op, number: int) -> None:
-        """Keeps the order of the factors of a product, which is one number in either order."""
-        operands, name = [self.env[value] for value in op.operands], op.form.name
-        orders = {True} if name == "chlo.square" else set()
-        if name == "stablehlo.multiply":
-            values = [self.table.values.get(operand) for operand in operands]
-            constant = any(value and self.table.real(value.view) is not None for value in values)
-            orders = {constant or operands[0] <= operands[1]}
-        elif name == "stablehlo.negate":
-            orders = self._factors.get(self._source(operands[0]), set())
-        if orders and number not in operands:
-            self._factors.setdefault(self._source(number), set()).update(orders)
-
-    def _source(self, number: int) -> int:
-        """Returns the value of which a number is a view; the number itself if it is none."""
-        value = self.table.values.get(number)
-        return value.view.source if value else number
-
     def _normal(self, op: Op) -> int | None:
         """Returns the number of an operation's normal form; None if it has none."""
         if op.form not in self._normalisers:
@@ -144,8 +118,6 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
-        if products := self._products(op):
-            attributes = {**attributes, "products": products}
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))
@@ -183,17 +155,39 @@ class RuledNumbering(Numbering):
         if chosen is None:
             return super()._branch(op, depth, tail)
         taken, order = chosen
-        effects = [self.region(op.regions[k], depth) for k in order]
+        with contextlib.nullcontext() if taken is None else self.inside(op):
+            effects = [self.region(op.regions[k], depth) for k in order]
+            ends = {slot: [env[op.regions[k].outputs[slot]] for k in order] for slot in op.live or ()}
         if any(effects):
             return super()._branch(op, depth, tail)
-        for slot in op.live or ():
-            outputs = [env[op.regions[k].outputs[slot]] for k in order]
+        for slot, outputs in ends.items():
             word = f"{op.form.bare} {op.form.slots_out[slot]}"
             env[op.results[slot]] = outputs[0] if taken is None else table.number(word, taken, *outputs)
         if taken is None:
             self.vanished.add(op.results.start)
             return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
         return table.number(op.form.bare, taken)
+
+    @RewriteRule(
+        name="captured",
+        rewrites="a float that is computed outside of a loop or branch -> inside",
+        condition="any",
+        argument="But compilers simplify and fuse each loop body and branch by itself.",
+        attacked_by="exponential captured by a loop",
+        loose=True,
+        keeps_narrow=True,
+    )
+    def _crossed(self, number: int) -> int:
+        table, value = self.table, self.table.values.get(number)
+        if table.allows("captured"):
+            table.use("captured")
+            return number
+        if value is None or value.view.repeats:
+            return super()._crossed(number)
+        if table.is_given(value.view):
+            return number
+        view = dataclasses.replace(value.view, source=super()._crossed(value.view.source))
+        return table.shaped(Value(view, value.type))
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}

@@ -16,6 +16,10 @@ __all__ = ["FOLDED", "Application", "Term", "Terms", "Value"]
 
 _GIVEN = ("#argument ", "#hoisted ", "#moved ", "#part ", "#real ", "#literal")
 _TABLES = ("#literals", "#repeated", "stablehlo.constant ")
+_POWERS = ("exponential", "power")
+_SUMS = ("add", "subtract")
+_NO_POWERS = ("tanh", "logistic", "log", "log_plus_one", "sine", "cosine", "compare")
+"""Operations whose results no simplification makes a power; nor sums, except of zero."""
 FOLDED = 1 << 14
 """Maximum number of elements of an integer or boolean array that is folded."""
 
@@ -85,6 +89,7 @@ class Terms(Table):
         normal: normal form of each operation by its word and operands.
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
+        ordered: True while an operation is numbered whose operands keep their order; see `ordered_operations`.
         built: True if the operation that is being numbered is still present in its normal form.
         shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
@@ -98,12 +103,13 @@ class Terms(Table):
         self._on_narrow = self.enabled & kept
         self.trail: list[str] = []
         self.normal: dict[tuple, Normal] = {}
-        self.narrow = self.built = False
+        self.narrow = self.ordered = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.folded: dict[int, np.ndarray] = {}
         self.reals: dict[int, float] = {}
+        self._powers: list[bool] = []
 
     @RewriteRule(
         name=NARROW,
@@ -237,6 +243,23 @@ class Terms(Table):
     def is_given(self, view: View) -> bool:
         """True if no operation computes a value. A loop of one turn vanishes, so a carry may be a product."""
         return self.nodes[view.source][0].startswith(_GIVEN)
+
+    def may_swap(self, left: View, right: View) -> bool:
+        """True if operands may be read in another order: always if one of them is one known number."""
+        return not self.ordered or self.known(left) is not None or self.known(right) is not None
+
+    def is_power(self, number: int) -> bool:
+        """True if XLA may make a value a power or an exponential; it adds the exponents of two that are multiplied."""
+        for word, *operands in self.nodes[len(self._powers) : number + 1]:
+            name = word.removeprefix("~").partition(" ")[0].removeprefix("stablehlo.")
+            stops = name in _NO_POWERS or (name in _SUMS and not any(map(self._is_known, operands)))
+            self._powers.append(
+                name in _POWERS or (not stops and any(self._powers[each] for each in operands))
+            )
+        return self._powers[number]
+
+    def _is_known(self, number: int) -> bool:
+        return self.nodes[number][0].startswith(_GIVEN)
 
     def real(self, view: View) -> float | None:
         """Returns the float that all elements of a view equal; None if it is NaN or not known."""

@@ -10,6 +10,8 @@ from campaigns.prover.edits import attribute, commutes, copy_module, is_valid, r
 from campaigns.prover.slots import SLOT_EDITS
 from parity.ir.jax_internals import ir, is_main, stablehlo_module
 from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.reader import read_program
+from parity.prove.fusion import ordered_operations
 
 __all__ = ["EDITS", "Variant", "exchange_operands", "make_variant"]
 
@@ -39,7 +41,10 @@ _Edit = Callable[[Any, random.Random], bool]
 
 def _commute(module: Any, rng: random.Random) -> bool:
     """Exchanges the operands of operations that commute to the bit."""
-    return _exchange([op for op in walk(module) if commutes(op)], rng)
+    program = read_program(module)
+    ordered = ordered_operations(program)
+    kept = {op.source.operation for op in program.body.walk() if op.results.start in ordered and op.source}
+    return _exchange([op for op in walk(module) if commutes(op) and op not in kept], rng)
 
 
 def _exchange(ops: list[Any], rng: random.Random) -> bool:
@@ -199,13 +204,20 @@ def _permute_carries(module: Any, rng: random.Random) -> bool:
     return bool(loops)
 
 
+def _changes(loop: Any, slot: int) -> bool:
+    block = loop.regions[1].blocks[0]
+    *_, end = block.operations
+    return end.operation.operands[slot] != block.arguments[slot]
+
+
 def _duplicate_carry(module: Any, rng: random.Random) -> bool:
-    """Carries a value twice and redirects some uses to the second."""
-    loops = [loop for loop in _loops(module) if len(loop.operands)]
+    """Carries a value that changes twice, and redirects some uses to the second."""
+    loops = [
+        (loop, slot) for loop in _loops(module) for slot in range(len(loop.operands)) if _changes(loop, slot)
+    ]
     if not loops:
         return False
-    loop = rng.choice(loops)
-    slot = rng.randrange(len(loop.operands))
+    loop, slot = rng.choice(loops)
     made, count = _rebuild_loop(loop, list(range(len(loop.operands))), [(loop.operands[slot], slot)])
     pairs = [(made.results[slot], made.results[count])]
     pairs += [(r.blocks[0].arguments[slot], r.blocks[0].arguments[count]) for r in made.regions]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from parity.verdicts import Verdict
+
 _SIX = np.arange(6, dtype=np.int32)
 _GATHERED = lax.GatherDimensionNumbers((0, 1), (), (0,))
 _SCATTERED = lax.ScatterDimensionNumbers((0, 1), (), (0,))
@@ -213,6 +215,34 @@ FLOATS = {
         lambda x, y: jnp.exp(x * y) * jnp.einsum("ab,->ab", jnp.exp(y * y), jnp.ones((), y.dtype)),
         lambda x, y: jnp.einsum("ab,->ab", jnp.exp(y * y), jnp.ones((), y.dtype)) * jnp.exp(x * y),
     ),
+    "factors of a sum of two products": (
+        lambda x, y: y * (x * jnp.tanh(x) + y * y),
+        lambda x, y: (x * jnp.tanh(x) + y * y) * y,
+    ),
+    "maximum with a sum of two products": (
+        lambda x, y: jnp.maximum(y, x * jnp.tanh(x) + y * y),
+        lambda x, y: jnp.maximum(x * jnp.tanh(x) + y * y, y),
+    ),
+    "factors within one of two products that are added": (
+        lambda x, y: jnp.abs(x * y) * x + y * y,
+        lambda x, y: jnp.abs(y * x) * x + y * y,
+    ),
+    "difference next to a sum of two products": (
+        lambda x, y: (x - y) * (x * x + y * y),
+        lambda x, y: (-y + x) * (x * x + y * y),
+    ),
+    "comparison next to a sum of two products": (
+        lambda x, y: jnp.where(x < y, x, y) * (x * x + y * y),
+        lambda x, y: jnp.where(y > x, x, y) * (x * x + y * y),
+    ),
+    "selection next to a sum of two products": (
+        lambda x, y: jnp.where(x < 0, x, y) * (x * x + y * y),
+        lambda x, y: jnp.where(~(x < 0), y, x) * (x * x + y * y),
+    ),
+    "booleans next to a sum of two products": (
+        lambda x, y: jnp.where((x > 0) & (y > 0), x, y) * (x * x + y * y),
+        lambda x, y: jnp.where((y > 0) & (x > 0), x, y) * (x * x + y * y),
+    ),
     "one of two products that are added, exchanged": (
         lambda x, y: x * jnp.cos(jnp.round(y)) + x * y,
         lambda x, y: jnp.cos(jnp.round(y)) * x + x * y,
@@ -407,6 +437,40 @@ def test_what_one_compiler_knows_and_computes_is_not_what_a_program_computes(che
         assert _bits(one, x) != _bits(other, x), "the pair tests nothing"
     proof = check(one, other, (x,))
     assert not proof.proved, proof.sentence()
+
+
+def _loop(step):
+    return lambda x, y: lax.fori_loop(0, 3, lambda _, c: step(c, y), x)
+
+
+BORDERS = {
+    "loop": (_loop(lambda c, y: c / jnp.exp(y)), lambda x, y: _loop(lax.div)(x, jnp.exp(y))),
+    "carry": (
+        _loop(lambda c, y: c / jnp.exp(y)),
+        lambda x, y: lax.fori_loop(0, 3, lambda _, c: (c[0] / c[1], c[1]), (x, jnp.exp(y)))[0],
+    ),
+    "branch": (
+        lambda x, y: lax.cond(x[0, 0] > 0, lambda: x * y + y, lambda: x),
+        lambda x, y: (lambda p: lax.cond(x[0, 0] > 0, lambda: p + y, lambda: x))(x * y),
+    ),
+    "sum of repeated": (
+        lambda x, y: lax.cond(x[0, 0] > 0, lambda: jnp.broadcast_to(y[0], (4, 6)).sum(0), lambda: y[0]),
+        lambda x, y: (lambda p: lax.cond(x[0, 0] > 0, lambda: p.sum(0), lambda: y[0]))(
+            jnp.broadcast_to(y[0], (4, 6))
+        ),
+    ),
+}
+"""Floats computed inside of a loop or branch, or captured: XLA simplifies and fuses each by itself."""
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_a_float_computed_outside_of_a_loop_or_branch_is_another_one(check, name):
+    x, y = jax.random.normal(jax.random.key(0), (2, 4, 6)).at[:, 0, 0].set(1.0)
+    y = -jnp.zeros_like(y) if name == "sum of repeated" else y
+    bits = [np.asarray(jax.jit(run)(x, y)).tobytes() for run in BORDERS[name]]
+    assert bits[0] != bits[1], "the pair tests nothing"
+    proof = check(*BORDERS[name], (x, y))
+    assert proof.rung is Verdict.REORDERED and "captured" in proof.rules, proof.sentence()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["f32", "bf16"])

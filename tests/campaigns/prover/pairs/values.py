@@ -176,8 +176,8 @@ EFFECTS = (
     ),
     pair(
         "a side effect in a branch for one outside",
-        _branch(effect("tick", "%x"), "%e"),
-        _branch(effect("tick", "%x"), "%o"),
+        _branch(effect("tick", "%x"), "%e").replace("f32", "i32"),
+        _branch(effect("tick", "%x"), "%o").replace("f32", "i32"),
         False,
     ),
     pair(
