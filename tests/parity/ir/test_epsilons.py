@@ -9,6 +9,7 @@ import pytest
 from parity.ir.epsilons import changed_epsilons
 
 X = jax.ShapeDtypeStruct((3, 5), jnp.float32)
+CAPTURED = jnp.float32(1e-6)
 
 
 def norm(x, epsilon=1e-6):
@@ -70,7 +71,7 @@ def plain(function):
         (chain(1e-6, 1e-6), chain(1e-6, 1e-6)),
         (chain(1e-6, 1e-6, 1e-6), scanned),  # once in the body
         (chain(1e-6, 1e-6), lambda x: 1 / (x + jnp.float32(1e-6))),  # once less
-        (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + jnp.asarray(1e-6))),
+        (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + CAPTURED)),
         (lambda x: 1 / jnp.maximum(x, 1e-6), lambda x: 1 / jnp.where(x < 1e-6, 1e-6, x)),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + 1.0000001e-6)),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x - -1e-6)),
