@@ -80,7 +80,7 @@ class Search:
         for position in unequal:
             pair = results[position]
             ends = [body.outputs[index] for body, index in zip(bodies, pair, strict=True)]
-            entries.append(self._wiring(f"result {self.programs[0].result_names[pair[0]]}", bodies, ends))
+            entries.append(self._wiring(self.programs[0].result_names[pair[0]], bodies, ends))
         return entries[:MOST_ENTRIES] or [
             Frontier(where="side effects", differences=("their number or order",))
         ]

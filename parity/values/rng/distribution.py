@@ -248,11 +248,18 @@ def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str]:
     if fixed.count(None) == 1:
         return "a constant on one side only", "another initializer"
     tests: tuple[tuple[Callable[[np.ndarray, np.ndarray], str], str], ...] = (
+        (_zeros, "entries that one side sets to zero"),
         (_scale, "another initializer, or another fan-in"),
         (_grid, "a draw in another dtype, converted afterwards, or a part that repeats another"),
         (_shape, "another initializer"),
     )
     return next(((words, cause) for test, cause in tests if (words := test(left, right))), ("", ""))
+
+
+def _zeros(left: np.ndarray, right: np.ndarray) -> str:
+    shares = [float(np.mean(sample == 0)) for sample in (left, right)]
+    chance = SIGMAS * np.sqrt(sum(shares) / min(left.size, right.size))
+    return f"{shares[0]:.2%} and {shares[1]:.2%} are zero" if abs(shares[0] - shares[1]) > chance else ""
 
 
 def _scale(left: np.ndarray, right: np.ndarray) -> str:
@@ -324,4 +331,11 @@ def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
 def _words(sample: np.ndarray) -> str:
     if (sample == sample.flat[0]).all():
         return f"{sample.flat[0]:.6g} everywhere"
-    return f"mean {np.mean(sample):.3g}, standard deviation {np.std(sample):.3g} of {sample.size:,} numbers"
+    zeros = np.mean(sample == 0)
+    parts = {
+        "mean": f"{np.mean(sample):.3g}",
+        "standard deviation": f"{np.std(sample):.3g}",
+        "largest": f"{np.abs(sample).max():.3g}",
+        **({"zeros": f"{zeros:.2%}"} if zeros > 0.001 else {}),
+    }
+    return f"{', '.join(' '.join(part) for part in parts.items())} of {sample.size:,} numbers"
