@@ -13,6 +13,7 @@ from parity.verdicts import SIDES, Finding
 __all__ = [
     "MOST_ENTRIES",
     "TABLE",
+    "UNSURE",
     "Frontier",
     "FrontierSide",
     "Trait",
@@ -26,7 +27,9 @@ __all__ = [
 _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
-TABLE = "another table of constants"
+TABLE = "another table of constants, made outside the program"
+UNSURE = "not sure, "
+"""The beginning of a difference that may not be the first one."""
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -138,7 +141,7 @@ class Frontier:
         names = list(dict.fromkeys(self.operations))
         lines = [line for line in self.differences if line != " against ".join(names)]
         if self.unsure:
-            return "not sure, operations without a counterpart"
+            return f"{UNSURE}operations without a counterpart"
         if len(names) == 2:
             return f"another operation{_list(lines)}"
         if not (self.reference and self.candidate) and [self.where] == names:

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
+from parity.prove.frontier import UNSURE
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = ["SEVERITY", "Explanation", "blocking", "explain", "grouped", "places"]
+__all__ = ["BY_VALUES", "SEVERITY", "Explanation", "blocking", "explain", "grouped", "places", "unplaced"]
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -21,9 +22,11 @@ CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
 """Channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
+BY_VALUES = "values of one batch differ first at "
+"""The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
-NUMBERS = of_aspect(Aspect.VALUES)
+NUMBERS = frozenset(of_aspect(Aspect.VALUES))
 NEXT: Mapping[str, str] = {
     "tree": "parity map {pair}",
     "sharding": "parity inspect {case}",
@@ -101,7 +104,7 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     if not held:
         return None
     channel = _likeliest(held, channels)
-    cause = channel.findings[0] if channel.findings else None
+    cause = _cause(channel)
     parts = _parts(channel, cause)
     parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
@@ -117,6 +120,25 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
         line=line,
         rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel)]),
     )
+
+
+def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
+    """Returns the channel behind a failure of numbers if the proof is not sure of the place; None if it is."""
+    held = blocking(channels.values())
+    if "program" not in channels or NUMBERS.isdisjoint(
+        one.name for one in held if one.verdict is Verdict.FAILED
+    ):
+        return None
+    channel = _likeliest(held, channels)
+    first = channel.findings[0] if channel.findings else None
+    unsure = first is None or first.where.startswith(UNSURE) or not places(first)
+    return channel if unsure and channel.name in {"program", *NUMBERS} else None
+
+
+def _cause(channel: ChannelResult) -> Finding | None:
+    """Returns the first finding of a channel, or the note on its place."""
+    found = [note for note in channel.notes if note.where.startswith(BY_VALUES)]
+    return [*found, *channel.findings, None][0]
 
 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
@@ -209,7 +231,8 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
 
 def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
-    lines = [f"  {line}" for line in grouped([_unsettled(one) for one in first.findings[1:]])]
+    others = [_unsettled(one) for one in first.findings if one is not _cause(first)]
+    lines = [f"  {line}" for line in grouped(others)]
     for channel in held:
         if channel is not first:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.bisect import blame
-from parity.bisect.alignment import Alignment, floors
-from parity.bisect.blame import STRATEGIES, Parting
-from parity.bisect.divergence import Divergence, find_divergences
-from parity.bisect.evaluated import Evaluated, Result
-from parity.bisect.operation import describe
-from parity.bisect.sketch import PROJECTIONS, _directions, distance, sketch
-from parity.bisect.source import shared as common_to
-from parity.bisect.source import site
-from parity.bisect.trace import evaluate
+from parity.compare.origin import blame
+from parity.compare.origin.alignment import Alignment, floors
+from parity.compare.origin.blame import STRATEGIES, Parting
+from parity.compare.origin.divergence import Divergence, find_divergences
+from parity.compare.origin.evaluated import Evaluated, Result
+from parity.compare.origin.operation import describe
+from parity.compare.origin.sketch import PROJECTIONS, _directions, distance, sketch
+from parity.compare.origin.source import shared as common_to
+from parity.compare.origin.source import site
+from parity.compare.origin.trace import evaluate
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 6)).astype("float32")
