@@ -26,7 +26,7 @@ BY_VALUES = "values of one batch differ first at "
 """The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
-NUMBERS = frozenset(of_aspect(Aspect.VALUES))
+NUMBERS = of_aspect(Aspect.VALUES)
 NEXT: Mapping[str, str] = {
     "tree": "parity map {pair}",
     "sharding": "parity inspect {case}",
@@ -125,9 +125,8 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
 def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     """Returns the channel behind a failure of numbers if the proof is not sure of the place; None if it is."""
     held = blocking(channels.values())
-    if "program" not in channels or NUMBERS.isdisjoint(
-        one.name for one in held if one.verdict is Verdict.FAILED
-    ):
+    failed = {one.name for one in held if one.verdict is Verdict.FAILED}
+    if "program" not in channels or failed.isdisjoint(NUMBERS) or held[0].name not in failed:
         return None
     channel = _likeliest(held, channels)
     first = channel.findings[0] if channel.findings else None

@@ -215,8 +215,8 @@ def _callers(
 
 
 def twins(one: Frame, other: Frame | None) -> bool:
-    """True if two lines are in functions of one name, in files of one name."""
-    return other is not None and one.named == other.named
+    """True if two lines are in functions of one name in files of one name, or in methods of one name and class."""
+    return other is not None and (one.named == other.named or one.method == other.method)
 
 
 def _step_left_out(parting: Parting) -> Blame | None:

@@ -276,14 +276,12 @@ class _Entry:
         if left is None or right is None or not self._operands:
             return ""
         words = []
+        traces = [trace.nodes for trace in self._alignment.traces]
         for position in self._operands[:3]:
-            texts = [
-                _origin(trace.nodes, node.inputs[position])
-                for trace, node in zip(self._alignment.traces, (left, right), strict=True)
-            ]
-            unlike = (
-                TABLE if texts[0] == texts[1] and number(texts[0]) is not None else " against ".join(texts)
-            )
+            given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
+            texts = [_origin(*each) for each in given]
+            same = "other entries" if texts[0] == texts[1] and number(texts[0]) is not None else ""
+            unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
 
@@ -350,11 +348,21 @@ def _origin(nodes: list[Node], at: int) -> str:
     return node.label or node.name
 
 
-def weight_of(nodes: Sequence[Node], at: int) -> str:
-    """Returns the path of the argument that a value is, after casts and moves at most; empty for other values."""
+def _unmoved(nodes: Sequence[Node], at: int) -> Node:
+    """Returns the value that a value is, before casts and moves."""
     while not nodes[at].label and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
         at = nodes[at].inputs[0]
-    return nodes[at].label
+    return nodes[at]
+
+
+def _is_table(nodes: Sequence[Node], at: int) -> bool:
+    made = _unmoved(nodes, at)
+    return made.name == "constant" and made.sketch.kind[0] > 1
+
+
+def weight_of(nodes: Sequence[Node], at: int) -> str:
+    """Returns the path of the argument that a value is, after casts and moves at most; empty for other values."""
+    return _unmoved(nodes, at).label
 
 
 def _unnumbered(path: str) -> str:

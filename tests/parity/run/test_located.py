@@ -67,7 +67,9 @@ def case(softmax=None):
 
 
 def line(result):
-    return explain(result.case.id, result.channels).line
+    found = explain(result.case.id, result.channels)
+    assert found is not None
+    return found.line
 
 
 def forbidden(*arguments):
@@ -82,7 +84,7 @@ def test_the_first_line_names_the_place_that_values_show():
     )
     assert "in Right.finish (operand 0: 3 against 2.5); " in line(result)
     found = explanation(case_record(result))
-    assert found.line == line(result)
+    assert found is not None and found.line == line(result)
     assert found.rest[0].startswith("  not sure, operations without a counterpart: ")
     with pytest.raises(TwinsDifferError, match="program differs: values of one batch differ first at mul"):
         parity.assert_twins(Left(), Right(nnx.Rngs(0)), batch(0), programs=("forward",))
@@ -132,3 +134,29 @@ def test_an_interrupt_ends_the_search_and_the_run(monkeypatch):
     monkeypatch.setattr(operation, "locate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.run_case(case(), Session())
+
+
+class Rotated(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return x[..., :3] * linen.Dense(3)(x) * np.sin(np.arange(12.0).reshape(4, 3)).astype("float32")
+
+
+class Turned(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(5, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return x[..., :3] * self.dense(x) * np.sin(1.1 * np.arange(12.0).reshape(4, 3)).astype("float32")
+
+
+def test_a_table_made_with_numpy_is_named_by_its_users():
+    with pytest.raises(TwinsDifferError) as caught:
+        parity.assert_twins(Rotated(), Turned(nnx.Rngs(0)), batch(0), programs=("forward",))
+    words = "(operand 1: another table of constants, made outside the program): reference "
+    (result,) = caught.value.results
+    assert line(result).startswith(f"program differs: multiply {words}")
+    assert "in Rotated.__call__, candidate " in line(result) and "in Turned.__call__; " in line(result)
+    by_values = operation.locate(result.case, Session(), "values").sentence
+    assert "in Rotated.__call__, candidate " in by_values
+    assert "in Turned.__call__ (operand 1: another table of constants, made outside the program)" in by_values
