@@ -164,11 +164,9 @@ class _Entry:
             other: the operation of a side that has none there, from `missing`.
             distance: the result that it reaches, and how far.
         """
-        names = dict.fromkeys(node.name for node in self._nodes if node)
-        number = f"step {step}, " if step > 1 else ""
-        left, right = self._texts()
+        operation, where, left, right = self.row()
         return Finding(
-            where=f"{number}{' / '.join(names)} ({', '.join(self._where())})",
+            where=f"{f'step {step}, ' if step > 1 else ''}{operation} ({where})",
             reference=left,
             candidate=f"{right}{self._unlike()}{other}",
             distance=distance,
@@ -240,10 +238,7 @@ class _Entry:
         return {
             "operations": [node.name if node else None for node in self._nodes],
             "backward": self._node.around.backward,
-            "turns": [iteration for _, iteration in self._node.around.iterations],
             "blamed": [_frame(frame) for frame in self.blamed],
-            "stack": [[_frame(frame) for frame in each.own] if each else [] for each in self._sources],
-            "operands": list(self._operands),
         }
 
     def _where(self) -> list[str]:

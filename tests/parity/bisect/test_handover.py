@@ -234,20 +234,52 @@ class Layer:
 """
 
 
+def layer(path, text):
+    """Returns the layer of a written file."""
+    path.parent.mkdir()
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_{path.parent.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Layer().__call__
+
+
 @pytest.mark.parametrize("wrapped", [0, 1])
 def test_a_wrapper_of_one_side_is_not_blamed(tmp_path, wrapped):
-    calls = []
-    for side, text in enumerate((LAYERS, LAYERS.replace("(x, w))", "(x, v))"))):
-        path = tmp_path / str(side) / "layers.py"
-        path.parent.mkdir()
-        path.write_text(text if side == wrapped else text.replace("@wrap", ""))
-        spec = importlib.util.spec_from_file_location(f"layers_{side}", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        calls.append(module.Layer().__call__)
+    calls = [
+        layer(tmp_path / str(side) / "layers.py", text if side == wrapped else text.replace("@wrap", ""))
+        for side, text in enumerate((LAYERS, LAYERS.replace("(x, w))", "(x, v))")))
+    ]
     finding, blamed = first(*calls, X, W, W + 1)
     assert blamed == ["Layer.__call__", "Layer.__call__"], finding.sentence
+
+
+NORMED = """
+import jax.numpy as jnp
+
+def turned(h):
+    {words}
+    return jnp.concatenate([h[:, :3] * jnp.cos(1.1), h[:, 3:] * jnp.sin(1.1)], 1)
+
+class Norm:
+    def __call__(self, h):
+        return h * (1 / jnp.sqrt(jnp.mean(jnp.square(h), -1, keepdims=True)))
+
+class Layer:
+    def __call__(self, x, w):
+        key = {key}
+        return jnp.tanh(turned(key))
+"""
+
+
+def test_an_omitted_norm_is_blamed_on_the_call_in_twins_whose_files_have_other_names(tmp_path):
+    reference = layer(
+        tmp_path / "one" / "linen_layers.py", NORMED.format(words='"""A"""', key="Norm()(x @ w)")
+    )
+    candidate = layer(tmp_path / "other" / "layers.py", NORMED.format(words='"""B"""', key="x @ w"))
+    finding, blamed = first(reference, candidate, X, W)
+    assert blamed[1] == "Layer.__call__", finding.sentence
 
 
 LOSSES = """
