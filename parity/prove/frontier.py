@@ -11,6 +11,7 @@ from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
 __all__ = [
+    "ANOTHER_VALUE",
     "MOST_ENTRIES",
     "TABLE",
     "UNSURE",
@@ -28,6 +29,8 @@ _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
 TABLE = "another table of constants, made outside the program"
+ANOTHER_VALUE = "another value: operand "
+"""The beginning of a difference that is in an operand, not in the operation."""
 UNSURE = "not sure, "
 """The beginning of a difference that may not be the first one."""
 MOST_ENTRIES = 8

@@ -53,6 +53,7 @@ class Evaluated:
         failing: the results beyond the floor, worst first.
         divergences: places where the programs diverge on the way to these results, in order.
         partners: path of a leaf of the reference -> its paths on the candidate side.
+        guessed: paths of both sides' leaves that the weight map pairs by guess.
     """
 
     step: int
@@ -60,6 +61,7 @@ class Evaluated:
     failing: tuple[Result, ...]
     divergences: tuple[Divergence, ...]
     partners: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    guessed: frozenset[str] = frozenset()
 
 
 def on_one_device(case: Case) -> Case:
@@ -155,6 +157,7 @@ def _step(
         failing=tuple(failing),
         divergences=tuple(find_divergences(alignment, ends, [each.path for each in failing])),
         partners={path: entry.candidate for entry in work.weights.entries for path in entry.reference},
+        guessed=frozenset(path for one in work.weights.guessed for path in (*one.reference, *one.candidate)),
     )
     return found, outputs
 

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jax.extend import core
@@ -99,7 +99,7 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {_floors(worst.in_floors)}")
-    doubt = first.doubt(found.partners)
+    doubt = first.doubt(found.partners, found.guessed)
     sentence = finding.sentence()
     return SearchResult(
         axis="op",
@@ -191,11 +191,11 @@ class _Entry:
         self.blamed[side], self._after = frame, (node.name,)
         return f", the {SIDES[side]} goes on with {node.name} at {text}"
 
-    def doubt(self, partners: Mapping[str, Sequence[str]]) -> str:
+    def doubt(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
         """Returns the reason why the place may not be the cause; empty if it is certain.
 
         Args:
-            partners: path of a weight of the reference -> its paths on the candidate side.
+            partners, guessed: see `Evaluated`.
         """
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
@@ -218,12 +218,20 @@ class _Entry:
         weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
         if len(weights) == 2 and any(weights) and not all(weights) and "convert_element_type" in names:
             return "because only one side casts a weight here"
+        return self._misread(partners, guessed)
+
+    def _misread(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
+        """Returns the reason why a weight that is read instead of another may not be the cause; empty if it is."""
         for position in self._operands:
             left, right = (
                 weight_of(trace.nodes, trace.nodes[at].inputs[position]) for trace, at in self._ends()
             )
             if left and _unnumbered(right) in map(_unnumbered, partners.get(left, ())):
                 return f"because {right} is read instead of the partner of {left}, which a caller may decide"
+            if left and right and not {left, right}.isdisjoint(guessed):
+                return (
+                    f"because {right} is read instead of the partner of {left}, which the weight map guesses"
+                )
         return ""
 
     def _ends(self) -> list[tuple[Trace, int]]:

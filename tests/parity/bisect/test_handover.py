@@ -33,7 +33,7 @@ def aligned(reference, candidate, *arguments):
     return Alignment(left, right, floors(left, []))
 
 
-def first(*given):
+def first(*given, **more):
     """Returns the finding of ``op`` for two functions whose results differ, and the functions that it blames."""
     alignment = aligned(*given)
     ends = zip(*(trace.outputs for trace in alignment.traces), strict=True)
@@ -43,6 +43,7 @@ def first(*given):
             alignment=alignment,
             failing=(Result(group="values", path="result", in_floors=9.0),),
             divergences=tuple(find_divergences(alignment, ends)),
+            **more,
         )
     )
     return finding, [frame and frame[2] for frame in finding.facts["first"]["blamed"]]
@@ -253,6 +254,14 @@ def test_a_wrapper_of_one_side_is_not_blamed(tmp_path, wrapped):
     ]
     finding, blamed = first(*calls, X, W, W + 1)
     assert blamed == ["Layer.__call__", "Layer.__call__"], finding.sentence
+
+
+def test_a_weight_that_the_map_pairs_by_guess_is_no_certain_cause():
+    given = (lambda x, v, w: jnp.sin(x * v), lambda x, v, w: jnp.sin(x * w), X, W[:4], W[2:])
+    finding, _ = first(*given)
+    assert finding.found and "operand 1: given_1 against given_2" in finding.sentence
+    finding, _ = first(*given, guessed=frozenset({"given_2"}))
+    assert not finding.found and "of given_1, which the weight map guesses: values" in finding.sentence
 
 
 NORMED = """
