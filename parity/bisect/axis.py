@@ -8,6 +8,7 @@ from typing import Any
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
+from parity.compare.origin.result import SearchResult
 from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
 from parity.verdicts import BLOCKING, ChannelResult
@@ -150,31 +151,6 @@ class Question:
     def judge(self) -> Judge:
         """Returns the judge of other cases."""
         return Judge(self.signature, self.bench)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchResult:
-    """The result of a search.
-
-    Args:
-        axis: name of the search.
-        sentence: the result as text.
-        found: True if the search names a culprit; if not, the sentence gives the reason.
-        head, rows: a short table, or nothing.
-        facts: the result for tools.
-    """
-
-    axis: str
-    sentence: str
-    found: bool = True
-    head: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def nothing(cls, axis: str, sentence: str) -> "SearchResult":
-        """Returns the result of a search that names no culprit, with the reason."""
-        return cls(axis=axis, sentence=sentence, found=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,13 @@
 import collections
 import dataclasses
 
-from parity.bisect.alignment import Alignment
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
-from parity.bisect.trace import Trace
 from parity.builds.tree import Role
 from parity.builds.weights.map import strip_container
 from parity.compare.evidence import Evidence
+from parity.compare.origin.alignment import Alignment
+from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
+from parity.compare.origin.trace import Trace
 from parity.values.ladder import FLOOR_FACTOR
 
 __all__ = ["AXIS"]

@@ -21,6 +21,7 @@ from parity.compare.side import Side
 from parity.ir.epsilons import changed_epsilons
 from parity.ir.jax_internals import live, traceback_codes
 from parity.ir.location import call_stacks
+from parity.prove.frontier import UNSURE
 from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "RESTS_ON_NUMBERS", "attest", "origins"]
@@ -126,7 +127,7 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
         # A place on one path to a result need not be the first.
-        findings=_resting(evidence.unrolled_proof.findings(), "not sure, "),
+        findings=_resting(evidence.unrolled_proof.findings(), UNSURE),
         notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 

@@ -1,6 +1,7 @@
 """Time by phase, and the error that names the phase."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -29,6 +30,21 @@ class Clock:
         self._notify = notify
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._inner = 0.0
+        self._limit = self._until = math.inf
+
+    @contextlib.contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Limits the time of the block, which calls `check`."""
+        self._limit, self._until = seconds, time.perf_counter() + seconds
+        try:
+            yield
+        finally:
+            self._until = math.inf
+
+    def check(self) -> None:
+        """Raises TimeoutError if the block of `limit` has exceeded its time."""
+        if time.perf_counter() > self._until:
+            raise TimeoutError(f"exceeded {self._limit:g} s")
 
     @contextlib.contextmanager
     def phase(self, build: str, name: str) -> Iterator[None]:

@@ -29,6 +29,8 @@ KEPT_SIDES = 8
 """Number of traced and compiled sides kept in memory; the least recently used is dropped first."""
 KEPT_CREATORS = 2
 """Number of compiled programs kept in memory that make initial states."""
+KEPT_EVALUATIONS = 16
+"""Number of programs kept in memory that a search evaluated operation by operation: four for each step of a case."""
 
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
@@ -63,6 +65,7 @@ class Session:
         self.memo, self.recipes = Memo(), Recipes()
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
+        self._evaluations: dict[Hashable, Any] = {}
 
     def renewed(self) -> "Session":
         """Returns a session with the same options that shares nothing with this one."""
@@ -83,6 +86,10 @@ class Session:
 
         key = (build, case.program, mesh, case.placement.backend)
         return _recent(self._sides, key, make, KEPT_SIDES)
+
+    def evaluation(self, make: Callable[[], T], by: Hashable) -> T:
+        """Returns ``make()``, or a recent result for the same values."""
+        return _recent(self._evaluations, by, make, KEPT_EVALUATIONS)
 
     @Once
     def proof_cache(self) -> "ProofCache":

@@ -11,8 +11,10 @@ from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
 __all__ = [
+    "ANOTHER_VALUE",
     "MOST_ENTRIES",
     "TABLE",
+    "UNSURE",
     "Frontier",
     "FrontierSide",
     "Trait",
@@ -26,7 +28,11 @@ __all__ = [
 _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
-TABLE = "another table of constants"
+TABLE = "another table of constants, made outside the program"
+ANOTHER_VALUE = "another value: operand "
+"""The beginning of a difference that is in an operand, not in the operation."""
+UNSURE = "not sure, "
+"""The beginning of a difference that may not be the first one."""
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -138,7 +144,7 @@ class Frontier:
         names = list(dict.fromkeys(self.operations))
         lines = [line for line in self.differences if line != " against ".join(names)]
         if self.unsure:
-            return "not sure, operations without a counterpart"
+            return f"{UNSURE}operations without a counterpart"
         if len(names) == 2:
             return f"another operation{_list(lines)}"
         if not (self.reference and self.candidate) and [self.where] == names:

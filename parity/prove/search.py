@@ -8,6 +8,7 @@ from parity.ir.location import inlined_source
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.frontier import (
+    ANOTHER_VALUE,
     MOST_ENTRIES,
     TABLE,
     Frontier,
@@ -391,7 +392,7 @@ class Search:
             elif first != second:
                 others.append(str(position))
         if others:
-            lines.append(f"another value: operand {listed(others, 3)}")
+            lines.append(f"{ANOTHER_VALUE}{listed(others, 3)}")
         return tuple(lines)
 
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
+from parity.prove.frontier import ANOTHER_VALUE, UNSURE
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = ["SEVERITY", "Explanation", "blocking", "explain", "grouped", "places"]
+__all__ = ["BY_VALUES", "SEVERITY", "Explanation", "blocking", "explain", "grouped", "places", "unplaced"]
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -21,6 +22,8 @@ CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
 """Channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
+BY_VALUES = "values of one batch differ first at "
+"""The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
 NUMBERS = of_aspect(Aspect.VALUES)
@@ -101,14 +104,18 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     if not held:
         return None
     channel = _likeliest(held, channels)
-    cause = channel.findings[0] if channel.findings else None
+    cause = _cause(channel, held)
+    doubtful = cause is not None and _rests_on_guesses(cause, held)
+    if cause and unplaced(channels) is channel and f" ({ANOTHER_VALUE}" in cause.where:
+        cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where}")
     parts = _parts(channel, cause)
     parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
     parts += [(FOLLOWS, f"also {', '.join(more)}")] if more else []
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
-        parts.append((0, f"next: {_command(case, *((channel, cause) if known else (held[0], None)))}"))
+        asked = next(one for one in held if one.name == "tree") if doubtful else channel if known else held[0]
+        parts.append((0, f"next: {_command(case, asked, cause if asked is channel else None)}"))
     line, rest = _fitted(f"{channel.name} {_verdict(channel)}: ", parts, LONGEST - len(case))
     return Explanation(
         channel=channel.name,
@@ -117,6 +124,36 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
         line=line,
         rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel)]),
     )
+
+
+def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
+    """Returns the channel behind a failure of numbers if the proof is not sure of the place; None if it is."""
+    held = blocking(channels.values())
+    failed = {one.name for one in held if one.verdict is Verdict.FAILED}
+    if "program" not in channels or failed.isdisjoint(NUMBERS) or held[0].name not in failed:
+        return None
+    channel = _likeliest(held, channels)
+    first = _cause(channel, held)
+    unsure = first is None or _is_unsure(first) or not places(first)
+    return channel if unsure and channel.name in {"program", *NUMBERS} else None
+
+
+def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | None:
+    """Returns the note on the place by values, or the first finding that does not rest on guesses, or the first."""
+    found = [note for note in channel.notes if note.where.startswith(BY_VALUES)]
+    if channel.findings and _rests_on_guesses(channel.findings[0], held):
+        found += [one for one in channel.findings if not _is_unsure(one)]
+    return [*found, *channel.findings, None][0]
+
+
+def _is_unsure(finding: Finding) -> bool:
+    """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
+    return finding.where.startswith(UNSURE) or f" ({ANOTHER_VALUE}" in finding.where
+
+
+def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
+    """True if a difference is only in an operand, and guesses of the weight map are in doubt."""
+    return f" ({ANOTHER_VALUE}" in finding.where and any(one.name in _guesses(held) for one in held)
 
 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
@@ -209,7 +246,8 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
 
 def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
-    lines = [f"  {line}" for line in grouped([_unsettled(one) for one in first.findings[1:]])]
+    others = [_unsettled(one) for one in first.findings if one is not _cause(first, held)]
+    lines = [f"  {line}" for line in grouped(others)]
     for channel in held:
         if channel is not first:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")

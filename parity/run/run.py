@@ -21,7 +21,7 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.run.explain import SEVERITY, blocking
+from parity.run.explain import BY_VALUES, SEVERITY, blocking, unplaced
 from parity.run.manifest import opened
 from parity.run.request import Request, Shard
 from parity.run.waiving import waive
@@ -51,6 +51,8 @@ GC_THRESHOLD = 12_000_000
 """Number of new objects between garbage collections, if these are enabled; Python's default is 700 or 2,000."""
 
 
+SEARCH_SECONDS = 120.0
+"""Time limit of the search for a place by values; `parity bisect` has none."""
 LONGEST = 600
 """Maximum number of characters of an error's message in a sentence; the report has the whole message."""
 PACKAGES = str(Path(__file__).parents[1])
@@ -203,10 +205,10 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
         results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
         results["tree"] = _error("tree", "comparing", error)
+    results = _located(waive(case.id, results, case.accept.waivers), case, session)
     clear_caches_if_many_mappings()
     seconds = session.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
-    results = waive(case.id, results, case.accept.waivers)
     return CaseResult(
         case=case,
         reference=names[0],
@@ -283,6 +285,25 @@ def numbers_only(result: CaseResult) -> bool:
         and not waived
         and not any(ONE_PROGRAM in channel.measures for channel in result.channels.values())
     )
+
+
+def _located(results: dict[str, ChannelResult], case: Case, session: Session) -> dict[str, ChannelResult]:
+    """Returns the results; if the proof does not place a failure of numbers, with a note on the place by values."""
+    channel = unplaced(results)
+    if channel is None or jax.process_count() > 1:
+        return results
+    from parity.compare.origin.operation import locate  # few runs need it
+
+    try:
+        with session.clock.book("judge"), session.clock.limit(SEARCH_SECONDS):
+            found = locate(case, session, blocking(results.values())[0].name)
+    except Exception as error:
+        note = error_finding("search for the place by values", error)
+    else:
+        if not found.found or found.finding is None:
+            return results
+        note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}")
+    return {**results, channel.name: dataclasses.replace(channel, notes=(note, *channel.notes))}
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:

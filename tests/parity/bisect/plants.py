@@ -12,10 +12,10 @@ import tomllib
 from pathlib import Path
 
 import models_nnx
-from parity.bisect.blame import STRATEGIES
-from parity.bisect.evaluated import evaluate_case, on_one_device
-from parity.bisect.operation import describe
 from parity.compare.evidence import Evidence
+from parity.compare.origin.blame import STRATEGIES
+from parity.compare.origin.evaluated import evaluate_case, on_one_device
+from parity.compare.origin.operation import describe
 
 MUTANTS = Path(__file__).parents[2] / "mutants"
 HERE = Path(__file__).parent

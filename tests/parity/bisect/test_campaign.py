@@ -11,7 +11,7 @@ import pytest
 
 import models_nnx.decoder
 import models_nnx.train
-from parity.bisect.blame import STRATEGIES
+from parity.compare.origin.blame import STRATEGIES
 from parity.compare.session import Session
 from parity.ir.functions import Frame
 from parity.ir.makers import library_call

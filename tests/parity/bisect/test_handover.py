@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.bisect import blame
-from parity.bisect.alignment import Alignment, floors
-from parity.bisect.blame import STRATEGIES, Parting
-from parity.bisect.divergence import Divergence, find_divergences
-from parity.bisect.evaluated import Evaluated, Result
-from parity.bisect.operation import describe
-from parity.bisect.sketch import PROJECTIONS, _directions, distance, sketch
-from parity.bisect.source import shared as common_to
-from parity.bisect.source import site
-from parity.bisect.trace import evaluate
+from parity.compare.origin import blame
+from parity.compare.origin.alignment import Alignment, floors
+from parity.compare.origin.blame import STRATEGIES, Parting
+from parity.compare.origin.divergence import Divergence, find_divergences
+from parity.compare.origin.evaluated import Evaluated, Result
+from parity.compare.origin.operation import describe
+from parity.compare.origin.sketch import PROJECTIONS, _directions, distance, sketch
+from parity.compare.origin.source import shared as common_to
+from parity.compare.origin.source import site
+from parity.compare.origin.trace import evaluate
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 6)).astype("float32")
@@ -33,7 +33,7 @@ def aligned(reference, candidate, *arguments):
     return Alignment(left, right, floors(left, []))
 
 
-def first(*given):
+def first(*given, **more):
     """Returns the finding of ``op`` for two functions whose results differ, and the functions that it blames."""
     alignment = aligned(*given)
     ends = zip(*(trace.outputs for trace in alignment.traces), strict=True)
@@ -43,6 +43,7 @@ def first(*given):
             alignment=alignment,
             failing=(Result(group="values", path="result", in_floors=9.0),),
             divergences=tuple(find_divergences(alignment, ends)),
+            **more,
         )
     )
     return finding, [frame and frame[2] for frame in finding.facts["first"]["blamed"]]
@@ -234,20 +235,60 @@ class Layer:
 """
 
 
+def layer(path, text):
+    """Returns the layer of a written file."""
+    path.parent.mkdir()
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_{path.parent.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Layer().__call__
+
+
 @pytest.mark.parametrize("wrapped", [0, 1])
 def test_a_wrapper_of_one_side_is_not_blamed(tmp_path, wrapped):
-    calls = []
-    for side, text in enumerate((LAYERS, LAYERS.replace("(x, w))", "(x, v))"))):
-        path = tmp_path / str(side) / "layers.py"
-        path.parent.mkdir()
-        path.write_text(text if side == wrapped else text.replace("@wrap", ""))
-        spec = importlib.util.spec_from_file_location(f"layers_{side}", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        calls.append(module.Layer().__call__)
+    calls = [
+        layer(tmp_path / str(side) / "layers.py", text if side == wrapped else text.replace("@wrap", ""))
+        for side, text in enumerate((LAYERS, LAYERS.replace("(x, w))", "(x, v))")))
+    ]
     finding, blamed = first(*calls, X, W, W + 1)
     assert blamed == ["Layer.__call__", "Layer.__call__"], finding.sentence
+
+
+def test_a_weight_that_the_map_pairs_by_guess_is_no_certain_cause():
+    given = (lambda x, v, w: jnp.sin(x * v), lambda x, v, w: jnp.sin(x * w), X, W[:4], W[2:])
+    finding, _ = first(*given)
+    assert finding.found and "operand 1: given_1 against given_2" in finding.sentence
+    finding, _ = first(*given, guessed=frozenset({"given_2"}))
+    assert not finding.found and "of given_1, which the weight map guesses: values" in finding.sentence
+
+
+NORMED = """
+import jax.numpy as jnp
+
+def turned(h):
+    {words}
+    return jnp.concatenate([h[:, :3] * jnp.cos(1.1), h[:, 3:] * jnp.sin(1.1)], 1)
+
+class Norm:
+    def __call__(self, h):
+        return h * (1 / jnp.sqrt(jnp.mean(jnp.square(h), -1, keepdims=True)))
+
+class Layer:
+    def __call__(self, x, w):
+        key = {key}
+        return jnp.tanh(turned(key))
+"""
+
+
+def test_an_omitted_norm_is_blamed_on_the_call_in_twins_whose_files_have_other_names(tmp_path):
+    reference = layer(
+        tmp_path / "one" / "linen_layers.py", NORMED.format(words='"""A"""', key="Norm()(x @ w)")
+    )
+    candidate = layer(tmp_path / "other" / "layers.py", NORMED.format(words='"""B"""', key="x @ w"))
+    finding, blamed = first(reference, candidate, X, W)
+    assert blamed[1] == "Layer.__call__", finding.sentence
 
 
 LOSSES = """

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.bisect.operation import first_unlike
+from parity.compare.origin.operation import first_unlike
 
 spec = importlib.util.spec_from_file_location("handover", Path(__file__).with_name("test_handover.py"))
 assert spec is not None and spec.loader is not None

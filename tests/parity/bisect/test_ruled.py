@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.bisect.alignment import Alignment, floors
-from parity.bisect.evaluated import evaluate_case, on_one_device
-from parity.bisect.operation import follow
-from parity.bisect.trace import evaluate
 from parity.builds.weights.transforms import Permute, Unstack
 from parity.compare.evidence import Evidence
+from parity.compare.origin.alignment import Alignment, floors
+from parity.compare.origin.evaluated import evaluate_case, on_one_device
+from parity.compare.origin.operation import follow
+from parity.compare.origin.trace import evaluate
 from parity.compare.session import Session
 
 FILE = Path(__file__).with_name("ruled.py")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.bisect.config import ddmin
-from parity.bisect.sketch import distance, sketch
+from parity.compare.origin.sketch import distance, sketch
 
 RNG = np.random.default_rng(0)
 ARRAY = RNG.normal(size=(6, 35)).astype("float32")

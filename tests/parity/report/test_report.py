@@ -320,6 +320,29 @@ def test_other_types_and_other_leaves_come_before_operations():
     assert "tree failed: leaf4: " in first_line(VALUES, PROGRAM, guess, rng)  # two doubts of one pairing
 
 
+def test_a_difference_of_an_operand_is_not_sure_unless_values_show_its_place():
+    found = functools.partial(Finding, reference="a.py:3 in f", candidate="b.py:4 in g")
+    operand = found(where="multiply (another value: operand 1)")
+    constant = found(where="compare (operand 1: 4 against 3)")
+    program = dataclasses.replace(PROGRAM, findings=(operand, constant))
+    line = first_line(VALUES, program)
+    assert "program differs: not sure, multiply (another value: operand 1): reference a.py:3 in f" in line
+    assert line.endswith("next: parity bisect toy-a/forward@single")
+    memory = ChannelResult(name="memory", verdict=Verdict.FAILED, findings=(finding(2),))
+    assert "program differs: multiply (another" in first_line(program, memory)
+    note = found(where=f"{explain.BY_VALUES}add (forward)")
+    located = dataclasses.replace(program, notes=(note,))
+    assert "program differs: values of one batch differ first at add (forward): " in first_line(
+        VALUES, located
+    )
+    doubt = dataclasses.replace(finding(4), cause=CONTRADICTED)
+    guess = ChannelResult(name="tree", verdict=Verdict.FAILED, findings=(doubt,))
+    assert "program differs: compare (operand 1: 4 against 3): " in first_line(VALUES, program, guess)
+    alone = dataclasses.replace(program, findings=(operand,))
+    line = first_line(VALUES, alone, guess)
+    assert "program differs: not sure, multiply (" in line and line.endswith("next: parity map toy-a")
+
+
 def test_waived_findings_are_one_line_and_all_of_them_if_verbose():
     found = tuple(dataclasses.replace(finding(number), next_step="waived: as planned") for number in range(9))
     channel = ChannelResult(name="values", verdict=Verdict.WAIVED, findings=found)

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from parity.bisect.sketch import Sketch, distance
-from parity.bisect.trace import Node, Trace
+from parity.compare.origin.sketch import Sketch, distance
+from parity.compare.origin.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
 __all__ = ["GIVEN", "MOVES", "NEAR", "RECAST", "Alignment", "floors", "ordered"]

@@ -3,15 +3,15 @@
 import dataclasses
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.sketch import Sketch, sketch
 from parity.builds.weights.transforms import Transform
+from parity.compare.origin.sketch import Sketch, sketch
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
 from parity.ir.precision import widen, widened
@@ -76,6 +76,7 @@ def evaluate(
     layouts: Layouts = NO_LAYOUTS,
     *,
     wide: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> Trace:
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
@@ -85,8 +86,9 @@ def evaluate(
         labels: names of the arguments.
         layouts: the layouts of weights that the other side holds in another way.
         wide: computes in float32 instead of narrow floats.
+        check: called before each operation; raises to end the evaluation.
     """
-    evaluation = _Evaluation(layouts, wide)
+    evaluation = _Evaluation(layouts, wide, check)
     values = [
         (array, evaluation.node("argument", (), array, label=label))
         for array, label in zip(map(evaluation.given, arguments), labels, strict=True)
@@ -100,10 +102,9 @@ Value = tuple[Any, int]
 
 
 class _Evaluation(Interpreter):
-    def __init__(self, layouts: Layouts, wide: bool):
+    def __init__(self, layouts: Layouts, wide: bool, check: Callable[[], None]):
         self.nodes: list[Node] = []
-        self._layouts = layouts
-        self._wide = wide
+        self._layouts, self._wide, self._check = layouts, wide, check
 
     def node(self, name: str, inputs: Sequence[int], value: Any, around: Position = TOP, **more: Any) -> int:
         literal = name != "argument" and all(self.nodes[number].literal for number in inputs)
@@ -121,6 +122,7 @@ class _Evaluation(Interpreter):
         return value, self.node("constant", (), array)
 
     def operation(self, equation: Any, inputs: list[Value], here: Position) -> Sequence[Value]:
+        self._check()
         arrays, numbers = [array for array, _ in inputs], [number for _, number in inputs]
         name = equation.primitive.name
         run = (lambda equation, arrays: _compiled(equation)(*arrays)) if name in COMPILED else bind

@@ -5,9 +5,9 @@ import dataclasses
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.bisect.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
-from parity.bisect.source import functions_around
-from parity.bisect.trace import Node
+from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
+from parity.compare.origin.source import functions_around
+from parity.compare.origin.trace import Node
 
 __all__ = ["ITERATIONS", "Divergence", "find_divergences"]
 

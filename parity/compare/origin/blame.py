@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.bisect.alignment import Alignment, ordered
-from parity.bisect.divergence import Divergence
-from parity.bisect.source import constructor_call, functions_around, innermost, site
-from parity.bisect.trace import Node
+from parity.compare.origin.alignment import Alignment, ordered
+from parity.compare.origin.divergence import Divergence
+from parity.compare.origin.source import constructor_call, functions_around, innermost, site
+from parity.compare.origin.trace import Node
 from parity.ir.functions import function_of, origin, set_outside, together
 from parity.ir.location import Frame, equation_source
 from parity.ir.makers import library_call, library_makers
@@ -215,8 +215,8 @@ def _callers(
 
 
 def twins(one: Frame, other: Frame | None) -> bool:
-    """True if two lines are in functions of one name, in files of one name."""
-    return other is not None and one.named == other.named
+    """True if two lines are in functions of one name in files of one name, or in methods of one name and class."""
+    return other is not None and (one.named == other.named or one.method == other.method)
 
 
 def _step_left_out(parting: Parting) -> Blame | None:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from parity.bisect.trace import Node
+from parity.compare.origin.trace import Node
 from parity.ir.functions import function_of, parsed
 from parity.ir.location import Frame, SourceLocation, equation_source
 

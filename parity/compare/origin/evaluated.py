@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.alignment import RECAST, Alignment, floors
-from parity.bisect.divergence import Divergence, find_divergences
-from parity.bisect.trace import Layouts, Trace, evaluate
 from parity.builds.build import SEED, Group
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
 from parity.builds.weights.transforms import Identity
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
+from parity.compare.origin.alignment import RECAST, Alignment, floors
+from parity.compare.origin.divergence import Divergence, find_divergences
+from parity.compare.origin.trace import Layouts, Trace, evaluate
 from parity.compare.runs import Outputs, pair_outputs
 from parity.compare.side import Side
 from parity.ir.precision import rounds
@@ -53,6 +53,7 @@ class Evaluated:
         failing: the results beyond the floor, worst first.
         divergences: places where the programs diverge on the way to these results, in order.
         partners: path of a leaf of the reference -> its paths on the candidate side.
+        guessed: paths of both sides' leaves that the weight map pairs by guess.
     """
 
     step: int
@@ -60,6 +61,7 @@ class Evaluated:
     failing: tuple[Result, ...]
     divergences: tuple[Divergence, ...]
     partners: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    guessed: frozenset[str] = frozenset()
 
 
 def on_one_device(case: Case) -> Case:
@@ -136,11 +138,13 @@ def _step(
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
         layouts = [_layouts(work, side) for side in (0, 1)]
         left = (*_identity(sides[0]), work.case.prepare_state, step, wide, str(layouts))
-        share, given = work.session.memo.share, (sides[0], layouts[0], wide, states[0], batch[0])
-        reference = share(_run, *given, by=left)
-        nudged = [share(_nudged, *given, draw, by=(*left, draw)) for draw in range(DRAWS)]
-        right = (*left, *_identity(sides[1]))
-        candidate = share(_run, sides[1], layouts[1], wide, states[1], batch[1], by=right)
+        given = [(sides[at], layouts[at], wide, states[at], batch[at]) for at in (0, 1)]
+        share = work.session.evaluation
+        reference = share(lambda: _run(*given[0]), by=left)
+        nudged = [
+            share(functools.partial(_nudged, *given[0], draw), by=(*left, draw)) for draw in range(DRAWS)
+        ]
+        candidate = share(lambda: _run(*given[1]), by=(*left, *_identity(sides[1])))
         runs = [reference, candidate]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
@@ -153,6 +157,7 @@ def _step(
         failing=tuple(failing),
         divergences=tuple(find_divergences(alignment, ends, [each.path for each in failing])),
         partners={path: entry.candidate for entry in work.weights.entries for path in entry.reference},
+        guessed=frozenset(path for one in work.weights.guessed for path in (*one.reference, *one.candidate)),
     )
     return found, outputs
 
@@ -182,7 +187,8 @@ def _run(
     names = sorted(side.build.abstract_inputs)
     with side.backend.context(side.mesh):
         arguments = [*side.placed(state).values(), *(jnp.asarray(batch[name]) for name in names)]
-        return evaluate(side.traced.jaxpr, arguments, [*side.state_paths, *names], layouts, wide=wide)
+        labels = [*side.state_paths, *names]
+        return evaluate(side.traced.jaxpr, arguments, labels, layouts, wide=wide, check=side.clock.check)
 
 
 def _nudged(side: Side, layouts: Layouts, wide: bool, state: Mapping, batch: Mapping, draw: int) -> Trace:

@@ -1,0 +1,394 @@
+"""The first operation with different values, on the way to the failing result, and the lines to blame, as text."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from jax.extend import core
+
+from parity.cases.case import Case
+from parity.compare.evidence import Evidence
+from parity.compare.origin.alignment import GIVEN, RECAST
+from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame, twins
+from parity.compare.origin.divergence import ITERATIONS
+from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
+from parity.compare.origin.result import SearchResult
+from parity.compare.origin.source import innermost, place_text, shared, site
+from parity.compare.origin.trace import COMPILED, Node, Trace
+from parity.compare.session import Session
+from parity.ir.functions import written
+from parity.ir.jaxprs import bodies, opened
+from parity.ir.location import Frame, SourceLocation, equation_source
+from parity.prove.frontier import TABLE, number
+from parity.verdicts import SIDES, Finding
+
+__all__ = ["describe", "first_unlike", "follow", "locate"]
+
+PLAIN = (bool, int, float, str, tuple, type(None))
+MOST = 5
+"""Maximum number of rows of the table of divergences."""
+
+
+def locate(case: Case, session: Session, channel: str) -> SearchResult:
+    """Evaluates both programs of a case on one device, and returns the first operation that is beyond the floor.
+
+    Args:
+        case: the case.
+        session: its session; an evaluation that it holds is not repeated.
+        channel: the channel that fails.
+    """
+    work = Evidence.of(on_one_device(case), session)
+    return follow(work, evaluate_case(work, channel), channel)
+
+
+def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
+    """Returns the divergences; a search that is not sure of the place adds the first difference of the proof.
+
+    Args:
+        work: the case.
+        found: both sides evaluated.
+        channel: the channel that fails; its differences may reach no result on the batch.
+    """
+    result = describe(found)
+    if result.found or not (found.failing or channel == "program"):
+        return result
+    if not work.weights.is_identity or not work.differences:
+        return result
+    proof = work.differences[0].sentence()
+    return dataclasses.replace(
+        result,
+        sentence=f"{result.sentence}; the programs differ first at {proof}",
+        facts={**result.facts, "proof": proof},
+    )
+
+
+def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
+    """Returns the divergences of two programs, and the lines to blame.
+
+    Args:
+        found: both evaluated.
+        strategies: for the lines to blame, in the order of the attempts.
+    """
+    if not found.failing:
+        return SearchResult.nothing(
+            "op",
+            "no result is beyond the floor when both programs are evaluated on one device: the "
+            "difference is in structure, placement or random state; see the finding of the channel",
+        )
+    if not found.divergences:
+        return SearchResult.nothing("op", "results differ, but no operation is first to differ")
+    sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
+    common = shared(sources)
+    files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]
+    names = [frozenset(frame.outermost for one in each for frame in one.own) for each in sources]
+    entries = [
+        _Entry(
+            Parting(
+                alignment=found.alignment,
+                divergence=each,
+                common=common,
+                files=(files[0], files[1]),
+                names=(names[0], names[1]),
+            ),
+            strategies,
+        )
+        for each in found.divergences
+    ]
+    first, worst = entries[0], found.failing[0]
+    other = first.missing(entries)
+    finding = first.finding(found.step, other, f"it reaches {worst.path}, {_floors(worst.in_floors)}")
+    doubt = first.doubt(found.partners, found.guessed)
+    sentence = finding.sentence()
+    return SearchResult(
+        axis="op",
+        sentence=f"not sure of the cause, {doubt}: values differ first at {sentence}" if doubt else sentence,
+        found=not doubt,
+        finding=finding,
+        head=("operation", "where", "reference", "candidate"),
+        rows=tuple(dict.fromkeys(entry.row() for entry in entries))[:MOST],
+        facts={
+            "step": found.step,
+            "results": [[each.group, each.path, each.in_floors] for each in found.failing],
+            "first": first.facts(),
+            "doubt": doubt,
+        },
+    )
+
+
+class _Entry:
+    """A divergence as text."""
+
+    def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
+        found = blame(parting, strategies) or Blame((None, None))
+        self._is_default = found == Blame((None, None))
+        self._after: tuple[str, ...] = ()
+        if found.divergence:
+            parting = dataclasses.replace(parting, divergence=found.divergence)
+        self._parting, self._alignment = parting, parting.alignment
+        self._operands = parting.divergence.operands
+        self._nodes = parting.nodes if self._operands else _opened(parting.nodes)
+        self._sources = [None if node is None else site(node) for node in self._nodes]
+        self.blamed = [
+            frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
+        ]
+        for side in (0, 1):
+            if found.frames[side] is None:
+                self.blamed[side] = self._counterpart(side) or self.blamed[side]
+
+    def _default(self, source: SourceLocation | None) -> Frame | None:
+        """Returns the innermost line in a function that only this side has, else the innermost of all."""
+        own = source.own if source else ()
+        return innermost(own, self._parting.common) or next(iter(own), None)
+
+    def _counterpart(self, side: int) -> Frame | None:
+        """Returns this side's line in the other's blamed function, if its own is in a wrapper that the other lacks."""
+        frame, twin, source = self.blamed[side], self.blamed[1 - side], self._sources[side]
+        if frame is None or source is None or frame not in source.own or ".<locals>" not in frame.function:
+            return None
+        at, names = source.own.index(frame), self._parting.names[1 - side]
+        if at == 0 or frame.outermost in names or source.own[at - 1].outermost not in names:
+            return None
+        return next((each for each in source.own[at:] if twins(each, twin)), None)
+
+    @property
+    def _node(self) -> Node:
+        return next(node for node in reversed(self._nodes) if node is not None)
+
+    def finding(self, step: int, other: str, distance: str) -> Finding:
+        """Returns the divergence as a finding.
+
+        Args:
+            step: the step in which values differ.
+            other: the operation of a side that has none there, from `missing`.
+            distance: the result that it reaches, and how far.
+        """
+        operation, where, left, right = self.row()
+        return Finding(
+            where=f"{f'step {step}, ' if step > 1 else ''}{operation} ({where})",
+            reference=left,
+            candidate=f"{right}{self._unlike()}{other}",
+            distance=distance,
+        )
+
+    def missing(self, entries: "list[_Entry]") -> str:
+        """Returns the first operation of the side that has none there, as text; empty if both have one."""
+        if None not in self._nodes:
+            return ""
+        side = self._nodes.index(None)
+        at = self._alignment.instead(1 - side, self._ends()[0][1])
+        if at is not None:
+            node = self._alignment.traces[side].nodes[at]
+            frame = self._default(site(node))
+            text = _place(node, site(node), frame)
+        else:
+            after = next(((each, node) for each in entries if (node := each._nodes[side]) is not None), None)
+            if after is None:
+                return ""
+            entry, node = after
+            frame, text = entry.blamed[side], entry._texts()[side]
+        self.blamed[side], self._after = frame, (node.name,)
+        return f", the {SIDES[side]} goes on with {node.name} at {text}"
+
+    def doubt(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
+        """Returns the reason why the place may not be the cause; empty if it is certain.
+
+        Args:
+            partners, guessed: see `Evaluated`.
+        """
+        names = [node.name for node in self._nodes if node]
+        if not any(frame and not frame.in_library for frame in self.blamed):
+            return "because no line of your files is near"
+        if self._parting.divergence.kept:
+            return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
+        moved = {*self._after, *(names if self._is_default else ())}
+        if len(names) == 1 and moved & (RECAST | GIVEN):
+            return "because only one side casts or moves a value here"
+        if self._alignment.follows(*self._parting.ends):
+            return "because its operands differ by as much, within their own rounding"
+        if self._is_default and (makers := self._parting.library_makers()):
+            return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
+        inside = all(
+            not frame or not one or frame in one.own
+            for frame, one in zip(self.blamed, self._sources, strict=True)
+        )
+        if inside and (equal := self._parting.set_outside()):
+            return f"because {equal} is equal on both sides and does other operations, as a setting from outside says"
+        weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
+        if len(weights) == 2 and any(weights) and not all(weights) and "convert_element_type" in names:
+            return "because only one side casts a weight here"
+        return self._misread(partners, guessed)
+
+    def _misread(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
+        """Returns the reason why a weight that is read instead of another may not be the cause; empty if it is."""
+        for position in self._operands:
+            left, right = (
+                weight_of(trace.nodes, trace.nodes[at].inputs[position]) for trace, at in self._ends()
+            )
+            if left and _unnumbered(right) in map(_unnumbered, partners.get(left, ())):
+                return f"because {right} is read instead of the partner of {left}, which a caller may decide"
+            if left and right and not {left, right}.isdisjoint(guessed):
+                return (
+                    f"because {right} is read instead of the partner of {left}, which the weight map guesses"
+                )
+        return ""
+
+    def _ends(self) -> list[tuple[Trace, int]]:
+        pairs = zip(self._alignment.traces, self._parting.ends, strict=True)
+        return [(trace, at) for trace, at in pairs if at is not None]
+
+    def row(self) -> tuple[str, ...]:
+        names = dict.fromkeys(node.name for node in self._nodes if node)
+        return (" / ".join(names), ", ".join(self._where()), *self._texts())
+
+    def facts(self) -> dict:
+        return {
+            "operations": [node.name if node else None for node in self._nodes],
+            "backward": self._node.around.backward,
+            "blamed": [_frame(frame) for frame in self.blamed],
+        }
+
+    def _where(self) -> list[str]:
+        around = self._node.around
+        words = ["backward" if around.backward else "forward"]
+        return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in around.iterations]
+
+    def _texts(self) -> list[str]:
+        return [
+            f"{_place(node, one, frame)}{self._set_at(side)}"
+            if node is not None and one is not None
+            else "has nothing there"
+            for side, (node, one, frame) in enumerate(
+                zip(self._nodes, self._sources, self.blamed, strict=True)
+            )
+        ]
+
+    def _set_at(self, side: int) -> str:
+        """Returns the line that holds the constant of a side, as text; empty if it is named, or unknown."""
+        node, source = self._nodes[side], self._sources[side]
+        if node is None or source is None or not self._operands:
+            return ""
+        given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
+        place = written(number(given.sketch.shown) if given.literal else None, source.own)
+        return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
+
+    def _unlike(self) -> str:
+        """Returns the operands that are not the same value, as text."""
+        left, right = self._nodes
+        if left is None or right is None or not self._operands:
+            return ""
+        words = []
+        traces = [trace.nodes for trace in self._alignment.traces]
+        for position in self._operands[:3]:
+            given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
+            texts = [_origin(*each) for each in given]
+            same = "other entries" if texts[0] == texts[1] and number(texts[0]) is not None else ""
+            unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
+            words.append(f"operand {position}: {unlike}")
+        return f" ({'; '.join(words)})"
+
+
+def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
+    """Returns two operations; if both are programs run as a whole, the first difference inside."""
+    equations = [node.equation for node in nodes if node is not None and node.name in COMPILED]
+    inside = first_unlike(*equations) if len(equations) == 2 else None
+    if inside is None:
+        return list(nodes)
+    return [
+        node
+        if node is None or one is None
+        else dataclasses.replace(node, name=one.primitive.name, equation=one)
+        for node, one in zip(nodes, inside, strict=True)
+    ]
+
+
+def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
+    """Returns the first two operations inside two operations that are not the same; None if all are.
+
+    Args:
+        one, other: equations; an element of the result is None if that side has no more operations.
+    """
+    for reference, candidate in zip(bodies(one), bodies(other), strict=False):
+        numbers: tuple[dict[Any, int], dict[Any, int]] = {}, {}
+        for known, body in zip(numbers, (reference, candidate), strict=True):
+            jaxpr = opened(body)
+            known.update(zip((*jaxpr.constvars, *jaxpr.invars), itertools.count()))
+        pairs = itertools.zip_longest(opened(reference).eqns, opened(candidate).eqns)
+        for left, right in pairs:
+            if left is None or right is None or _signature(left, numbers[0]) != _signature(right, numbers[1]):
+                return left, right
+            if (deeper := first_unlike(left, right)) is not None:
+                return deeper
+            for known, each in zip(numbers, (left, right), strict=True):
+                known.update({out: len(known) + at for at, out in enumerate(each.outvars)})
+    return None
+
+
+def _signature(equation: Any, numbers: dict[Any, int]) -> tuple:
+    """Returns the operation and its operands, regardless of variable names."""
+    taken = [
+        str(each.val) if isinstance(each, core.Literal) else numbers.get(each) for each in equation.invars
+    ]
+    params = {name: str(value) for name, value in equation.params.items() if isinstance(value, PLAIN)}
+    return equation.primitive.name, taken, [str(out.aval) for out in equation.outvars], params
+
+
+def _origin(nodes: list[Node], at: int) -> str:
+    """Returns the origin of a value as text: a constant, a leaf of the state or the batch, or its operation."""
+    node = nodes[at]
+    if node.literal:
+        return node.sketch.shown
+    while len(node.inputs) == 1 or (node.inputs and node.name in ("dot_general", "convert_element_type")):
+        below = [nodes[i] for i in node.inputs]
+        leaf = next((each for each in below if each.label), None)
+        if leaf is not None:
+            return f"{node.name} of {leaf.label}"
+        if len(below) > 1:
+            turned = next((nodes[i] for each in below for i in each.inputs if nodes[i].label), None)
+            return f"{node.name} of {turned.label}" if turned else node.name
+        node = below[0]
+    return node.label or node.name
+
+
+def _unmoved(nodes: Sequence[Node], at: int) -> Node:
+    """Returns the value that a value is, before casts and moves."""
+    while not nodes[at].label and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
+        at = nodes[at].inputs[0]
+    return nodes[at]
+
+
+def _is_table(nodes: Sequence[Node], at: int) -> bool:
+    made = _unmoved(nodes, at)
+    return made.name == "constant" and made.sketch.kind[0] > 1
+
+
+def weight_of(nodes: Sequence[Node], at: int) -> str:
+    """Returns the path of the argument that a value is, after casts and moves at most; empty for other values."""
+    return _unmoved(nodes, at).label
+
+
+def _unnumbered(path: str) -> str:
+    return re.sub(r"\d+", "#", path)
+
+
+def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
+    if node.label:
+        return f"the given {node.label}"
+    if frame is None or not one.own or frame == one.own[0]:
+        return place_text(one)
+    between = "handed over" if one.library and frame not in one.own else "called"
+    return f"{place_text(one)}, {between} at {frame}"
+
+
+def _loop(equation) -> str:
+    own = equation_source(equation).own
+    return f"the loop at {own[0].place}" if own else "a loop"
+
+
+def _frame(frame: Frame | None) -> list | None:
+    return [frame.file, frame.line, frame.function] if frame else None
+
+
+def _floors(number: float) -> str:
+    return "which no rounding explains" if number == float("inf") else f"{number:.3g} x noise"

@@ -1,0 +1,164 @@
+"""A failure that the proof does not place: the run searches by values, and its first line names the place."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.bisect.report import bisect_case
+from parity.compare.origin import evaluated, operation
+from parity.compare.session import Session
+from parity.report.assertion import TwinsDifferError
+from parity.report.formats.form import explanation
+from parity.report.records import case_record
+from parity.report.table import notes_text
+from parity.run import run
+from parity.run.explain import explain
+from parity.run.request import Request
+from parity.run.run import CaseRunner
+
+
+def share(h):
+    e = jnp.exp(h - h.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+class Left(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return self.end(share(linen.Dense(6, name="first")(x)))
+
+    def end(self, h):
+        return jnp.tanh(3.0 * h)
+
+
+class Right(nnx.Module):
+    """Another factor and, before it, a softmax that the proof does not follow."""
+
+    def __init__(self, rngs, softmax=None):
+        self.first, self.softmax = nnx.Linear(5, 6, rngs=rngs), softmax or self.weigh
+
+    def __call__(self, x):
+        return self.finish(self.softmax(self.first(x)))
+
+    @staticmethod
+    def weigh(h):
+        return jnp.exp(h - jax.nn.logsumexp(h, -1, keepdims=True))
+
+    def finish(self, h):
+        return jnp.tanh(2.5 * h)
+
+
+def batch(seed):
+    return {"x": np.random.default_rng(seed).normal(size=(4, 5)).astype("float32")}
+
+
+def case(softmax=None):
+    pair = parity.twins(
+        "two",
+        linen=Left,
+        nnx=lambda rngs: Right(rngs, softmax),
+        inputs=batch,
+        loss=lambda out, batch: out.sum(),
+        programs=("forward",),
+    )
+    return pair.cases({})[0]
+
+
+def line(result):
+    found = explain(result.case.id, result.channels)
+    assert found is not None
+    return found.line
+
+
+def forbidden(*arguments):
+    raise AssertionError("a search by values")
+
+
+def test_the_first_line_names_the_place_that_values_show():
+    result = CaseRunner(Request()).run(case())
+    assert "test_located.py" in line(result) and "in Left.end, candidate " in line(result)
+    assert line(result).startswith(
+        "program differs: values of one batch differ first at mul (forward): reference "
+    )
+    assert "in Right.finish (operand 0: 3 against 2.5); " in line(result)
+    found = explanation(case_record(result))
+    assert found is not None and found.line == line(result)
+    assert found.rest[0].startswith("  not sure, operations without a counterpart: ")
+    assert "differ first" not in notes_text(result)
+    with pytest.raises(TwinsDifferError, match="program differs: values of one batch differ first at mul"):
+        parity.assert_twins(Left(), Right(nnx.Rngs(0)), batch(0), programs=("forward",))
+
+
+def test_bisect_says_the_same_and_evaluates_nothing_again(monkeypatch):
+    evaluations = []
+    evaluate = evaluated.evaluate
+    monkeypatch.setattr(
+        evaluated, "evaluate", lambda *given, **more: evaluations.append(1) or evaluate(*given, **more)
+    )
+    session = Session()
+    result = run.run_case(case(), session)
+    times = len(evaluations)
+    report = bisect_case(result.case, ("op",), result=result, bench=session)
+    assert times and len(evaluations) == times
+    (note,) = result.channels["program"].notes
+    assert note.sentence().endswith(report.findings[0].sentence)
+
+
+def test_only_a_failure_without_a_place_is_searched(monkeypatch):
+    monkeypatch.setattr(operation, "locate", forbidden)
+    result = run.run_case(case(share), Session())
+    assert line(result).startswith("program failed: multiply (operand 0: 3 against 2.5): reference ")
+    assert not run.run_case(case(), Session(), ("values",)).channels["values"].notes
+    (note,) = run.run_case(case(), Session()).channels["program"].notes
+    assert "a search by values" in note.candidate
+
+
+@pytest.mark.parametrize("error", [ValueError("no luck"), None], ids=["error", "time"])
+def test_a_search_without_a_result_leaves_the_first_line(monkeypatch, error):
+    if error is None:
+        monkeypatch.setattr(run, "SEARCH_SECONDS", 0.0)
+    else:
+        monkeypatch.setattr(operation, "locate", lambda *given: (_ for _ in ()).throw(error))
+    result = run.run_case(case(), Session())
+    assert line(result).startswith("program differs: not sure, operations without a counterpart: ")
+    assert line(result).endswith("next: parity bisect two/forward@single")
+    (note,) = result.channels["program"].notes
+    assert ("no luck" if error else "TimeoutError: exceeded 0 s") in note.candidate
+
+
+def test_an_interrupt_ends_the_search_and_the_run(monkeypatch):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(operation, "locate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.run_case(case(), Session())
+
+
+class Rotated(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return x[..., :3] * linen.Dense(3)(x) * np.sin(np.arange(12.0).reshape(4, 3)).astype("float32")
+
+
+class Turned(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(5, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return x[..., :3] * self.dense(x) * np.sin(1.1 * np.arange(12.0).reshape(4, 3)).astype("float32")
+
+
+def test_a_table_made_with_numpy_is_named_by_its_users():
+    with pytest.raises(TwinsDifferError) as caught:
+        parity.assert_twins(Rotated(), Turned(nnx.Rngs(0)), batch(0), programs=("forward",))
+    words = "(operand 1: another table of constants, made outside the program): reference "
+    (result,) = caught.value.results
+    assert line(result).startswith(f"program differs: multiply {words}")
+    assert "in Rotated.__call__, candidate " in line(result) and "in Turned.__call__; " in line(result)
+    by_values = operation.locate(result.case, Session(), "values").sentence
+    assert "in Rotated.__call__, candidate " in by_values
+    assert "in Turned.__call__ (operand 1: another table of constants, made outside the program)" in by_values
