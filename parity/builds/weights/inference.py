@@ -316,9 +316,9 @@ class _Search:
         Modules of equal parameters and states come before those of equal parameters only.
         """
         self._beside(role)
-        states = self._of(0, Role.STATE), self._of(1, Role.STATE)
-        for told in (states, ({}, {})) if role is Role.PARAMS else (({}, {}),):
-            for how, pairs in pair_modules(self._of(0, role), self._of(1, role), order, told).items():
+        states = (self._of(0, Role.STATE), self._of(1, Role.STATE)) if role is Role.PARAMS else ({}, {})
+        for further in (states, ({}, {})):
+            for how, pairs in pair_modules(self._of(0, role), self._of(1, role), order, further).items():
                 for name, other in pairs:
                     self._pair([name], [other], how)
         self._beside(role)
