@@ -260,8 +260,9 @@ class _Fold:
             region = op.regions[flags[0] != name.endswith("if")]
             self.same.update((op.results[slot], region.outputs[slot]) for slot in op.live or ())
         elif name == "stablehlo.constant":
-            filled = {(0.0,): self._constants, (1.0,): self._ones}.get(dense_numbers(op.source.operation))
-            _ = filled is not None and filled.add(result)
+            filled = dense_numbers(op.source.operation)
+            self._constants.update([result] if filled == (0.0,) else [])
+            self._ones.update([result] if filled == (1.0,) else [])
         elif name == "stablehlo.select" and flags[0] is not None:
             self.same[result] = chosen = operands[1 if flags[0] else 2]
             self._zeros.update([result] if {chosen, _end(self.same, chosen)} & self._nil else [])
