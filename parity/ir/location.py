@@ -38,7 +38,7 @@ TRACED_IN_PLACE = frozenset(
 )
 """Primitives whose bodies are traced at each use; ``jit`` and reductions may reuse an earlier trace."""
 MOVES = frozenset({"broadcast_in_dim", "transpose", "reshape", "sharding_constraint"})
-_JITTED = re.compile(r"jit\(([^()]*)\)$")
+_JITTED = re.compile(r"jit\(([^()]*)\)+$")
 _RANDOM = re.compile(
     r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
 )

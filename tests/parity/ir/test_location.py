@@ -84,6 +84,8 @@ def test_lines_beyond_the_called_function_are_those_of_its_first_caller():
     assert found.stack == "jit(step)/jit(f)/sin"
     library = SourceLocation("add", (Frame("m.py", 9, "first"),)).called_by(call)
     assert [frame.line for frame in library.frames] == [20]
+    mapped = SourceLocation("jit(step)/transpose(vmap(jit(f)))", call.frames)
+    assert [frame.line for frame in borrowed.called_by(mapped).frames] == [3, 20]
     loop = SourceLocation("step/while", (Frame("m.py", 20, "second"),))
     assert [frame.line for frame in borrowed.called_by(loop).frames] == [3, 9, 20]
 
