@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from flax import linen, nnx
 
 from parity.builds.build import Build, linen_build, nnx_build
 from parity.builds.constants import traceable
+from parity.cases.shared import mesh_axes
 from parity.ir.jaxprs import forwarded_arguments
 
 __all__ = ["KEY", "CallSpec", "as_jax_holds", "holds_64_bits", "linen_twin", "nnx_twin"]
@@ -383,10 +384,21 @@ def _programs(rest: Mapping[str, Any], forward: Any, grad: Any, train_step: Any)
     def with_rules(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def program(state: Any, batch: dict[str, Any]) -> Any:
-            with linen.logical_axis_rules(rest.get("rules", ())):
+            with linen.logical_axis_rules(_rules_of_mesh(rest.get("rules", ()))):
                 return function(state, batch)
 
         return program
 
     functions = {"forward": forward, "grad": grad, "train_step": train_step}
     return {name: (with_rules(function), dict(OPTIONS[name])) for name, function in functions.items()}
+
+
+def _rules_of_mesh(rules: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Returns the axis rules whose axes the ambient mesh has, as for specs of the state.
+
+    On an explicit mesh there are none, because a constraint there asserts how a value is already sharded.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if jax.sharding.AxisType.Explicit in mesh.axis_types:
+        return []
+    return [rule for rule in rules if set(mesh_axes([rule])) <= set(mesh.axis_names)]

@@ -20,8 +20,9 @@ LARGEST = 1e-3
 """Larger constants change what a run computes."""
 ADDING = {"add": "add", "sub": "add", "max": "max", "select_n": "max"}
 MOVES = LAYOUT_ONLY | {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"}
-AT_ZERO = frozenset({"div", "rsqrt", "sqrt", "log", "pow", "integer_pow"})
-"""Operations whose results near zero depend on a small constant."""
+ROOTS = frozenset({"rsqrt", "sqrt", "log", "pow", "integer_pow"})
+AT_ZERO = ROOTS | {"div"}
+"""Operations whose results near zero depend on a small constant; a divisor may be far from zero, as in a softmax."""
 
 Use = tuple[str, float]
 NEVER = 0, ""
@@ -33,14 +34,15 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     """Returns the small constants that each of two programs has more often, with places, as text; None if none differ.
 
     They differ if both sides have one more often than the other, and one side lacks one: a program in a loop has
-    fewer of all, a recomputed one more of some. If only one side has more, the other must have no such number at all.
+    fewer of all, a recomputed one more of some. If only one side has more, they differ if the number is nowhere on the
+    other side, and is no part of a divisor.
     A constant and its square are one: ``max(sqrt(x), e)``.
 
     Args:
         reference, candidate: jaxprs, closed or not.
     """
     programs = reference, candidate
-    sides = [_small_constants(jaxpr, ()) for jaxpr in programs]
+    sides = [_small_constants(jaxpr, (), AT_ZERO) for jaxpr in programs]
     pairs = tuple(zip(sides, sides[::-1], strict=True))
     more = [
         {use: found for use, found in own.items() if found[0] > other.get(use, NEVER)[0]}
@@ -54,11 +56,11 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
         numbers = [{number for _, number in uses} for uses in more]
         changed = any(lacking) and not _are_related(numbers[0], numbers[1], sizes)
     else:
-        numbers = [_small_numbers(jaxpr) for jaxpr in programs[::-1]]
         changed = any(
-            not _are_related({number}, others, sizes | {1})
-            for uses, others in zip(lacking, numbers, strict=True)
-            for _, number in uses
+            use in _small_constants(own, (), ROOTS)
+            and not _are_related({use[1]}, _small_numbers(other), sizes | {1})
+            for uses, own, other in zip(lacking, programs, programs[::-1], strict=True)
+            for use in uses
         )
     if not changed:
         return None
@@ -108,12 +110,13 @@ def _described(use: Use, count: int, place: str, other: int) -> str:
 
 
 @functools.lru_cache(maxsize=1_024)
-def _small_constants(closed: Any, known: tuple[float | None, ...]) -> Found:
+def _small_constants(closed: Any, known: tuple[float | None, ...], at: frozenset[str]) -> Found:
     """Returns the uses of small constants; constants are equal if two digits are.
 
     Args:
         closed: a jaxpr, closed or not.
         known: the arguments that are constants; None for others.
+        at: the operations that read a sum or maximum with the constant.
     """
     jaxpr = opened(closed)
     arguments = zip(jaxpr.invars, known, strict=False)
@@ -129,12 +132,12 @@ def _small_constants(closed: Any, known: tuple[float | None, ...]) -> Found:
         if equation.primitive.name in MOVES and values[0] is not None:
             numbers[equation.outvars[0]] = values[0]
         for value in values if equation.primitive.name in ADDING else ():
-            if value and abs(value) <= LARGEST and _meets_zero(equation.outvars[0], jaxpr):
+            if value and abs(value) <= LARGEST and _meets_zero(equation.outvars[0], jaxpr, at):
                 use = ADDING[equation.primitive.name], float(f"{abs(value):.1e}")
                 add(use, 1, equation_source(equation).own_place)
         for body in inner:
             passed = equation.primitive.name in CALLS and len(values) == len(opened(body).invars)
-            for use, (count, place) in _small_constants(body, tuple(values) if passed else ()).items():
+            for use, (count, place) in _small_constants(body, tuple(values) if passed else (), at).items():
                 add(use, count, place)
     return found
 
@@ -166,10 +169,10 @@ def _readers(jaxpr: Any) -> Mapping[Any, list[Any]]:
     return found
 
 
-def _meets_zero(value: Any, jaxpr: Any) -> bool:
-    """True if a root, logarithm, power or division reads a value, or a caller might."""
+def _meets_zero(value: Any, jaxpr: Any, at: frozenset[str]) -> bool:
+    """True if one of the operations reads a value, or a caller might."""
     return value in jaxpr.outvars or any(
-        equation.primitive.name in AT_ZERO | CALLS
-        or (equation.primitive.name in MOVES and _meets_zero(equation.outvars[0], jaxpr))
+        equation.primitive.name in at | CALLS
+        or (equation.primitive.name in MOVES and _meets_zero(equation.outvars[0], jaxpr, at))
         for equation in _readers(jaxpr).get(value, ())
     )

@@ -60,12 +60,13 @@ class Conditions:
         return list(filter(self._is_mask, op.operands)) if op.form.name == "stablehlo.multiply" else []
 
     def _is_mask(self, value: int) -> bool:
-        """True for a condition as a number, one minus such a mask, or a product of masks."""
+        """True for a condition as a number, the difference of such a mask and one, or a product of masks."""
         op = self._made.get(self._origin(value))
         if op is None or _is_condition(op):
             return op is not None
         if op.form.name == "stablehlo.subtract":
-            return self._constant(op.operands[0]) == 1 and self._is_mask(op.operands[1])
+            ends = [self._constant(value) == 1 for value in op.operands]
+            return any(ends) and self._is_mask(op.operands[ends.index(False)])
         return op.form.name == "stablehlo.multiply" and all(map(self._is_mask, op.operands))
 
     def _parts(self, value: int) -> Iterator[int]:
@@ -274,6 +275,8 @@ class _Fold:
         elif name == "stablehlo.subtract" and operands[0] in self._ones and flags[1] is not None:
             self._known.setdefault(result, not flags[1])
             self._zeros.update([result] if flags[1] else [])
+        elif name == "stablehlo.subtract" and operands[1] in self._ones and flags[0]:
+            self._zeros.add(result)
         elif name in _BY_FLAG and flags != [None, None]:
             self._join(op, flags)
         elif name == "stablehlo.compare" and operands[1] in self._constants:

@@ -267,11 +267,17 @@ ONE_SIDED = {
         )
         for word, derive in (("forward", lambda run: run), ("gradient", slope))
     },
-    "a sum with a mask": (
-        lambda x, ids: jax.nn.softmax(jnp.sin(x)),
-        lambda x, ids: jax.nn.softmax(jnp.sin(x) + (1.0 - (ids.T > 0).astype(jnp.float32)) * -1e9),
-        (X, IDS),
-    ),
+    **{
+        name: (
+            lambda x, ids: jax.nn.softmax(jnp.sin(x)),
+            lambda x, ids, bias=bias: jax.nn.softmax(jnp.sin(x) + bias((ids.T > 0).astype(jnp.float32))),
+            (X, IDS),
+        )
+        for name, bias in {
+            "a sum with one minus a mask": lambda mask: (1.0 - mask) * -1e9,
+            "a sum with a mask minus one": lambda mask: (mask - 1.0) * 1e9,
+        }.items()
+    },
     "a factor of a mask": (
         masked(None),
         masked(lambda ids: padding(ids > 0, ids > 0)),
