@@ -145,10 +145,7 @@ def fit(sizes: Sequence[float], values: Sequence[float], least: float = LEAST) -
 
 
 def measure_scaling(
-    axis: str,
-    sizes: Sequence[int],
-    whole: Whole,
-    notify: Callable[[str], None] = lambda words: None,
+    axis: str, sizes: Sequence[int], whole: Whole, notify: Callable[[str], None] = lambda words: None
 ) -> Curve:
     """Measures all sizes in rounds, so that background load does not affect a single one.
 
