@@ -277,16 +277,15 @@ def _replaced(
     first, last = starts[axis], starts[axis] + new.shape[axis]
     parts = []
     for low, high in ((0, first), (first, last), (last, full)):
-        size = [*out.shape[:axis], high - low, *out.shape[axis + 1 :]]
-        kind = Array(tuple(size), out.element)
-        limits = [high if k == axis else length for k, length in enumerate(out.shape)]
-        lows = [low if k == axis else 0 for k in range(len(out.shape))]
-        found = view
-        if (low, high) != (first, last):
-            found = None if low == high else _part(table, operand, lows, limits, [1] * len(limits))
-        if found is None and low < high:
+        if low == high:
+            continue
+        lows, limits = [0] * len(out.shape), list(out.shape)
+        lows[axis], limits[axis] = low, high
+        found = view if low == first else _part(table, operand, lows, limits, [1] * len(limits))
+        if found is None:
             return None
-        parts += [] if found is None else [Value(found, kind)]
+        size = tuple(limit - start for start, limit in zip(lows, limits, strict=True))
+        parts.append(Value(found, Array(size, out.element)))
     table.use("update-in-place")
     return _concatenate(table, Application({"dimension": axis}, out, parts))
 
