@@ -83,14 +83,9 @@ def _leaf(where: str) -> str:
     return re.sub(r"\d+", "#", re.sub(r"\[[^]]*\]$", "", where))
 
 
-def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
-    """Returns the signature of a case's worst failure; None if nothing fails.
-
-    Args:
-        result: result of the case.
-        channel: the channel in question; the worst by default.
-    """
-    worst = next((each for each in result.blocking if not channel or each.name == channel), None)
+def signature_of(result: CaseResult) -> Signature | None:
+    """Returns the signature of a case's worst failure; None if nothing fails."""
+    worst = next(iter(result.blocking), None)
     return Signature.seen(worst) if worst else None
 
 

@@ -19,8 +19,7 @@ def convert_checkpoint(
         Path, typer.Option("--map", help="The weight map that `parity map CASE --export FILE` wrote.")
     ],
     to: Annotated[
-        str,
-        typer.Option(help="Side to write, if names leave it open: linen, nnx, reference, candidate."),
+        str, typer.Option(help="Side to write, if names leave it open: linen, nnx, reference, candidate.")
     ] = "",
     root: Annotated[
         str, typer.Option(help="Write only this branch of the state, such as `model` or `params`.")

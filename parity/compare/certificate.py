@@ -121,10 +121,7 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
     for path in entry.reference:
         noise = rng.standard_normal(moved[path].shape)
         moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
-    runs = (
-        evidence.reference.run(moved, SEED),
-        evidence.candidate.run(evidence.as_candidate(moved), SEED),
-    )
+    runs = (evidence.reference.run(moved, SEED), evidence.candidate.run(evidence.as_candidate(moved), SEED))
     changes = [
         np.concatenate([_change(run[Group.VALUES][path], start[path]).ravel() for path in sorted(start)])
         for run, start in zip(runs, base, strict=True)

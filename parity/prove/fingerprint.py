@@ -1,7 +1,7 @@
 """Fingerprints of the uses of a program's arguments, independent of names and positions."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from parity.ir.stablehlo.program import StableProgram
@@ -13,7 +13,7 @@ __all__ = ["argument_fingerprints"]
 _MAX_ROUNDS = 8
 
 
-def argument_fingerprints(program: Any, *, known: Mapping[int, str] | None = None) -> tuple[str, ...]:
+def argument_fingerprints(program: Any) -> tuple[str, ...]:
     """Returns a fingerprint of the uses of each argument of ``@main``.
 
     Names, argument order, carry order, calls, result order, shardings and donation play no part, so that twins with the
@@ -21,11 +21,9 @@ def argument_fingerprints(program: Any, *, known: Mapping[int, str] | None = Non
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        known: labels of arguments, by position in ``@main``, that are already matched; a label that both sides share
-            distinguishes arguments that are used in the same way.
     """
     # Twins whose shardings, or orders of float operands, differ must still find each other's weights.
-    return tuple(_Graph(read_program(program, ignore_shardings=True)).arguments(known or {}))
+    return tuple(_Graph(read_program(program, ignore_shardings=True)).arguments())
 
 
 class _Graph:
@@ -41,9 +39,9 @@ class _Graph:
         self._results = [numbering.env[value] for value in program.body.outputs]
         self._reached = self._reach()
 
-    def arguments(self, known: Mapping[int, str]) -> list[str]:
+    def arguments(self) -> list[str]:
         kinds = self._program.body.types
-        colours = [_digest("argument", kinds[k], known.get(k, "")) for k in self._positions]
+        colours = [_digest("argument", kinds[k]) for k in self._positions]
         classes = 0
         for _ in range(_MAX_ROUNDS):
             colours = self._uses(self._cones(colours))

@@ -22,14 +22,7 @@ from parity.builds.weights.map import (
     normalise,
     strip_container,
 )
-from parity.builds.weights.modules import (
-    Order,
-    beside_paired,
-    copied,
-    moment_of,
-    pair_modules,
-    pair_nearest,
-)
+from parity.builds.weights.modules import Order, beside_paired, copied, moment_of, pair_modules, pair_nearest
 from parity.builds.weights.names import is_automatic, name_words, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 

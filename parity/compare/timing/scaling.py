@@ -135,9 +135,9 @@ class Curve:
         return {phase: found for phase, found in self.exponents.items() if found > HIGHEST[self.axis]}
 
 
-def fit(sizes: Sequence[float], values: Sequence[float], least: float = LEAST) -> float:
+def fit(sizes: Sequence[float], values: Sequence[float]) -> float:
     """Returns the exponent of a power law through the points, by least squares of logarithms."""
-    kept = [(size, value) for size, value in zip(sizes, values, strict=True) if value >= least]
+    kept = [(size, value) for size, value in zip(sizes, values, strict=True) if value >= LEAST]
     if len(kept) < 2:
         return float("nan")
     across, up = np.log(np.array(kept)).T
@@ -145,10 +145,7 @@ def fit(sizes: Sequence[float], values: Sequence[float], least: float = LEAST) -
 
 
 def measure_scaling(
-    axis: str,
-    sizes: Sequence[int],
-    whole: Whole,
-    notify: Callable[[str], None] = lambda words: None,
+    axis: str, sizes: Sequence[int], whole: Whole, notify: Callable[[str], None] = lambda words: None
 ) -> Curve:
     """Measures all sizes in rounds, so that background load does not affect a single one.
 

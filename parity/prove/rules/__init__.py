@@ -3,16 +3,7 @@
 A rule is a function with a `RewriteRule` as its decorator, in one of `MODULES`.
 """
 
-from parity.prove.rules import (
-    contractions,
-    elementwise,
-    floats,
-    literals,
-    logic,
-    moves,
-    terms,
-    weight_views,
-)
+from parity.prove.rules import contractions, elementwise, floats, literals, logic, moves, terms, weight_views
 from parity.prove.rules.numbering import RuledNumbering, shared_alike
 from parity.prove.rules.registry import RULES, RewriteRule
 from parity.prove.rules.terms import Terms

@@ -12,7 +12,9 @@ from parity.prove.rules.views import View, whole
 __all__ = ["reduction_pattern", "sum_of_one"]
 
 _NEUTRAL = {"stablehlo.add": 0, "stablehlo.and": True}
-_Roles = list[tuple[str, int]]
+_FREE = ("f", 0)
+_Roles = list[tuple[tuple[str, int], int]]
+"""The role of each axis, free, batch or contracted, with its position in the batch or sum, and its size."""
 
 
 @RewriteRule(
@@ -78,67 +80,43 @@ def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None if no rule is allowed."""
     if not table.allows("dot-axes"):
         return None
-    text, roles = str(op.attributes["dot_dimension_numbers"]), []
+    text, sides = str(op.attributes["dot_dimension_numbers"]), []
     for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
         axes = [numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")]
-        roles.append([(role, size) for role, size in _roles(operand, *axes) if size > 1 or role[0] == "c"])
+        sides.append(_roles(operand.type.shape, *axes))
     table.use("dot-axes")
     notes = sorted(
         (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
     )
     table.built = True
     views = [table.flat(operand.view) for operand in op.operands]
-    number = table.number(f"~dot {_merged(roles)} {notes} {op.out.element}", *views)
+    number = table.number(f"~dot {_merged(sides)} {notes} {op.out.element}", *views)
     return whole(number, op.out.count)
 
 
-def _roles(operand: Value, batch: Sequence[int], contracted: Sequence[int]) -> _Roles:
-    """Returns the role of each axis: ``b`` and ``c`` with their position in their kind, ``f`` with the axis."""
-    found = []
-    for axis, size in enumerate(operand.type.shape):
-        if axis in batch:
-            role = f"b{batch.index(axis):03}"
-        elif axis in contracted:
-            role = f"c{contracted.index(axis):03}"
-        else:
-            role = f"f{axis:03}"
-        found.append((role, size))
-    return found
+def _roles(shape: Sequence[int], batch: Sequence[int], contracted: Sequence[int]) -> _Roles:
+    """Returns the role of each axis and its size; of the free and batch axes only those longer than one."""
+    kept = [axis for axis in batch if shape[axis] > 1]
+    roles = {
+        axis: (kind, k) for kind, axes in (("b", kept), ("c", contracted)) for k, axis in enumerate(axes)
+    }
+    return [
+        (roles.get(axis, _FREE), size) for axis, size in enumerate(shape) if size > 1 or axis in contracted
+    ]
 
 
-def _merged(roles: list[_Roles]) -> list[list[tuple[str, int]]]:
+def _merged(sides: Sequence[_Roles]) -> list[_Roles]:
     """Returns the axes of both operands, with neighbouring axes merged if they are free or batch axes."""
-    shared = sorted(role for role, _ in roles[0] if role[0] == "b")
-    for first, second in itertools.pairwise(shared):
-        if all(_follow(side, _last(side, first), second) for side in roles):
-            roles = [_joined(side, _last(side, first), second) for side in roles]
-    done = []
-    for side in roles:
-        free: _Roles = []
+    left, right = (set(itertools.pairwise(role for role, _ in side)) for side in sides)
+    joined = {(one, other) for one, other in left & right if one[0] == "b" and other == ("b", one[1] + 1)}
+    starts = sorted({role for role, _ in sides[0] if role[0] == "b"} - {other for _, other in joined})
+    done: list[_Roles] = [[], []]
+    for axes, side in zip(done, sides, strict=True):
+        last = None
         for role, size in side:
-            if role[0] == "f" and free and free[-1][0][0] == "f":
-                free[-1] = (free[-1][0], free[-1][1] * size)
+            if (last, role) in joined or last == role == _FREE:
+                axes[-1] = (axes[-1][0], axes[-1][1] * size)
             else:
-                free.append((role, size))
-        names = {role: f"{role[0]}{k}" for kind in "bcf" for k, role in enumerate(_named(free, kind))}
-        done.append([(names[role], size) for role, size in free])
+                axes.append((("b", starts.index(role)) if role in starts else role, size))
+            last = role
     return done
-
-
-def _last(side: _Roles, role: str) -> int:
-    """Returns the position of an axis, or of the axis into which it was merged."""
-    places = [k for k, (name, _) in enumerate(side) if name[0] == role[0] and name <= role]
-    return max(places, key=lambda k: side[k][0])
-
-
-def _follow(side: _Roles, place: int, second: str) -> bool:
-    return place + 1 < len(side) and side[place + 1][0] == second
-
-
-def _joined(side: _Roles, place: int, second: str) -> _Roles:
-    (name, size), (_, more) = side[place], side[place + 1]
-    return [*side[:place], (name, size * more), *side[place + 2 :]]
-
-
-def _named(side: _Roles, kind: str) -> list[str]:
-    return sorted(role for role, _ in side if role[0] == kind)

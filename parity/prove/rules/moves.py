@@ -263,8 +263,6 @@ def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
     """Returns an array with elements of another type and view in place, from a first place along each axis."""
-    if new.shape == out.shape:
-        return table.accept("empty-pad", view)
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
@@ -279,16 +277,15 @@ def _replaced(
     first, last = starts[axis], starts[axis] + new.shape[axis]
     parts = []
     for low, high in ((0, first), (first, last), (last, full)):
-        size = [*out.shape[:axis], high - low, *out.shape[axis + 1 :]]
-        kind = Array(tuple(size), out.element)
-        limits = [high if k == axis else length for k, length in enumerate(out.shape)]
-        lows = [low if k == axis else 0 for k in range(len(out.shape))]
-        found = view
-        if (low, high) != (first, last):
-            found = None if low == high else _part(table, operand, lows, limits, [1] * len(limits))
-        if found is None and low < high:
+        if low == high:
+            continue
+        lows, limits = [0] * len(out.shape), list(out.shape)
+        lows[axis], limits[axis] = low, high
+        found = view if low == first else _part(table, operand, lows, limits, [1] * len(limits))
+        if found is None:
             return None
-        parts += [] if found is None else [Value(found, kind)]
+        size = tuple(limit - start for start, limit in zip(lows, limits, strict=True))
+        parts.append(Value(found, Array(size, out.element)))
     table.use("update-in-place")
     return _concatenate(table, Application({"dimension": axis}, out, parts))
 
@@ -337,28 +334,16 @@ def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> 
 
 
 @normal_form("stablehlo.pad")
-@RewriteRule(
-    name="empty-pad",
-    rewrites="pad by nothing -> its operand",
-    condition="low and high padding zero, interior zero or an axis of size one",
-    argument="No element is added or dropped.",
-    attacked_by="pad by nothing",
-    keeps_narrow=True,
-)
 def _pad(table: Terms, op: Application) -> View | None:
     operand, fill = op.operands
     edges = [op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
-    adds = any(
-        low or high or (gap and size > 1)
-        for size, low, high, gap in zip(operand.type.shape, *edges, strict=True)
-    )
-    if adds and max(*edges[0], *edges[1]) <= 0 == max(edges[2]):
+    if any(gap and size > 1 for gap, size in zip(edges[2], operand.type.shape, strict=True)):
+        return None
+    if max(0, *edges[0], *edges[1]) == 0:
         limits = [size + high for size, high in zip(operand.type.shape, edges[1], strict=True)]
         return _part(table, operand, [-low for low in edges[0]], limits, [1] * len(limits))
-    if adds:
-        plain = min(*edges[0], *edges[1]) >= 0 == max(edges[2]) and table.known(fill.view) is not None
-        return _padded(table, op.out, operand, fill.view, edges[0]) if plain else None
-    return table.accept("empty-pad", operand.view)
+    plain = min(*edges[0], *edges[1]) >= 0 and table.known(fill.view) is not None
+    return _padded(table, op.out, operand, fill.view, edges[0]) if plain else None
 
 
 @normal_form("stablehlo.dynamic_update_slice")

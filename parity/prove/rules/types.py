@@ -22,10 +22,8 @@ __all__ = [
 _ARRAY = re.compile(r"tensor<((?:\d+x)*)((?:u?i\d+)|bf16|f16|f32|f64|complex<f\d+>|f\d+E\w+)>")
 _INTEGER = re.compile(r"u?i(\d+)")
 _FLOATS = {"bf16": (8, 7), "f16": (5, 10), "f32": (8, 23), "f64": (11, 52)}
-_NUMPY = {
-    "i1": "bool",
-    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+_NUMPY = {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {
+    "i1": "bool"
 }
 
 

@@ -162,11 +162,7 @@ def refined(views: Sequence[View]) -> list[tuple[int, tuple[int, ...]]] | None:
         if groups is None or any(len(group) != 1 for group in groups):
             return None
         columns.append([group[0][1] for group in groups])
-    return [
-        (size, strides)
-        for size, *strides in zip(sizes, *columns, strict=True)
-        for strides in [tuple(strides)]
-    ]
+    return [(size, tuple(strides)) for size, *strides in zip(sizes, *columns, strict=True)]
 
 
 def compose(outer: View, inner: View) -> View | None:

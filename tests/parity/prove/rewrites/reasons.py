@@ -11,6 +11,7 @@ _OTHER_LAYOUT = "a transposed operand: a library may add up in another order"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
 _CONVERSIONS = "conversions in a row: no rule, no case needs one"
 _NEGATIONS = "negations in a row: no rule, no case needs one"
+_BRANCHES = "the branches of a negated condition exchanged: no rule, no case needs one"
 _REVERSED = "reversals: no rule, no case needs one"
 
 REASONS: dict[str, str] = {
@@ -47,10 +48,14 @@ REASONS: dict[str, str] = {
     "square or product, gradient": "2 x g against x g + x g: another rounding",
     "maximum of the lowest, gradient": "a maximum has a gradient of its own: one of NaN",
     "clip by bounds in either order, gradient": "the gradient compares with the bounds in another order",
+    "branches exchanged, forward": _BRANCHES,
+    "branches exchanged, gradient": _BRANCHES,
     "branch by a constant, gradient": "the branches return residuals and zeros, which are added",
     "row put in place or joined, gradient": _ADDED_ZEROS,
     "row set or joined, gradient": _ADDED_ZEROS,
     "parts repeated, gradient": "a sum of two parts against a reduction",
+    "boolean to number at once, forward": _CONVERSIONS,
+    "boolean to number at once, gradient": _CONVERSIONS,
     "bytes widened twice, forward": _CONVERSIONS,
     "bytes widened twice, gradient": _CONVERSIONS,
     "half there and back, forward": _CONVERSIONS,
