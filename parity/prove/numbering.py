@@ -73,7 +73,7 @@ class Numbering:
         self._fixed: dict[int, tuple[object, set[int]]] = {}
         """Values computed from constants: the region, and the calls through which they came."""
         self._computed: set[int] = set()
-        """Floats that operations compute from others than constants, and all values computed from them."""
+        """Floats and booleans computed from others than constants, and all values computed from them."""
         self.ordered: frozenset[int] = frozenset()
         """First results of operations whose operands keep their order; see `ordered_operations`."""
         self.fenced = True
@@ -102,7 +102,7 @@ class Numbering:
             is_pure = op.form.kind <= Kind.REGION and not op.effect
             hidden = self._hidden(op) if is_pure else ""
             if op.results.start not in self._fixed and (
-                any(map(is_float, op.form.slots_out)) or not self._computed.isdisjoint(op.operands)
+                any(map(_may_fuse, op.form.slots_out)) or not self._computed.isdisjoint(op.operands)
             ):
                 self._computed.update(op.results)
             if op.form.kind > Kind.COMMUTE or op.effect:
@@ -221,7 +221,7 @@ class Numbering:
 
     @contextlib.contextmanager
     def inside(self, op: Op) -> Iterator[None]:
-        """Gives the floats that a loop or a branch captures the numbers that they have inside, in this block."""
+        """Gives the values that a loop or a branch captures the numbers that they have inside, in this block."""
         outer = {value: self.env[value] for value in captures(op)}
         for value in outer:
             self.env[value] = self._inner(value)
@@ -354,6 +354,11 @@ def _has_loops(region: Region) -> bool:
         op.live is not None and (op.form.kind == Kind.WHILE or any(map(_has_loops, op.regions)))
         for op in region.ops
     )
+
+
+def _may_fuse(kind: str) -> bool:
+    """True for floats, and for booleans, which choose among them; integers are exact wherever they are computed."""
+    return is_float(kind) or "i1>" in kind
 
 
 def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:

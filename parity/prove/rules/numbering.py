@@ -175,7 +175,7 @@ class RuledNumbering(Numbering):
             return number
         if value is None or value.view.repeats:
             return super()._crossed(number)
-        if table.is_given(value.view):
+        if table.is_given(value.view) and value.view.is_straight:
             return number
         view = dataclasses.replace(value.view, source=super()._crossed(value.view.source))
         return table.shaped(Value(view, value.type))

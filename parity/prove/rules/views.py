@@ -46,6 +46,12 @@ class View:
         return self.offset == 0 and self.factors == _straight(self.size)
 
     @property
+    def is_straight(self) -> bool:
+        """True if its elements have the order that they have in the source."""
+        strides = [stride for _, stride in self.factors]
+        return strides == sorted(strides, reverse=True)
+
+    @property
     def is_splat(self) -> bool:
         """True if all its elements are one element of the source."""
         return all(stride == 0 for _, stride in self.factors)
