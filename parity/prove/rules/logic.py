@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from parity.ir.stablehlo.program import Region
 from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms
-from parity.prove.rules.types import is_whole_number
+from parity.prove.rules.types import is_number, is_whole_number
 from parity.prove.rules.views import View, compose
 
 __all__ = ["Call", "inside", "known_branch"]
@@ -161,6 +161,28 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
 )
 def _same_type(table: Terms, call: Call) -> View | None:
     return call.operands[0] if call.elements[0] == call.element else None
+
+
+@RewriteRule(
+    name="boolean-through-wider",
+    on=("convert",),
+    rewrites="convert of a converted boolean -> one convert",
+    condition="integers and common floats",
+    argument="False and true are 0 and 1 in all of them; but the compiler makes a product with a converted boolean "
+    "a selection, which loses the sign of zero.",
+    attacked_by="boolean to number at once",
+    loose=True,
+)
+def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
+    """Returns a conversion of a converted boolean as one conversion."""
+    found = inside(table, call.operands[0], "convert")
+    if (
+        found is None
+        or found[0].elements[0] != "i1"
+        or not (is_number(call.elements[0]) and is_number(call.element))
+    ):
+        return None
+    return dataclasses.replace(call, operands=found[1], elements=("i1",))
 
 
 @RewriteRule(

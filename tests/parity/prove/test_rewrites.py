@@ -55,7 +55,7 @@ def test_proved_programs_give_the_same_bits(step):
 
 def test_the_measure_notices_other_bits():
     """Else it could not fail: this step is only reordered, because its bits differ."""
-    step = next(step for step in STEPS if step.name == "cast before or after reshape")
+    step = next(step for step in STEPS if step.name == "boolean to number at once")
     left, right, proof = compare(step.one, step.other)
     assert proof.rung is Verdict.REORDERED and differ(left, right)
 
@@ -75,9 +75,9 @@ def test_proved_random_programs_with_near_misses_give_the_same_bits():
 
 def test_a_batch_notices_other_bits(monkeypatch):
     """Else it could not fail: a rule that changes bits is added to the exact ones."""
-    step = next(step for step in STEPS if step.name == "cast before or after reshape")
+    step = next(step for step in STEPS if step.name == "boolean to number at once")
     monkeypatch.setattr(batches, "STEPS", (step,))
-    monkeypatch.setattr(batches, "EXACT", batches.EXACT | {"past-moves", "narrow-floats"})
+    monkeypatch.setattr(batches, "EXACT", batches.EXACT | {"boolean-through-wider"})
     assert batches.examine(0, 12).wrong
 
 

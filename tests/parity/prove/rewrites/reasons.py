@@ -54,8 +54,6 @@ REASONS: dict[str, str] = {
     "row put in place or joined, gradient": _ADDED_ZEROS,
     "row set or joined, gradient": _ADDED_ZEROS,
     "parts repeated, gradient": "a sum of two parts against a reduction",
-    "boolean to number at once, forward": _CONVERSIONS,
-    "boolean to number at once, gradient": _CONVERSIONS,
     "bytes widened twice, forward": _CONVERSIONS,
     "bytes widened twice, gradient": _CONVERSIONS,
     "half there and back, forward": _CONVERSIONS,
