@@ -1,15 +1,13 @@
 """Simplifications of single operations: comparisons, negations, selections, conversions, neutral elements."""
 
 import dataclasses
-from collections.abc import Sequence
 
-from parity.ir.stablehlo.program import Region
 from parity.prove.rules.registry import RewriteRule
-from parity.prove.rules.terms import Term, Terms
-from parity.prove.rules.types import is_number, is_whole_number
+from parity.prove.rules.terms import Term, Terms, Value
+from parity.prove.rules.types import Array, is_number, is_whole_number
 from parity.prove.rules.views import View, compose
 
-__all__ = ["Call", "inside", "known_branch"]
+__all__ = ["Call", "branch", "inside"]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "LE", "LE": "LT"}
@@ -193,11 +191,29 @@ def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
     attacked_by="branch by a constant",
     keeps_narrow=True,
 )
-def known_branch(table: Terms, index: int, branches: Sequence[Region]) -> Region | None:
-    """Returns the branch that is taken; None unless the index is known."""
+@RewriteRule(
+    name="opposite-branch",
+    rewrites="case(not p, a, b) -> case(p, b, a)",
+    condition="two branches without side effects",
+    argument="Case by case.",
+    attacked_by="branches exchanged",
+    keeps_narrow=True,
+)
+def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | None, list[int]] | None:
+    """Returns the index of a branch in normal form and the branches in order; None for the index if one is known."""
     known = table.values.get(index)
-    value = None if known is None or known.type.element == "i1" else table.scalar(known.view)
-    if value is None or not table.allows("known-branch"):
+    if known is None:
         return None
-    table.use("known-branch")
-    return branches[value if 0 <= value < len(branches) else -1]
+    value, kind = table.scalar(known.view), known.type
+    if value is not None and kind.element != "i1" and certain and table.allows("known-branch"):
+        table.use("known-branch")
+        return None, [value if 0 <= value < count else count - 1]
+    found = inside(table, known.view, "convert")
+    if count != 2 or found is None or found[0].elements != ("i1",) or not table.allows("opposite-branch"):
+        return None
+    opposite = _opposite_of(table, found[1][0])
+    if opposite is None:
+        return None
+    table.use("opposite-branch")
+    made = table.term(Term("convert", found[0].note, (opposite,), ("i1",)), kind.element, 1)
+    return table.shaped(Value(made, Array((), kind.element))), [1, 0]

@@ -263,6 +263,8 @@ def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
     """Returns an array with elements of another type and view in place, from a first place along each axis."""
+    if new.shape == out.shape:
+        return table.accept("empty-pad", view)
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
@@ -334,16 +336,28 @@ def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> 
 
 
 @normal_form("stablehlo.pad")
+@RewriteRule(
+    name="empty-pad",
+    rewrites="pad by nothing -> its operand",
+    condition="low and high padding zero, interior zero or an axis of size one",
+    argument="No element is added or dropped.",
+    attacked_by="pad by nothing",
+    keeps_narrow=True,
+)
 def _pad(table: Terms, op: Application) -> View | None:
     operand, fill = op.operands
     edges = [op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
-    if any(gap and size > 1 for gap, size in zip(edges[2], operand.type.shape, strict=True)):
-        return None
-    if max(0, *edges[0], *edges[1]) == 0:
+    adds = any(
+        low or high or (gap and size > 1)
+        for size, low, high, gap in zip(operand.type.shape, *edges, strict=True)
+    )
+    if adds and max(*edges[0], *edges[1]) <= 0 == max(edges[2]):
         limits = [size + high for size, high in zip(operand.type.shape, edges[1], strict=True)]
         return _part(table, operand, [-low for low in edges[0]], limits, [1] * len(limits))
-    plain = min(*edges[0], *edges[1]) >= 0 and table.known(fill.view) is not None
-    return _padded(table, op.out, operand, fill.view, edges[0]) if plain else None
+    if adds:
+        plain = min(*edges[0], *edges[1]) >= 0 == max(edges[2]) and table.known(fill.view) is not None
+        return _padded(table, op.out, operand, fill.view, edges[0]) if plain else None
+    return table.accept("empty-pad", operand.view)
 
 
 @normal_form("stablehlo.dynamic_update_slice")

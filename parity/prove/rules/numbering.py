@@ -1,6 +1,7 @@
 """Value numbering whose keys are first brought into normal form."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
-from parity.prove.rules.logic import known_branch
+from parity.prove.rules.logic import branch
 from parity.prove.rules.moves import window_replaced
 from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS, RewriteRule
 from parity.prove.rules.terms import Application, Normal, Terms, Value
@@ -148,16 +149,24 @@ class RuledNumbering(Numbering):
         return found
 
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
-        """Numbers an operation whose branch is known by that branch's results; all others as they are."""
-        index, env, live = op.operands[0], self.env, op.live or ()
-        certain = index in self._certain and not op.effect
-        taken = known_branch(self.table, env[index], op.regions) if certain else None
-        if taken is None or self.region(taken, depth):
+        table, env = self.table, self.env
+        index = env[op.operands[0]]
+        chosen = None if op.effect else branch(table, index, len(op.regions), op.operands[0] in self._certain)
+        if chosen is None:
             return super()._branch(op, depth, tail)
-        for slot in live:
-            env[op.results[slot]] = env[taken.outputs[slot]]
-        self.vanished.add(op.results.start)
-        return self.table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in live])
+        taken, order = chosen
+        with contextlib.nullcontext() if taken is None else self.inside(op):
+            effects = [self.region(op.regions[k], depth) for k in order]
+            ends = {slot: [env[op.regions[k].outputs[slot]] for k in order] for slot in op.live or ()}
+        if any(effects):
+            return super()._branch(op, depth, tail)
+        for slot, outputs in ends.items():
+            word = f"{op.form.bare} {op.form.slots_out[slot]}"
+            env[op.results[slot]] = outputs[0] if taken is None else table.number(word, taken, *outputs)
+        if taken is None:
+            self.vanished.add(op.results.start)
+            return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
+        return table.number(op.form.bare, taken)
 
     @RewriteRule(
         name="captured",

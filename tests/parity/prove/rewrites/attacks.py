@@ -227,9 +227,9 @@ def _unmoved(rule: RewriteRule) -> Any:
 
 
 def _first_branch(rule: RewriteRule) -> Any:
-    def careless(table: Terms, index: int, branches: Any) -> Any:
+    def careless(table: Terms, index: int, count: int, certain: bool) -> Any:
         table.use(rule.name)
-        return branches[0]
+        return None, [0]
 
     return careless
 
@@ -269,7 +269,8 @@ def _no_padding(rule: RewriteRule) -> Any:
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "sum-of-one": (numbering, "sum_of_one", _any_sum),
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
-    "known-branch": (numbering, "known_branch", _first_branch),
+    "known-branch": (numbering, "branch", _first_branch),
+    "opposite-branch": (numbering, "branch", _first_branch),
     "captured": (numbering.RuledNumbering, "_crossed", _any_captured),
     "scatter-in-place": (numbering, "window_replaced", _first_window),
     "update-in-place": (movements, "_replaced", _unchanged),

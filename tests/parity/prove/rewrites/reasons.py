@@ -11,7 +11,6 @@ _OTHER_LAYOUT = "a transposed operand: a library may add up in another order"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
 _CONVERSIONS = "conversions in a row: no rule, no case needs one"
 _NEGATIONS = "negations in a row: no rule, no case needs one"
-_BRANCHES = "the branches of a negated condition exchanged: no rule, no case needs one"
 _REVERSED = "reversals: no rule, no case needs one"
 
 REASONS: dict[str, str] = {
@@ -48,8 +47,6 @@ REASONS: dict[str, str] = {
     "square or product, gradient": "2 x g against x g + x g: another rounding",
     "maximum of the lowest, gradient": "a maximum has a gradient of its own: one of NaN",
     "clip by bounds in either order, gradient": "the gradient compares with the bounds in another order",
-    "branches exchanged, forward": _BRANCHES,
-    "branches exchanged, gradient": _BRANCHES,
     "branch by a constant, gradient": "the branches return residuals and zeros, which are added",
     "row put in place or joined, gradient": _ADDED_ZEROS,
     "row set or joined, gradient": _ADDED_ZEROS,
