@@ -268,7 +268,9 @@ def linen_twin(name: str, make: Callable[[], linen.Module], recipe: CallSpec, re
     def pull(state: dict[str, Any], batch: dict[str, Any]):
         return _pulled(recipe, batch, lambda batch: _bound(module, state, recipe, batch)[0])
 
-    programs = _programs(rest, forward, grad if trains else pull, train_step if trains else _untrained(name))
+    programs = _programs(
+        rest["rules"], forward, grad if trains else pull, train_step if trains else _untrained(name)
+    )
     return linen_build(f"linen {name}", create, programs, **rest)
 
 
@@ -337,7 +339,9 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
         graphdef, held = nnx.split(state.model)
         return _pulled(recipe, batch, lambda batch: run(nnx.merge(graphdef, held, copy=True), batch))
 
-    programs = _programs(rest, forward, grad if trains else pull, train_step if trains else _untrained(name))
+    programs = _programs(
+        rest["rules"], forward, grad if trains else pull, train_step if trains else _untrained(name)
+    )
     return nnx_build(f"nnx {name}", create, programs, **rest)
 
 
@@ -378,13 +382,13 @@ def _pulled(
     return {"values": {"loss": value, "inputs": grads}}
 
 
-def _programs(rest: Mapping[str, Any], forward: Any, grad: Any, train_step: Any) -> dict[str, Any]:
+def _programs(rules: Sequence[tuple[str, Any]], forward: Any, grad: Any, train_step: Any) -> dict[str, Any]:
     """Returns the programs with their options; each is traced with the pair's axis rules, for logical constraints."""
 
     def with_rules(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def program(state: Any, batch: dict[str, Any]) -> Any:
-            with linen.logical_axis_rules(_rules_of_mesh(rest.get("rules", ()))):
+            with linen.logical_axis_rules(_rules_of_mesh(rules)):
                 return function(state, batch)
 
         return program

@@ -83,7 +83,7 @@ def _are_related(some: Iterable[float], others: Iterable[float], sizes: Iterable
 
 @functools.lru_cache(maxsize=1_024)
 def _small_numbers(jaxpr: Any) -> frozenset[float]:
-    """Returns the small floats of a program, whatever they do."""
+    """Returns the small floats that any operation of a program reads."""
     known = _constants(jaxpr)
     operands = (operand for equation in opened(jaxpr).eqns for operand in equation.invars)
     own = (abs(number) for operand in operands if (number := _number(operand, known)))

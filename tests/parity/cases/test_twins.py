@@ -288,6 +288,28 @@ def test_swapped_logical_axes_fail_tree_and_sharding():
     )
 
 
+CONSTRAINED_ON = ("single", "data2-auto", "data2.tensor2-auto", "data2.tensor2-explicit")
+"""One mesh lacks an axis of the rules; constraints on an explicit one would be assertions."""
+
+
+def constrained(base, axes):
+    """Returns a model with a constraint on its results by logical axes."""
+
+    class Constrained(base):
+        def __call__(self, x):
+            return linen.with_logical_constraint(super().__call__(x), axes)
+
+    return Constrained
+
+
+@pytest.mark.parametrize(("axes", "passes"), [(("batch", "hidden"), True), (("batch", None), False)])
+def test_a_constraint_by_logical_axes_counts(axes, passes):
+    left, right = constrained(LinenSharded, ("batch", "hidden")), constrained(NnxSharded, axes)
+    found = results(left, right, axis_rules=RULES, meshes=CONSTRAINED_ON, programs=("forward",))
+    failed = {name for name, result in found.items() if result.blocking}
+    assert failed == (set() if passes else {"forward@data2.tensor2-auto"})
+
+
 # --- the lower rungs ---
 
 
