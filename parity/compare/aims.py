@@ -11,6 +11,7 @@ from parity.builds.build import Group
 from parity.compare.evidence import Evidence
 from parity.compare.side import INPUT, Side
 from parity.ir.location import inlined_source
+from parity.ir.stablehlo.program import Op
 from parity.values.constants import Constants, ConstantUse, Use, met_constants
 
 __all__ = ["MARGIN", "Aims", "harvest"]
@@ -34,6 +35,8 @@ class Aims:
     Args:
         read: the places that a program reads.
         numbers: ``{place: numbers}`` at which a leaf or an input reaches a constant; those of only one side first.
+        marks: ``{input: numbers}`` that say what its entries mean, such as the token of padding: zero and the numbers
+            that it is compared with for equality.
         wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
         scales: magnitudes of constants that computed numbers are used with; those of only one side first.
         elsewhere: constants of only one side that no run targets, as text.
@@ -42,6 +45,7 @@ class Aims:
 
     read: frozenset[Place]
     numbers: Mapping[Place, Sequence[float]]
+    marks: Mapping[str, Sequence[float]]
     wraps: Mapping[str, int]
     scales: Sequence[float]
     elsewhere: Sequence[str]
@@ -61,12 +65,16 @@ def harvest(evidence: Evidence) -> Aims:
     alone = set(found[0]) ^ set(found[1])
     seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
     numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
-    for (_, _, place, number), _ in seen:
+    marks: dict[str, dict[float, None]] = collections.defaultdict(dict)
+    for (use, _, place, number), each in seen:
         if place is not None:
             numbers[place][number] = None
+        if place is not None and place[0] and use is Use.COMPARED and (number == 0 or _is_equality(each.op)):
+            marks[place[1]][number] = None
     return Aims(
         read=frozenset(place for own in places for each in own.values() for place in each),
         numbers={place: tuple(each) for place, each in numbers.items()},
+        marks={path: tuple(each) for path, each in marks.items()},
         wraps={
             name: divisor
             for side, own, names_of in zip(sides, constants, names, strict=True)
@@ -118,6 +126,10 @@ def _is_elsewhere(evidence: Evidence, place: Place | None, seen: ConstantUse) ->
     last = np.iinfo(leaf.dtype).max - MARGIN if leaf.dtype.kind in "iu" else math.inf
     splits = seen.number == 0 and any(each in seen.op.form.word for each in ("direction LT", "direction GE"))
     return (inputs and bool(leaf.shape)) or seen.number < 0 or splits or seen.number > last
+
+
+def _is_equality(op: Op) -> bool:
+    return any(word in op.form.word for word in ("direction EQ", "direction NE"))
 
 
 def _scales(seen: Iterable[ConstantUse]) -> tuple[float, ...]:

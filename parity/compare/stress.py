@@ -11,10 +11,10 @@ from parity.compare.aims import Aims, harvest
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rounded_side, widened_side
-from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales
+from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales, padded
 from parity.compare.unpaired import split_step
 from parity.values.ladder import Deviation
-from parity.values.noise import DRAWS, is_float
+from parity.values.noise import DRAWS, is_float, is_mask
 from parity.values.stress_inputs import measured_difference, off_over_counts
 from parity.verdicts import SIDES, Finding, listed
 
@@ -60,6 +60,7 @@ def stress(evidence: Evidence) -> Stressed:
         "kinds of wild data": extreme_trials(evidence, aims),
         "sizes of its constants": over_scales(evidence, aims),
         "runs next to and on constants": aimed(evidence, aims),
+        "padded batches": padded(evidence, aims),
     }
     found: dict[str, list[Finding]] = {}
     runs, left_out = {}, 0
@@ -140,7 +141,8 @@ def _run(
 
     def alter(batch: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         changed = trial.alter(dict(batch))
-        return changed if rng is None else trial.move(changed, rng)
+        masks = {path: array for path, array in (changed if trial.pads else batch).items() if is_mask(array)}
+        return {**(changed if rng is None else trial.move(changed, rng)), **masks}
 
     carried = evidence.as_candidate(state) if place else dict(state)
     return evidence.sides[place].read(changed).run(carried, SEED, alter, trial.steps)
@@ -201,8 +203,8 @@ def _finding(off: Deviation, noise: float, where: str) -> Finding:
         reference=off.reference,
         candidate=off.candidate,
         distance=f"{where}: {off.note or f'relative {off.relative:.3g}'}, {times}",
-        cause="programs that differ where the usual batch does not reach, such as a clip, an epsilon, "
-        "a threshold or a schedule's end",
+        cause="programs that differ where the usual batch does not reach, such as a mask, a clip, an epsilon "
+        "or a schedule's end",
         next_step="look at the first operation that differs",
     )
 

@@ -14,12 +14,12 @@ from parity.builds.tree import Role
 from parity.compare.aims import MARGIN, Aims, Place
 from parity.compare.evidence import Evidence
 from parity.compare.runs import judged_runs
-from parity.values.noise import is_float, nudge
+from parity.values.noise import is_float, is_mask, nudge
 from parity.values.stress_inputs import EXTREMES, perturb
 
-__all__ = ["Trial", "aimed", "at_counts", "extreme_trials", "not_finite", "over_scales"]
+__all__ = ["Trial", "aimed", "at_counts", "extreme_trials", "not_finite", "over_scales", "padded"]
 
-MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 40, 16
+MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_MARKS, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 4, 40, 16
 BELOW = 32.0
 """Factor by which numbers are below a constant so that their sum is about as small."""
 AIMED = 0.25
@@ -42,6 +42,7 @@ class Trial:
         move: perturbs state and batch, for the noise.
         saturates: see `StressKind`.
         ties: True if entries equal constants, so that rounding decides for either side.
+        pads: True if masks of the batch change, too.
         count: the largest counter.
     """
 
@@ -52,6 +53,7 @@ class Trial:
     move: Move = nudge
     saturates: bool = False
     ties: bool = False
+    pads: bool = False
     count: int = 0
 
 
@@ -157,6 +159,48 @@ def _aimed(
             entries = np.array(array).reshape(-1)
             entries[places] = np.asarray(chosen).astype(array.dtype)
             changed[path] = entries.reshape(array.shape)
+    return changed
+
+
+def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
+    """Yields trials with half of each second row padded: masks with the other bit, integers with a mark.
+
+    Only what the batch does not have is tried.
+    """
+    batch = evidence.reference.build.inputs(SEED)
+    wanted = {path: _missing(np.asarray(array), aims.marks.get(path, ())) for path, array in batch.items()}
+    for iteration in range(min(MOST_MARKS, max(map(len, wanted.values()), default=0))):
+        now = {path: marks[iteration % len(marks)] for path, marks in wanted.items() if marks}
+        name = f"padding, {', '.join(f'{path} = {mark:g}' for path, mark in now.items())}"
+        yield Trial(
+            name=name, state=dict(evidence.state), alter=functools.partial(_pad, marks=now), pads=True
+        )
+
+
+def _missing(array: np.ndarray, marks: Sequence[float]) -> list[float]:
+    """Returns the bits that a mask does not have, or the marks that an array of integers does not have."""
+    if not array.ndim or not array.size:
+        return []
+    if is_mask(array):
+        return [bit for bit in (0.0, 1.0) if not (array == bit).any()]
+    return [
+        mark
+        for mark in marks
+        if array.dtype.kind in "iu" and not (array == mark).any() and _fits(mark, array)
+    ]
+
+
+def _fits(mark: float, array: np.ndarray) -> bool:
+    limits = np.iinfo(array.dtype)
+    return mark.is_integer() and limits.min <= mark <= limits.max
+
+
+def _pad(batch: Flat, marks: Mapping[str, float]) -> Flat:
+    changed = {path: np.array(array) for path, array in batch.items()}
+    for path, mark in marks.items():
+        rows = changed[path].reshape(-1, changed[path].shape[-1])
+        start = min(1, rows.shape[1] - 1)  # a causal query always has an unpadded key, the first
+        rows[::2, start : start + max(1, rows.shape[1] // 2)] = mark
     return changed
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "DRAWS",
     "finite_norm",
     "is_float",
+    "is_mask",
     "measure_floor",
     "nudge",
     "randomise",
@@ -27,6 +28,12 @@ DRAWS = 3
 def is_float(array: np.ndarray) -> bool:
     """True if the array holds floats, including bfloat16 and similar dtypes."""
     return jnp.issubdtype(array.dtype, np.floating)
+
+
+def is_mask(array: np.ndarray) -> bool:
+    """True for an array of booleans, or of floats that are all zero or one."""
+    is_bit = is_float(array) and array.ndim and bool(np.isin(array, (0, 1)).all())
+    return array.dtype == bool or bool(is_bit)
 
 
 def resolution(array: np.ndarray) -> float:
@@ -64,11 +71,11 @@ def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, n
 def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Returns ``flat`` with every float moved one unit in the last place, up or down at random.
 
-    Zeros and non-finite entries stay, and no entry leaves the finite range, so that masks stay masks.
+    Masks, zeros and non-finite entries stay, and no entry leaves the finite range.
     """
     nudged = {}
     for path, array in flat.items():
-        if is_float(array):
+        if is_float(array) and not is_mask(array):
             up = rng.integers(0, 2, array.shape).astype(bool)
             limit = jnp.finfo(array.dtype).max
             limits = np.where(up, limit, -limit).astype(array.dtype)

@@ -1,0 +1,150 @@
+"""Masks of padding that the usual batch does not have: lost ones are found, and other spellings pass."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.verdicts import Verdict
+
+# B batch, T tokens (queries) or keys, D features, V vocabulary
+B, T, D, V = 4, 6, 8, 11
+CAUSAL = jnp.tril(jnp.ones((1, T, T)))
+LEAST = float(jnp.finfo("float32").min)
+SCORES = {
+    "none": lambda scores, valid: jnp.where(CAUSAL > 0, scores, -1e9),
+    "selected": lambda scores, valid: jnp.where(valid * CAUSAL > 0, scores, -1e9),
+    "less one": lambda scores, valid: scores + (valid * CAUSAL - 1) * 1e9,
+    "from one": lambda scores, valid: scores + (1 - valid * CAUSAL) * LEAST,
+    "logarithm": lambda scores, valid: scores + jnp.log(valid * CAUSAL),
+    "minimum": lambda scores, valid: jnp.where(jnp.minimum(valid, CAUSAL) == 1, scores, LEAST),
+    "twice": lambda scores, valid: jnp.where(CAUSAL > 0, jnp.where(valid > 0.5, scores, -1e9), -1e9),
+}
+LOSSES = {
+    "none": lambda losses, valid: losses.mean(),
+    "weighted": lambda losses, valid: (losses * valid).sum() / valid.sum(),
+    "selected": lambda losses, valid: losses.mean(where=valid > 0),
+    "guarded": lambda losses, valid: jnp.where(valid == 1, losses, 0).sum() / jnp.maximum(valid.sum(), 1),
+    "numerator": lambda losses, valid: (losses * valid).mean(),
+    "denominator": lambda losses, valid: losses.sum() / valid.sum(),
+}
+
+
+def run(embed, query, readout, tokens, scores, loss):
+    valid = (tokens != 0).astype(jnp.float32)
+    x = embed(tokens)
+    weights = jax.nn.softmax(SCORES[scores](jnp.einsum("btd,bsd->bts", query(x), x), valid[:, None]))
+    logits = readout(weights @ x)[:, :-1]
+    targets = jax.nn.one_hot(tokens[:, 1:], V)
+    return LOSSES[loss](-(targets * jax.nn.log_softmax(logits)).sum(-1), valid[:, 1:])
+
+
+class Reference(linen.Module):
+    scores: str = "selected"
+    loss: str = "weighted"
+
+    @linen.compact
+    def __call__(self, tokens):
+        layers = linen.Embed(V, D, name="embed"), linen.Dense(D, name="query"), linen.Dense(V, name="readout")
+        return run(*layers, tokens, self.scores, self.loss)
+
+
+class Candidate(nnx.Module):
+    def __init__(self, rngs, scores="selected", loss="weighted"):
+        self.embed = nnx.Embed(V, D, rngs=rngs)
+        self.query = nnx.Linear(D, D, rngs=rngs)
+        self.readout = nnx.Linear(D, V, rngs=rngs)
+        self.scores, self.loss = scores, loss
+
+    def __call__(self, tokens):
+        return run(self.embed, self.query, self.readout, tokens, self.scores, self.loss)
+
+
+def compare(reference, candidate, batch, arguments=("tokens",)):
+    return parity.assert_twins(
+        reference,
+        candidate,
+        batch,
+        arguments=arguments,
+        loss=lambda loss, batch: jnp.mean(loss),
+        programs=("forward",),
+    )
+
+
+def tokens():
+    return {"tokens": np.random.default_rng(3).integers(1, V, (B, T)).astype(np.int32)}
+
+
+def assert_found(reference, candidate, batch, words, **rest):
+    with pytest.raises(parity.TwinsDifferError) as raised:
+        compare(reference, candidate, batch, **rest)
+    assert raised.value.results[0].channels["values"].verdict is Verdict.FAILED
+    assert words in str(raised.value)
+
+
+def assert_same(reference, candidate, batch, **rest):
+    program = compare(reference, candidate, batch, **rest)[0].channels["program"]
+    assert program.verdict is Verdict.UNPROVED  # so that the runs decide
+
+
+SPELLINGS = [name for name in SCORES if name not in ("none", "selected")]
+LOST = [
+    *((name, "none", "none", "none") for name in SPELLINGS),
+    ("none", "none", "weighted", "none"),
+    ("none", "none", "none", "guarded"),
+    ("selected", "selected", "selected", "none"),
+    ("selected", "selected", "weighted", "numerator"),
+    ("selected", "selected", "denominator", "guarded"),
+]
+"""The scores of the reference and of the candidate, then their losses."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("scores", "other_scores", "loss", "other_loss"), LOST)
+def test_a_lost_mask_of_padding_is_found(scores, other_scores, loss, other_loss):
+    candidate = Candidate(nnx.Rngs(0), other_scores, other_loss)
+    assert_found(Reference(scores, loss), candidate, tokens(), "padding, tokens = 0")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("scores", "loss"),
+    list(zip(SPELLINGS, ["selected", "guarded", "weighted", "guarded", "selected"], strict=True)),
+)
+def test_a_mask_of_padding_written_differently_passes(scores, loss):
+    assert_same(Reference(), Candidate(nnx.Rngs(0), scores, loss), tokens())
+
+
+class Masked(linen.Module):
+    @linen.compact
+    def __call__(self, x, mask):
+        return jnp.where(mask[..., None] == 1, linen.Dense(D, name="dense")(x), 0)
+
+
+class MaskedNnx(nnx.Module):
+    def __init__(self, rngs, lost=False):
+        self.dense, self.lost = nnx.Linear(D, D, rngs=rngs), lost
+
+    def __call__(self, x, mask):
+        return self.dense(x) * (1 if self.lost else mask[..., None])
+
+
+def of_mask(mask):
+    return {"x": np.random.default_rng(5).normal(size=(B, T, D)).astype(np.float32), "mask": mask}
+
+
+BITS = np.random.default_rng(7).integers(0, 2, (B, T))
+
+
+def test_a_mask_of_the_batch_that_hides_nothing_is_padded():
+    batch = of_mask(np.ones((B, T), bool))
+    assert_found(
+        Masked(), MaskedNnx(nnx.Rngs(0), lost=True), batch, "padding, mask = 0", arguments=("x", "mask")
+    )
+
+
+@pytest.mark.parametrize("dtype", [bool, np.float32])
+def test_a_mask_of_the_batch_keeps_its_bits(dtype):
+    assert_same(Masked(), MaskedNnx(nnx.Rngs(0)), of_mask(BITS.astype(dtype)), arguments=("x", "mask"))
