@@ -37,6 +37,7 @@ class Aims:
         numbers: ``{place: numbers}`` at which a leaf or an input reaches a constant; those of only one side first.
         marks: ``{input: numbers}`` that say what its entries mean, such as the token of padding: zero and the numbers
             that it is compared with for equality.
+        ends: the largest number of each place at which nothing is written past the end of an array.
         wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
         scales: magnitudes of constants that computed numbers are used with; those of only one side first.
         elsewhere: constants of only one side that no run targets, as text.
@@ -46,6 +47,7 @@ class Aims:
     read: frozenset[Place]
     numbers: Mapping[Place, Sequence[float]]
     marks: Mapping[str, Sequence[float]]
+    ends: Mapping[Place, float]
     wraps: Mapping[str, int]
     scales: Sequence[float]
     elsewhere: Sequence[str]
@@ -66,15 +68,19 @@ def harvest(evidence: Evidence) -> Aims:
     seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
     numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
     marks: dict[str, dict[float, None]] = collections.defaultdict(dict)
+    ends: dict[Place, float] = {}
     for (use, _, place, number), each in seen:
         if place is not None:
             numbers[place][number] = None
+            if use is Use.WRITTEN and number >= 0:
+                ends[place] = min(number, ends.get(place, number))
         if place is not None and place[0] and use is Use.COMPARED and (number == 0 or _is_equality(each.op)):
             marks[place[1]][number] = None
     return Aims(
         read=frozenset(place for own in places for each in own.values() for place in each),
         numbers={place: tuple(each) for place, each in numbers.items()},
         marks={path: tuple(each) for path, each in marks.items()},
+        ends=ends,
         wraps={
             name: divisor
             for side, own, names_of in zip(sides, constants, names, strict=True)

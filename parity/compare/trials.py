@@ -338,5 +338,6 @@ def _counts(evidence: Evidence, aims: Aims, places: Sequence[Place]) -> list[int
     halfway = [min(limit, int(after)), *(int((low + high) / 2) for low, high in itertools.pairwise(ordered))]
     wrapped = [aims.wraps[path] for inputs, path in places if not inputs and path in aims.wraps]
     top = min(wrapped) if len(wrapped) == len(places) else limit + 1
+    top = min([top, *(int(aims.ends[place]) + 1 for place in places if place in aims.ends)])
     counts = dict.fromkeys(count for count in (0, 1, *around, *halfway) if 0 <= count < top)
     return list(counts)

@@ -30,6 +30,7 @@ class Use(enum.StrEnum):
     CLAMPED = "clamped"
     DIVIDED = "divided"
     INDEXED = "indexed"
+    WRITTEN = "written"
     ADDED = "added"
 
 
@@ -196,6 +197,13 @@ def _indexed(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
     ]
 
 
+def _written(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    """Pairs each index of a write with the last one that is within bounds; a cache is never written past its end."""
+    whole, part = (operand.type.shape for operand in op.source.operands[:2])
+    room = [float(size - written) for size, written in zip(whole, part, strict=True)]
+    return [(Use.WRITTEN, index, [last]) for index, last in zip(sides[2:], room, strict=True) if last]
+
+
 MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
     "compare": _either(Use.COMPARED),
     "minimum": _either(Use.CLAMPED),
@@ -209,7 +217,7 @@ MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
     "shift_right_logical": _shifted,
     "shift_right_arithmetic": _shifted,
     "dynamic_slice": _indexed,
-    "dynamic_update_slice": _indexed,
+    "dynamic_update_slice": _written,
     "gather": _indexed,
 }
 

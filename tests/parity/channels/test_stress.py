@@ -220,6 +220,33 @@ def test_an_integer_of_the_batch_is_a_counter():
     assert outcome(sides[0], other, "forward").channels["values"].verdict in (Verdict.BITWISE, Verdict.FLOOR)
 
 
+def cached(write):
+    def model(params, inputs):
+        rows = jnp.arange(10.0)[:, None] * write(jnp.zeros((10, F)), inputs["clock"], params["w"][0])
+        return dense(params, inputs) + jnp.sum(rows, 0, keepdims=True)
+
+    return model
+
+
+def slice_written(cache, at, row):
+    return jax.lax.dynamic_update_slice(cache, jnp.tanh(row)[None], (at, 0))
+
+
+@pytest.mark.parametrize(
+    ("write", "verdicts"),
+    [
+        (lambda cache, at, row: cache.at[at].set(jnp.tanh(row)), (Verdict.BITWISE, Verdict.FLOOR)),
+        (lambda cache, at, row: cache.at[jnp.minimum(at, 8)].set(jnp.tanh(row)), (Verdict.FAILED,)),
+    ],
+)
+def test_a_cache_is_filled_to_its_end_and_not_past_it(write, verdicts):
+    sides = [
+        build(name, cached(each), clock=True) for name, each in (("left", slice_written), ("right", write))
+    ]
+    found = outcome(*sides, "forward").channels["values"]
+    assert found.verdict in verdicts, found
+
+
 @pytest.mark.long
 def test_counters_of_layers_are_counters():
     """A stack keeps one counter for each layer."""
