@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import itertools
 import linecache
 import math
 import os
@@ -103,8 +104,8 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     pairs = list(_paired(one, other))
     if not pairs or _differ(*pairs[0]):
         return None
-    for left, right in pairs[1:]:
-        first, second = _maker(left), _maker(right)
+    for inner, (left, right) in itertools.pairwise(pairs):
+        first, second = _maker(left, inner[0]), _maker(right, inner[1])
         if first and second and _differ(first, second):
             return Origin("made", (first, second))
         if _differ(left, right):
@@ -230,8 +231,13 @@ def _differ(one: Frame, other: Frame) -> bool:
     return function_of(one) != function_of(other)
 
 
-def _maker(caller: Frame) -> Frame | None:
-    """Returns the line that makes the object whose code a method calls, in its class; None if that is not certain."""
+def _maker(caller: Frame, inner: Frame) -> Frame | None:
+    """Returns the line that makes the object whose code a method calls, in its class; None if that is not certain.
+
+    Args:
+        caller: a line of the method.
+        inner: the next line on the call stack, in the code that it calls.
+    """
     name = caller.function.partition(".")[0]
     kind = next((node for node in parsed(caller.file).body if _is_class(node, name)), None)
     if kind is None:
@@ -239,7 +245,8 @@ def _maker(caller: Frame) -> Frame | None:
     calls = [
         node.func for node in ast.walk(kind) if isinstance(node, ast.Call) and node.lineno == caller.line
     ]
-    called = {attribute for function in calls for attribute in _attributes(function, ast.Load)}
+    by_name = [each for each in calls if inner.function.rpartition(".")[2] == _name(each)]
+    called = {attribute for function in by_name or calls for attribute in _attributes(function, ast.Load)}
     made = [
         Frame(caller.file, node.lineno, f"{name}.{method.name}")
         for method in ast.iter_child_nodes(kind)
@@ -253,6 +260,10 @@ def _maker(caller: Frame) -> Frame | None:
 
 def _is_class(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.ClassDef) and node.name == name
+
+
+def _name(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
 def _attributes(expression: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:

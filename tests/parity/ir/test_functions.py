@@ -79,6 +79,14 @@ def test_a_difference_in_equal_code_names_the_maker_or_the_caller(tmp_path, name
     assert found.endswith(f"{file}{end}"), found
 
 
+def test_an_object_on_the_line_of_another_call_is_not_the_maker(tmp_path):
+    edits = {
+        "call": ("self.scaled(x, 0.5)", "self.scaled(x, 0.25)"),
+        "other": ("= 2.0", "= 2.0; self.depth = 3"),
+    }
+    assert sentence(tmp_path, **edits).endswith("norms.py:21 in Layer.within")
+
+
 @pytest.mark.parametrize(("base", "is_equal"), [("500.0", True), ("100.0", False)])
 def test_equal_code_reads_equal_constants_of_its_file(tmp_path, base, is_equal):
     found = []
