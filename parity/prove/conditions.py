@@ -9,7 +9,7 @@ from parity.ir.stablehlo.program import Kind, Op, StableProgram
 from parity.prove.numbering import users
 from parity.prove.rules.types import is_whole_number, parse_array
 
-__all__ = ["Conditions", "without"]
+__all__ = ["Conditions", "filling", "once_known", "without"]
 
 MOVES = names_of(Group.REARRANGES, "convert")
 _JOINS = MOVES | names_of("and", "or", "xor", "not", "reduce")
@@ -69,12 +69,7 @@ class Conditions:
         return value
 
     def _constant(self, value: int) -> float | None:
-        """Returns the number that fills a constant; None if there is not exactly one."""
-        op = self._made.get(self._origin(value))
-        if op is None or op.form.name != "stablehlo.constant":
-            return None
-        numbers = dense_numbers(op.source.operation)
-        return numbers[0] if numbers else None
+        return filling(self._made, value)
 
     def _tests(self, value: int) -> Iterator[Op]:
         """Yields the comparisons that a condition combines."""
@@ -168,21 +163,41 @@ class Conditions:
         return False
 
 
-def without(program: StableProgram, values: frozenset[int], flag: bool) -> Callable[[], None]:
-    """Fixes a condition of a program to a known value, and removes the choices that it makes.
+def filling(made: Mapping[int, Op], value: int) -> float | None:
+    """Returns the number that fills a constant; None if there is not exactly one.
+
+    Args:
+        made: the operations by their results.
+        value: the constant, behind movements and conversions.
+    """
+    while (op := made.get(value)) is not None and op.form.name in MOVES:
+        value = op.operands[0]
+    numbers = dense_numbers(op.source.operation) if op and op.form.name == "stablehlo.constant" else ()
+    return numbers[0] if numbers else None
+
+
+def once_known(program: StableProgram, values: frozenset[int], flag: bool) -> dict[int, int]:
+    """Returns the values that a known condition chooses, by the values that they replace.
+
+    Args:
+        program: the operations.
+        values: all values that are equal to the condition.
+        flag: the value of the condition.
+    """
+    return _Fold(values, flag, list(program.body.walk())).same
+
+
+def without(program: StableProgram, same: Mapping[int, int]) -> Callable[[], None]:
+    """Replaces values of a program by others.
 
     Args:
         program: its operations are changed.
-        values: all values that are equal to the condition.
-        flag: the value of the condition.
+        same: the values to use, by the values that they replace.
 
     Returns:
         A function that restores the program.
     """
     every = list(program.body.walk())
-    same = _Fold(values, flag, every).same
-    if not same:
-        return lambda: None
     regions = [program.body, *(region for op in every for region in op.regions)]
     kept = [op.operands for op in every], [region.outputs for region in regions]
 

@@ -1,7 +1,7 @@
 """Tests whether a difference is the only one: the candidate gets the reference's constant and is compared again."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
-from parity.prove.conditions import MOVES, Conditions, without
-from parity.prove.frontier import Frontier, Trait, Unlike, number
+from parity.prove.conditions import MOVES, Conditions, filling, once_known, without
+from parity.prove.frontier import ALONE, Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, regrouped
 from parity.prove.numbering import Numbering, Table, captures, users
 from parity.prove.rules.types import is_whole_number, parse_array
@@ -24,6 +24,7 @@ MOST_OPERATIONS = 1_000_000
 """Approximate limit of the operations that are numbered again to find the effect of a difference."""
 MOST_ENTRIES = 4_000_000
 """Largest table that is read."""
+_SUMS = names_of("add", "subtract")
 _BOUNDED = names_of("add", "subtract", "maximum", "minimum", "clamp")
 _ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
 """Operations whose constants are graded. A selected, padded, sliced or initial constant may never be read."""
@@ -111,7 +112,7 @@ class Exchange:
                 for swap in list(self._kept):
                     self._undo(swap)
             if not any(map(grade, entries)):
-                entries = [*self._conditional(unequal, rounds), *entries]
+                entries = [*self._one_sided(unequal, rounds), *entries]
         return sorted(entries, key=lambda entry: not grade(entry))
 
     def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
@@ -149,25 +150,30 @@ class Exchange:
                 self._kept[swap] = swap.apply(self._numberings[1])
         return []
 
-    def _conditional(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
-        """Returns the first condition of one side that decides if some results are equal."""
+    def _one_sided(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
+        """Returns the first condition or added constant of one side that decides if some results are equal."""
         self._unequal(unequal)
         numbers = [tuple(numbering.env) for numbering in self._numberings]
-        tried = [
-            (side, op, values)
-            for side, program in enumerate(self._sides)
-            for op, values in Conditions(program, numbers[side], frozenset(numbers[1 - side])).run()
-        ]
-        for side, op, values in tried[: max(rounds, 1)]:
-            if self._settles(side, values, False, unequal) is not self._settles(side, values, True, unequal):
-                return [_one_sided(side, op)]
+        conditions, sums = [], []
+        for side, program in enumerate(self._sides):
+            others = frozenset(numbers[1 - side])
+            found = Conditions(program, numbers[side], others).run()
+            conditions += [(side, op, values) for op, values in found]
+            sums += [(side, *each) for each in _added(program, numbers[side], others)]
+        for side, op, values in conditions[: max(rounds, 1)]:
+            known = [once_known(self._sides[side], values, flag) for flag in (False, True)]
+            if self._settles(side, known[0], unequal) is not self._settles(side, known[1], unequal):
+                return [_only(side, op, Trait.CONDITION)]
+        for side, constant, op, same in sums[: max(rounds, 1)]:
+            if self._settles(side, same, unequal):
+                return [_only(side, op, Trait.CONSTANT, constant)]
         return []
 
-    def _settles(self, side: int, values: frozenset[int], flag: bool, unequal: Sequence[int]) -> bool:
-        """True if some results are equal once a condition of a side is known."""
-        restore = without(self._sides[side], values, flag)
+    def _settles(self, side: int, same: Mapping[int, int], unequal: Sequence[int]) -> bool:
+        """True if some results are equal once values of a side are replaced."""
+        restore = without(self._sides[side], same)
         try:
-            return len(self._unequal(unequal)) < len(unequal)
+            return bool(same) and len(self._unequal(unequal)) < len(unequal)
         finally:
             restore()
 
@@ -185,13 +191,49 @@ class Exchange:
         return [position for position, (first, second) in pairs.items() if ends[0][first] != ends[1][second]]
 
 
-def _one_sided(side: int, op: Op) -> Frontier:
-    """Returns a condition that only one side has."""
-    unlike = Unlike(trait=Trait.CONDITION, operation=op.form.name, reference="", candidate="", decides=True)
+def _added(
+    program: StableProgram, numbers: Sequence[int], others: frozenset[int]
+) -> list[tuple[str, Op, dict[int, int]]]:
+    """Returns the constants that one side adds to floats in sums that the other side does not have.
+
+    Returns:
+        Each constant, its first sum, and the other operand of each of its sums, by the sum.
+    """
+    made = {result: op for op in program.body.walk() if op.live is not None for result in op.results}
+    found: dict[float, dict[int, int]] = {}
+    for result, op in made.items():
+        kind = parse_array(op.form.slots_out[0])
+        if (
+            op.form.name not in _SUMS
+            or numbers[result] in others
+            or kind is None
+            or is_whole_number(kind.element)
+        ):
+            continue
+        ends = [filling(made, value) for value in op.operands]
+        if ends[1] and ends[0] is None:
+            found.setdefault(ends[1], {})[result] = op.operands[0]
+        elif ends[0] and ends[1] is None and op.form.name == "stablehlo.add":
+            found.setdefault(ends[0], {})[result] = op.operands[1]
+    return [(f"{constant:g}", made[min(same)], same) for constant, same in found.items()]
+
+
+def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
+    """Returns a condition, or an added constant, that only one side has."""
+    texts = (constant, "0") if side == 0 else ("0", constant)
+    kind = parse_array(op.form.slots_out[0])
+    unlike = Unlike(
+        trait=trait,
+        operation=op.form.name,
+        reference=texts[0],
+        candidate=texts[1],
+        element=kind.element if kind else "",
+        decides=True,
+    )
     place = side_of(op)
     return Frontier(
         where=op.form.name,
-        differences=("only one side has it",),
+        differences=(f"constant {constant}" if constant else ALONE,),
         unlike=unlike,
         reference=None if side else place,
         candidate=place if side else None,

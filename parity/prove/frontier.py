@@ -11,6 +11,7 @@ from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
 __all__ = [
+    "ALONE",
     "ANOTHER_VALUE",
     "MOST_ENTRIES",
     "TABLE",
@@ -32,6 +33,7 @@ TABLE = "another table of constants, made outside the program"
 ANOTHER_VALUE = "another value: operand "
 """The beginning of a difference that is in an operand, not in the operation."""
 UNSURE = "not sure, "
+ALONE = "only one side has it"
 """The beginning of a difference that may not be the first one."""
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
@@ -148,7 +150,8 @@ class Frontier:
         if len(names) == 2:
             return f"another operation{_list(lines)}"
         if not (self.reference and self.candidate) and [self.where] == names:
-            return f"an operation that only the {'reference' if self.reference else 'candidate'} has"
+            lines = [line for line in lines if line != ALONE]
+            return f"an operation that only the {'reference' if self.reference else 'candidate'} has{_list(lines)}"
         return f"{self.where.rpartition('.')[2] if [self.where] == names else self.where}{_list(lines)}"
 
     def _texts(self) -> list[str]:

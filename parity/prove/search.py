@@ -8,6 +8,7 @@ from parity.ir.location import inlined_source
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.frontier import (
+    ALONE,
     ANOTHER_VALUE,
     MOST_ENTRIES,
     TABLE,
@@ -402,7 +403,7 @@ class Search:
             where=where,
             reference=side_of(left),
             candidate=side_of(right),
-            differences=lines or (() if left and right else ("only one side has it",)),
+            differences=lines or (() if left and right else (ALONE,)),
             unsure=bool(left and right and not left.regions and not self._correspond(left, right)),
         )
         if left and right:

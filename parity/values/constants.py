@@ -200,8 +200,8 @@ def _indexed(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
 def _written(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
     """Pairs each index of a write with the last one that is within bounds; a cache is never written past its end."""
     whole, part = (operand.type.shape for operand in op.source.operands[:2])
-    room = [float(size - written) for size, written in zip(whole, part, strict=True)]
-    return [(Use.WRITTEN, index, [last]) for index, last in zip(sides[2:], room, strict=True) if last]
+    last = [float(size - written) for size, written in zip(whole, part, strict=True)]
+    return [(Use.WRITTEN, index, [end]) for index, end in zip(sides[2:], last, strict=True) if end]
 
 
 MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {

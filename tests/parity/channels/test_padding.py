@@ -1,4 +1,4 @@
-"""Masks of padding that the usual batch does not have: lost ones are found, and other spellings pass."""
+"""Masks of padding that the usual batch does not have: lost ones are found, and other forms pass."""
 
 import jax
 import jax.numpy as jnp
@@ -89,9 +89,9 @@ def assert_same(reference, candidate, batch, **rest):
     assert program.verdict is Verdict.UNPROVED  # so that the runs decide
 
 
-SPELLINGS = [name for name in SCORES if name not in ("none", "selected")]
+FORMS = [name for name in SCORES if name not in ("none", "selected")]
 LOST = [
-    *((name, "none", "none", "none") for name in SPELLINGS),
+    *((name, "none", "none", "none") for name in FORMS),
     ("none", "none", "weighted", "none"),
     ("none", "none", "none", "guarded"),
     ("selected", "selected", "selected", "none"),
@@ -111,7 +111,7 @@ def test_a_lost_mask_of_padding_is_found(scores, other_scores, loss, other_loss)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("scores", "loss"),
-    list(zip(SPELLINGS, ["selected", "guarded", "weighted", "guarded", "selected"], strict=True)),
+    list(zip(FORMS, ["selected", "guarded", "weighted", "guarded", "selected"], strict=True)),
 )
 def test_a_mask_of_padding_written_differently_passes(scores, loss):
     assert_same(Reference(), Candidate(nnx.Rngs(0), scores, loss), tokens())

@@ -272,6 +272,39 @@ def test_a_condition_that_only_one_side_has_is_graded(name, turned):
     assert f"{__file__.rpartition('/')[2]}:" in proof.findings()[0].sentence()
 
 
+def shifted(x, constant):
+    return x + constant if constant > 0 else x - -constant if constant else x
+
+
+def thrice(constant):
+    def run(x):
+        for _ in range(3):
+            x = jnp.exp(x) / shifted(jnp.sum(jnp.exp(x), -1, keepdims=True), constant)
+        return x
+
+    return run
+
+
+ONE_SIDED_SUMS = {
+    "after a cast": lambda added: (
+        lambda x: jnp.sin(shifted(x.astype(jnp.bfloat16).astype(jnp.float32), added))
+    ),
+    "less": lambda added: lambda x: jnp.sin(shifted(x, -added)),
+    "each divisor": thrice,
+    "a gradient": lambda added: jax.grad(lambda x: jnp.sum(jnp.sin(shifted(jnp.exp(x), added)))),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["candidate", "reference"])
+@pytest.mark.parametrize("name", ONE_SIDED_SUMS)
+def test_a_constant_that_only_one_side_adds_is_graded(name, turned):
+    sides = [ONE_SIDED_SUMS[name](added) for added in (0, 1e-6)]
+    proof = compared(*(sides[::-1] if turned else sides), (X,))
+    assert grades(proof)[:1] == ["another constant"], proof.frontier
+    found = proof.findings()[0].sentence()
+    assert "only the " + ("reference" if turned else "candidate") + " has (constant 1e-06)" in found
+
+
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_differences_that_no_number_settles(name):
     left, right, given, reason = DIFFERENT[name]
