@@ -86,8 +86,7 @@ def test_scanned_streams_are_carried_through_the_loop(compare):
     found = compare(LinenStack, NnxStack)
     found.assert_passed()
     assert found.verdicts("program") == {"train_step": "proved"}
-    (note,) = found.notes("loops")
-    assert "float32[2, 12, 12]" in note and "needs no more memory" in note and "key<fry>" not in note
+    assert not found.notes("loops")  # JAX drops the weights that Flax's scan returns
 
 
 @pytest.mark.slow
@@ -111,7 +110,6 @@ def test_a_stream_whose_key_moves_is_followed(compare):
 def test_inner_scans_and_tiles_have_separate_names_and_sizes():
     abstract = {"keys": jax.ShapeDtypeStruct((1, 5), jax.random.key(0).dtype)}
     (flat,), (tiled,) = (describe_unpaired(abstract, ["keys"], tiled=tiled) for tiled in (False, True))
-    assert flat.traced == ("key<fry>[1, 5]", "key<fry>[5]")
     assert flat.compiled == ("u32[1,5,2]", "u32[5,2]")
     assert (flat.size, tiled.size) == (1 * 5 * 2 * 4 + POINTER, 1 * 8 * 128 * 4 + POINTER)
 
