@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 
 from parity.cases.accepted import budgets_for
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
@@ -174,7 +174,6 @@ CHANNEL = Channel(
     about="what moves between devices: kind, dtype, bytes, group, how often",
     column="coll",
     aspect=Aspect.STRUCTURE,
-    needs=Need.COMPILE,
     judge=collectives,
     settled=Settled.COMPILED,
     applies=lambda evidence: "" if _devices(evidence) > 1 else "one device, nothing to move",

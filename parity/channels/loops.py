@@ -8,7 +8,7 @@ from pathlib import Path
 import flax
 
 from parity.cases.accepted import MEMORY_BUDGETS, budgets_for
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.memory import compare_memory
 from parity.channels.report_rows import loop_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
@@ -317,6 +317,5 @@ CHANNEL = Channel(
     about="while loops with trip counts and carries, before and after optimisation",
     column="loop",
     aspect=Aspect.STRUCTURE,
-    needs=Need.COMPILE,
     judge=loops,
 )

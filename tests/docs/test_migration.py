@@ -73,10 +73,11 @@ DRIFTS = """self.mean.set_value(
         ("modules", "jnp.tanh(", "jax.nn.gelu(", "values", "outputs"),
         (
             "scan",
-            "merge(graphdef, params)(x), prev",
-            "merge(graphdef, params)(x), params), prev",
+            "return jax.lax.scan(lambda x, params: (apply(x, params), None), x, params)[0]",
+            "x, kept = jax.lax.scan(lambda x, params: apply(x, params), x, params)\n"
+            "        return x + 0 * sum(map(jnp.sum, jax.tree.leaves(kept)))",
             "loops",
-            "returns its parameters",
+            "stacks a scanned input as an output",
         ),
         ("scan", "jax.checkpoint(lambda", "(lambda f, **_: f)(lambda", "memory", "temp bytes"),
         (
@@ -116,11 +117,11 @@ DRIFTS = """self.mean.set_value(
 )
 def test_bugs_are_caught_by_the_channels_that_the_page_names(name, right, wrong, channel, word, sides):
     def plant(text):
-        if channel == "loops":  # the body returns its parameters from the checkpoint
-            text = text.replace("lambda x, params: nnx", "lambda x, params: (nnx")
-            text = text.replace("(apply(x, params), None)", "apply(x, params)")
         assert right in text
-        return text.replace(right, wrong)
+        text = text.replace(right, wrong)
+        if channel == "loops":  # the body returns its parameters from the checkpoint
+            text = text.replace("nnx.merge(graphdef, params)(x)", "(nnx.merge(graphdef, params)(x), params)")
+        return text
 
     with jax.numpy_rank_promotion("allow"), pytest.raises(parity.TwinsDifferError) as raised:
         parity.assert_twins(*sides(name, plant), batch(), **OPTIONS.get(name, {}))
