@@ -3,18 +3,12 @@
 import collections
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
-import flax
-
-from parity.cases.accepted import MEMORY_BUDGETS, budgets_for
+from parity.cases.accepted import budgets_for
 from parity.channels.channel import Aspect, Channel
-from parity.channels.memory import compare_memory
 from parity.channels.report_rows import loop_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
-from parity.compare.side import Side
-from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.model import Leaf, Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.lowered import lowered_loops
@@ -22,7 +16,6 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict
 
 __all__ = ["CHANNEL", "Loops"]
 
-FLAX = str(Path(flax.__file__).parent)
 COUNTER = 4
 """Bytes of a counter."""
 KEPT = 1_024
@@ -43,11 +36,9 @@ def loops(evidence: Evidence) -> ChannelResult:
     budgets = budgets_for("loops", evidence.case.accept.budgets)
     slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
     arrays = [array for side in evidence.unpaired for array in side]
-    equal_memory = evidence.proof_covers_compiled or _needs_no_more(*evidence.compiling())
-    library = FLAX if equal_memory else ""
     slack = max(slack, 2 * sum(array.size for array in arrays))
     carried = {words for array in arrays for words in array.compiled}
-    result = compare_loops(left, right, slack, carried=carried, library=library)
+    result = compare_loops(left, right, slack, carried=carried)
     counts = [side["optimised"].count if "optimised" in side else 0 for side in (left, right)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
     return dataclasses.replace(result, tables=_tables(left, right, result))
@@ -58,13 +49,6 @@ def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[
     if "optimised" not in left and result.verdict is Verdict.EQUAL:
         return {}
     return {"loops": [row for stage in left for row in loop_table(left[stage], right[stage])]}
-
-
-def _needs_no_more(reference: Side, candidate: Side) -> bool:
-    """Returns True if the candidate's compiled program needs no more temporary memory than the reference's."""
-    budgets = {"temp": MEMORY_BUDGETS["temp"]}
-    left, right = (read_memory(side.compiled) for side in (reference, candidate))
-    return compare_memory(left, right, budgets).verdict is Verdict.EQUAL
 
 
 # From the surest match to the weakest; a pair that only a weak key joins gives a finding as text.
@@ -84,7 +68,6 @@ def compare_loops(
     slack_bytes: int = 0,
     *,
     carried: Collection[str] = (),
-    library: str = "",
 ) -> ChannelResult:
     """Compares the loops of two programs, lowered and optimised.
 
@@ -95,12 +78,11 @@ def compare_loops(
         candidate: loops of the candidate build.
         slack_bytes: number of carry bytes by which two matched loops may differ (a counter one side carries).
         carried: arrays such as ``u32[3]`` that only one side may carry through its loops.
-        library: folder of library code that users cannot change; scanned inputs that its loops forward are notes.
 
     Returns:
         The ``loops`` channel: equal, failed with findings, or vacuous if a side has no operation at all or no stage was
-        read. A candidate that carries the same bytes in fewer arrays, or fewer counters before optimisation if
-        ``library`` is given, is a note.
+        read. It is a note if the candidate carries the same bytes in fewer arrays, or fewer counters before
+        optimisation.
     """
     parts: list[str] = []
     findings: list[Finding] = []
@@ -117,7 +99,7 @@ def compare_loops(
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(_detail(stage, *trees))
-        work = _Comparison(stage, slack_bytes, frozenset(carried), library, notes)
+        work = _Comparison(stage, slack_bytes, frozenset(carried), notes)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     if not parts and not findings:
         return ChannelResult(verdict=Verdict.VACUOUS, detail="no loop tree was read")
@@ -146,7 +128,6 @@ class _Comparison:
     stage: str
     slack_bytes: int
     carried: frozenset[str]
-    library: str
     notes: list[Finding]
 
     def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
@@ -197,7 +178,7 @@ class _Comparison:
             else "the same bytes in another number of arrays",
             next_step=at,
         )
-        counters = self.library and self.stage == "lowered" and -more == COUNTER * fewer
+        counters = self.stage == "lowered" and -more == COUNTER * fewer
         if (fewer > 0 and (not gap or counters)) or (kept and gap <= KEPT):
             self.notes.append(finding)
             return []
@@ -211,7 +192,6 @@ class _Comparison:
             distance = f"{leaf.bytes:,} bytes"
             return Finding(where=where, **stacks, distance=distance, cause=cause, next_step=next_step)
 
-        extra = self._surplus(second.passthrough, first.passthrough)
         gained = [
             finding(
                 leaf,
@@ -219,11 +199,8 @@ class _Comparison:
                 "the scan body returns an input it only reads, often parameters",
                 "return only what the body changes",
             )
-            for leaf in extra
+            for leaf in self._surplus(second.passthrough, first.passthrough)
         ]
-        if self.library and all(leaf.provenance.file.startswith(self.library) for leaf in extra):
-            self.notes.extend(gained)
-            gained = []
         return gained + [
             finding(
                 leaf,
