@@ -2,7 +2,11 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax
 
 from parity.cases.accepted import budgets_for
 from parity.channels.channel import Aspect, Channel
@@ -11,11 +15,16 @@ from parity.channels.results import budgeted, compared, one_sided, pair_up, span
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.model import Leaf, Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
+from parity.ir.jax_internals import scan_split
+from parity.ir.jaxprs import equations, opened, origin
+from parity.ir.location import equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
-from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 
 __all__ = ["CHANNEL", "Loops"]
 
+FLAX = str(Path(flax.__file__).parent)
+LISTED = 4
 COUNTER = 4
 """Bytes of a counter."""
 KEPT = 1_024
@@ -41,6 +50,9 @@ def loops(evidence: Evidence) -> ChannelResult:
     result = compare_loops(left, right, slack, carried=carried)
     counts = [side["optimised"].count if "optimised" in side else 0 for side in (left, right)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
+    if forwarded := compare_forwarded(evidence, {words for array in arrays for words in array.traced}):
+        findings = (*forwarded, *result.findings)
+        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
     return dataclasses.replace(result, tables=_tables(left, right, result))
 
 
@@ -287,6 +299,51 @@ def _alone_cause(loop: Loop, side: str) -> str:
         )
     other = SIDES[side == SIDES[0]]
     return f"layers or repeats unrolled by the {other}, or a scan that only the {side} has"
+
+
+def compare_forwarded(evidence: Evidence, carried: Collection[str]) -> list[Finding]:
+    """Finds traced scans of one side that return scanned inputs although the other side's do not.
+
+    A body that returns its read-only parameters stacks them again: a second copy of all weights wherever the result is
+    kept.
+
+    Args:
+        evidence: the case.
+        carried: arrays such as ``key<fry>[3]`` that only one side may carry.
+    """
+    scans = [list(_forwarding(side.traced.jaxpr, carried)) for side in evidence.sides]
+    left, right = (collections.Counter(array for _, kept in side for array in kept) for side in scans)
+    if left == right:
+        return []
+    more = int(bool(right - left))
+    return [
+        Finding(
+            where=f"traced scan at {equation_source(scan)}",
+            **one_sided(
+                SIDES[more],
+                f"returns {len(kept)} scanned inputs unchanged: {listed(kept, LISTED)}",
+                "returns none of its scanned inputs",
+            ),
+            cause="the scan body returns its parameters",
+            next_step="return only what the body changes",
+        )
+        for scan, kept in scans[more]
+    ]
+
+
+def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, list[str]]]:
+    """Yields the scans that return scanned inputs, with these; those of Flax return all, and JAX drops the copies."""
+    for equation in equations(jaxpr):
+        if equation.primitive.name != "scan" or equation_source(equation).file.startswith(FLAX):
+            continue
+        body, (constants, carries) = opened(equation.params["jaxpr"]), scan_split(equation)
+        given = set(body.invars[constants + carries :])
+        pairs = zip(body.outvars[carries:], equation.outvars[carries:], strict=True)
+        kept = [
+            f"{out.aval.dtype}{list(out.aval.shape)}" for made, out in pairs if origin(body, made) in given
+        ]
+        if left := [array for array in kept if array not in carried]:
+            yield equation, left
 
 
 CHANNEL = Channel(

@@ -40,10 +40,12 @@ class UnpairedArray:
     """One array without a partner; its forms inside nested scans, which remove its leading axes, follow the whole.
 
     Args:
+        traced: its forms in the notation of traced programs, such as ``key<fry>[3]``.
         compiled: its forms in the notation of compiled programs, such as ``u32[3,2]``.
         size: its bytes on a device, and those of a pointer to it.
     """
 
+    traced: tuple[str, ...]
     compiled: tuple[str, ...]
     size: int
 
@@ -67,6 +69,7 @@ def describe_unpaired(
         shapes = [",".join(map(str, data.shape[depth:])) for depth in depths]
         found.append(
             UnpairedArray(
+                traced=tuple(f"{leaf.dtype}{list(leaf.shape[depth:])}" for depth in depths),
                 compiled=tuple(f"{kind}{8 * data.dtype.itemsize}[{shape}]" for shape in shapes),
                 size=math.prod(_in_tiles(data.shape) if tiled else data.shape) * data.dtype.itemsize
                 + POINTER,

@@ -73,11 +73,10 @@ DRIFTS = """self.mean.set_value(
         ("modules", "jnp.tanh(", "jax.nn.gelu(", "values", "outputs"),
         (
             "scan",
-            "return jax.lax.scan(lambda x, params: (apply(x, params), None), x, params)[0]",
-            "x, kept = jax.lax.scan(lambda x, params: apply(x, params), x, params)\n"
-            "        return x + 0 * sum(map(jnp.sum, jax.tree.leaves(kept)))",
+            "merge(graphdef, params)(x), prev",
+            "merge(graphdef, params)(x), params), prev",
             "loops",
-            "stacks a scanned input as an output",
+            "returns its parameters",
         ),
         ("scan", "jax.checkpoint(lambda", "(lambda f, **_: f)(lambda", "memory", "temp bytes"),
         (
@@ -117,11 +116,11 @@ DRIFTS = """self.mean.set_value(
 )
 def test_bugs_are_caught_by_the_channels_that_the_page_names(name, right, wrong, channel, word, sides):
     def plant(text):
-        assert right in text
-        text = text.replace(right, wrong)
         if channel == "loops":  # the body returns its parameters from the checkpoint
-            text = text.replace("nnx.merge(graphdef, params)(x)", "(nnx.merge(graphdef, params)(x), params)")
-        return text
+            text = text.replace("lambda x, params: nnx", "lambda x, params: (nnx")
+            text = text.replace("(apply(x, params), None)", "apply(x, params)")
+        assert right in text
+        return text.replace(right, wrong)
 
     with jax.numpy_rank_promotion("allow"), pytest.raises(parity.TwinsDifferError) as raised:
         parity.assert_twins(*sides(name, plant), batch(), **OPTIONS.get(name, {}))

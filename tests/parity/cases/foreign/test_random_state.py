@@ -86,7 +86,7 @@ def test_scanned_streams_are_carried_through_the_loop(compare):
     found = compare(LinenStack, NnxStack)
     found.assert_passed()
     assert found.verdicts("program") == {"train_step": "proved"}
-    assert not found.notes("loops")  # JAX drops the weights that Flax's scan returns
+    assert not found.notes("loops")
 
 
 @pytest.mark.slow
@@ -110,6 +110,7 @@ def test_a_stream_whose_key_moves_is_followed(compare):
 def test_inner_scans_and_tiles_have_separate_names_and_sizes():
     abstract = {"keys": jax.ShapeDtypeStruct((1, 5), jax.random.key(0).dtype)}
     (flat,), (tiled,) = (describe_unpaired(abstract, ["keys"], tiled=tiled) for tiled in (False, True))
+    assert flat.traced == ("key<fry>[1, 5]", "key<fry>[5]")
     assert flat.compiled == ("u32[1,5,2]", "u32[5,2]")
     assert (flat.size, tiled.size) == (1 * 5 * 2 * 4 + POINTER, 1 * 8 * 128 * 4 + POINTER)
 
