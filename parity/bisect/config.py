@@ -1,7 +1,4 @@
-"""The axis ``config``: a minimal set of settings with the failure; without any one of them it disappears.
-
-Delta debugging: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input (2002).
-"""
+"""The axis ``config``: a minimal set of settings with the failure; without any one of them it disappears."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +7,7 @@ from typing import TypeVar
 from parity.bisect.axis import Question, Search, SearchResult, Status
 from parity.cases.case import Case
 
-__all__ = ["AXIS", "ddmin"]
+__all__ = ["AXIS", "minimal_part"]
 
 Settings = Mapping[str, str]
 Kept = Sequence[Settings]
@@ -68,7 +65,7 @@ def _search(
 
     if evaluate_case(parts) is not Status.FAILS:
         return SearchResult.nothing("config", "the case no longer fails alike: nothing to narrow down")
-    needed = ddmin(parts, lambda kept: evaluate_case(kept) is Status.FAILS)
+    needed = minimal_part(parts, lambda kept: evaluate_case(kept) is Status.FAILS)
     rows = tuple(
         (_words(part), str(evaluate_case([other for other in needed if other is not part])))
         for part in needed
@@ -95,31 +92,21 @@ def _search(
     )
 
 
-def ddmin(whole: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+def minimal_part(whole: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """Returns a 1-minimal failing part of ``whole``: without any one of its elements it does not fail.
 
     Args:
         whole: elements that fail together.
         fails: True if a part fails; inconclusive parts do not fail.
     """
-    part, pieces = list(whole), 2
     if fails([]):
         return []
-    while len(part) > 1:
-        size = -(-len(part) // pieces)
-        chunks = [part[at : at + size] for at in range(0, len(part), size)]
-        smaller = next((chunk for chunk in chunks if pieces > 1 and fails(chunk)), None)
-        if smaller is not None:
-            part, pieces = smaller, 2
-            continue
-        rests = [[each for other in chunks if other is not chunk for each in other] for chunk in chunks]
-        rest = next((rest for rest in rests if len(chunks) > 2 and fails(rest)), None)
-        if rest is not None:
-            part, pieces = rest, max(pieces - 1, 2)
-        elif pieces >= len(part):
-            break
-        else:
-            pieces = min(len(part), 2 * pieces)
+    part, before = list(whole), []
+    while part != before:
+        before = part
+        for each in before:
+            rest = [other for other in part if other is not each]
+            part = rest if fails(rest) else part
     return part
 
 

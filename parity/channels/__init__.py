@@ -28,9 +28,9 @@ from parity.channels import (
     tree,
     values,
 )
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 
-__all__ = ["ALL", "CHANNELS", "Aspect", "Channel", "Need", "Settled", "of_aspect"]
+__all__ = ["ALL", "CHANNELS", "Aspect", "Channel", "Settled", "of_aspect"]
 
 CHANNELS: Mapping[str, Channel] = {
     module.CHANNEL.name: module.CHANNEL

@@ -1,4 +1,4 @@
-"""A channel: its name, aspect and phase, the verdicts that a proof settles, and its comparison."""
+"""A channel: its name and aspect, the verdicts that a proof settles, and its comparison."""
 
 import dataclasses
 import enum
@@ -11,7 +11,7 @@ from parity.compare.one_program import compile_to_one
 from parity.compare.sample import why_not_sampled
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled"]
+__all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Settled"]
 
 
 ONE_PROGRAM = "one_program"
@@ -29,15 +29,6 @@ class Aspect(enum.StrEnum):
     VALUES = "values"
     STRUCTURE = "structure"
     CALLS = "calls"
-
-
-class Need(enum.StrEnum):
-    """The last phase that a channel needs if nothing is proved."""
-
-    TRACE = "trace"
-    LOWER = "lower"
-    COMPILE = "compile"
-    RUN = "execute"
 
 
 class Settled(enum.StrEnum):
@@ -68,7 +59,6 @@ class Channel:
         about: description of the comparison, in one line.
         column: head of the table's column; several channels may share one.
         aspect: aspect that it compares.
-        needs: the last phase that it needs if nothing is proved.
         judge: compares both sides.
         settled: the effect of a proof on it.
         group: the outputs it compares; it is skipped if the program returns none of them.
@@ -80,7 +70,6 @@ class Channel:
     about: str
     column: str
     aspect: Aspect
-    needs: Need
     judge: Callable[[Evidence], ChannelResult]
     settled: Settled = Settled.NOTHING
     group: Group | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.builds.build import SEED, Group, Saving
 from parity.builds.tree import Role, as_data, to_host
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
@@ -174,7 +174,6 @@ CHANNEL = Channel(
     about="own round trip, the other side's file, resume, parameters alone",
     column="state",
     aspect=Aspect.CALLS,
-    needs=Need.RUN,
     judge=checkpoint,
     applies=_not_asked,
 )

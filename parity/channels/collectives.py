@@ -5,12 +5,12 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 
 from parity.cases.accepted import budgets_for
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
 
@@ -18,15 +18,11 @@ __all__ = ["CHANNEL"]
 def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
     left, right = (read_collectives(side.optimised) for side in evidence.compiling())
-    result = compare_collectives(left, right, _devices(evidence))
+    result = compare_collectives(left, right)
     result = dataclasses.replace(result, tables={"collectives": collective_table(left, right)})
     moved = [sum(one.total_bytes or 0 for one in side) for side in (left, right)]
     budgets = budgets_for("collectives", evidence.case.accept.budgets)
     return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (len(left), len(right))})
-
-
-def _devices(evidence: Evidence) -> int:
-    return max(mesh.size for mesh in evidence.case.meshes)
 
 
 def _full(one: Collective) -> Hashable:
@@ -42,26 +38,13 @@ _KEYS = (
 )
 
 
-def compare_collectives(
-    reference: Sequence[Collective], candidate: Sequence[Collective], devices: int
-) -> ChannelResult:
+def compare_collectives(reference: Sequence[Collective], candidate: Sequence[Collective]) -> ChannelResult:
     """Compares the transfers of two programs between devices.
 
     Args:
         reference: collectives of the reference build.
         candidate: collectives of the candidate build.
-        devices: number of devices that the programs run on; on several, two programs without any collective are equal.
-
-    Returns:
-        The ``collectives`` channel: equal, failed with findings, or skipped on a single device.
-
-    Raises:
-        ValueError: ``devices`` is not positive.
     """
-    if devices < 1:
-        raise ValueError(f"devices: got {devices}, expected at least 1")
-    if devices == 1 and not reference and not candidate:
-        return ChannelResult(verdict=Verdict.SKIPPED, detail="one device, nothing to move")
     _, missing, extra = pair_up(reference, candidate, (_full,))
     combined = _combined_differently(missing, extra)
     missing, extra = ([one for one in side if _target(one) not in combined] for side in (missing, extra))
@@ -169,13 +152,17 @@ def _alone(one: Collective, count: int, side: str) -> Finding:
     )
 
 
+def _one_device(evidence: Evidence) -> str:
+    several = any(mesh.size > 1 for mesh in evidence.case.meshes)
+    return "" if several else "one device, nothing to move"
+
+
 CHANNEL = Channel(
     name="collectives",
     about="what moves between devices: kind, dtype, bytes, group, how often",
     column="coll",
     aspect=Aspect.STRUCTURE,
-    needs=Need.COMPILE,
     judge=collectives,
     settled=Settled.COMPILED,
-    applies=lambda evidence: "" if _devices(evidence) > 1 else "one device, nothing to move",
+    applies=_one_device,
 )

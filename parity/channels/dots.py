@@ -3,7 +3,7 @@
 import collections
 from collections.abc import Hashable, Iterator, Sequence
 
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.results import compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.functions import origin
@@ -118,7 +118,6 @@ CHANNEL = Channel(
     about="types of dots, exponentials, sums and roots, as the source asks for them",
     column="dots",
     aspect=Aspect.STRUCTURE,
-    needs=Need.LOWER,
     judge=dots,
     settled=Settled.LOWERED,
 )

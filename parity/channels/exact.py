@@ -1,6 +1,6 @@
 """The channel ``exact``: a proof that both sides are equal in exact real arithmetic, if a case requests it."""
 
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Verdict
 
@@ -30,7 +30,6 @@ CHANNEL = Channel(
     about="whether other programs compute the same in exact real arithmetic, where a case asks for that",
     column="prog",
     aspect=Aspect.PROGRAM,
-    needs=Need.LOWER,
     judge=exact,
     applies=_not_asked,
 )

@@ -4,7 +4,7 @@ import dataclasses
 
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -81,7 +81,6 @@ CHANNEL = Channel(
     about="every declared option changes both sides' programs, and alike",
     column="prog",
     aspect=Aspect.CALLS,
-    needs=Need.LOWER,
     judge=flags,
     applies=lambda evidence: "" if evidence.case.explore.flags else "the case declares no flags",
 )

@@ -1,7 +1,7 @@
 """The channel ``gradients``: gradients of all parameters under the batch's loss scale."""
 
 from parity.builds.build import Group
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.measure import measured, zero_gradients
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import dead_gradients
@@ -24,7 +24,6 @@ CHANNEL = Channel(
     about="gradients of all parameters under a loss scale that is not one",
     column="grad",
     aspect=Aspect.VALUES,
-    needs=Need.RUN,
     judge=gradients,
     settled=Settled.LOWERED,
     group=Group.GRADIENTS,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.builds.build import SEED
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding
@@ -64,6 +64,5 @@ CHANNEL = Channel(
     about="both sides are given the same batches, byte for byte, in every step",
     column="tree",
     aspect=Aspect.STATE,
-    needs=Need.TRACE,
     judge=inputs,
 )

@@ -2,32 +2,29 @@
 
 import collections
 import dataclasses
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import flax
 
-from parity.cases.accepted import MEMORY_BUDGETS, budgets_for
-from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.memory import compare_memory
+from parity.cases.accepted import budgets_for
+from parity.channels.channel import Aspect, Channel
 from parity.channels.report_rows import loop_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
-from parity.compare.side import Side
-from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.model import Leaf, Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import equations, opened, origin
-from parity.ir.location import SourceLocation, equation_source
+from parity.ir.location import equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 
 __all__ = ["CHANNEL", "Loops"]
 
 FLAX = str(Path(flax.__file__).parent)
+LISTED = 4
 COUNTER = 4
 """Bytes of a counter."""
 KEPT = 1_024
@@ -48,22 +45,15 @@ def loops(evidence: Evidence) -> ChannelResult:
     budgets = budgets_for("loops", evidence.case.accept.budgets)
     slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
     arrays = [array for side in evidence.unpaired for array in side]
-    equal_memory = evidence.proof_covers_compiled or _needs_no_more(*evidence.compiling())
-    library = FLAX if equal_memory else ""
     slack = max(slack, 2 * sum(array.size for array in arrays))
     carried = {words for array in arrays for words in array.compiled}
-    traced = {words for array in arrays for words in array.traced}
-    result = compare_loops(left, right, slack, carried=carried, library=library)
+    result = compare_loops(left, right, slack, carried=carried)
     counts = [side["optimised"].count if "optimised" in side else 0 for side in (left, right)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
-    returned, notes = compare_passed_through(sides[0].traced.jaxpr, sides[1].traced.jaxpr, traced, library)
-    return dataclasses.replace(
-        result,
-        verdict=Verdict.FAILED if returned else result.verdict,
-        findings=(*returned, *result.findings),
-        notes=(*notes, *result.notes),
-        tables=_tables(left, right, result),
-    )
+    if forwarded := compare_forwarded(evidence, {words for array in arrays for words in array.traced}):
+        findings = (*forwarded, *result.findings)
+        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
+    return dataclasses.replace(result, tables=_tables(left, right, result))
 
 
 def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[Row]]:
@@ -71,13 +61,6 @@ def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[
     if "optimised" not in left and result.verdict is Verdict.EQUAL:
         return {}
     return {"loops": [row for stage in left for row in loop_table(left[stage], right[stage])]}
-
-
-def _needs_no_more(reference: Side, candidate: Side) -> bool:
-    """Returns True if the candidate's compiled program needs no more temporary memory than the reference's."""
-    budgets = {"temp": MEMORY_BUDGETS["temp"]}
-    left, right = (read_memory(side.compiled) for side in (reference, candidate))
-    return compare_memory(left, right, budgets).verdict is Verdict.EQUAL
 
 
 # From the surest match to the weakest; a pair that only a weak key joins gives a finding as text.
@@ -97,7 +80,6 @@ def compare_loops(
     slack_bytes: int = 0,
     *,
     carried: Collection[str] = (),
-    library: str = "",
 ) -> ChannelResult:
     """Compares the loops of two programs, lowered and optimised.
 
@@ -105,35 +87,26 @@ def compare_loops(
 
     Args:
         reference: loops of the reference build.
-        candidate: loops of the candidate build.
+        candidate: loops of the candidate build, in the same stages.
         slack_bytes: number of carry bytes by which two matched loops may differ (a counter one side carries).
         carried: arrays such as ``u32[3]`` that only one side may carry through its loops.
-        library: folder of library code that users cannot change; scanned inputs that its loops forward are notes.
 
     Returns:
-        The ``loops`` channel: equal, failed with findings, or vacuous if a side has no operation at all or no stage was
-        read. A candidate that carries the same bytes in fewer arrays, or fewer counters before optimisation if
-        ``library`` is given, is a note.
+        The ``loops`` channel: equal, failed with findings, or vacuous if a side has no operation at all. It is a note
+        if the candidate carries the same bytes in fewer arrays, or fewer counters before optimisation.
     """
     parts: list[str] = []
     findings: list[Finding] = []
     notes: list[Finding] = []
-    for stage in ("lowered", "optimised"):
-        read = [stage in loops for loops in (reference, candidate)]
-        if not all(read):
-            unread = [one_sided(SIDES[read.index(False)], "not read", "read")] if any(read) else []
-            findings += [Finding(where=f"{stage} loops", **words) for words in unread]
-            continue
+    for stage in reference:
         trees = reference[stage], candidate[stage]
         for side, tree in zip(SIDES, trees, strict=True):
             if not tree.operations:
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(_detail(stage, *trees))
-        work = _Comparison(stage, slack_bytes, frozenset(carried), library, notes)
+        work = _Comparison(stage, slack_bytes, frozenset(carried), notes)
         findings += work.level(trees[0].loops, trees[1].loops, "")
-    if not parts and not findings:
-        return ChannelResult(verdict=Verdict.VACUOUS, detail="no loop tree was read")
     return compared(", ".join(parts), findings, notes=tuple(notes))
 
 
@@ -159,7 +132,6 @@ class _Comparison:
     stage: str
     slack_bytes: int
     carried: frozenset[str]
-    library: str
     notes: list[Finding]
 
     def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
@@ -210,7 +182,7 @@ class _Comparison:
             else "the same bytes in another number of arrays",
             next_step=at,
         )
-        counters = self.library and self.stage == "lowered" and -more == COUNTER * fewer
+        counters = self.stage == "lowered" and -more == COUNTER * fewer
         if (fewer > 0 and (not gap or counters)) or (kept and gap <= KEPT):
             self.notes.append(finding)
             return []
@@ -224,7 +196,6 @@ class _Comparison:
             distance = f"{leaf.bytes:,} bytes"
             return Finding(where=where, **stacks, distance=distance, cause=cause, next_step=next_step)
 
-        extra = self._surplus(second.passthrough, first.passthrough)
         gained = [
             finding(
                 leaf,
@@ -232,11 +203,8 @@ class _Comparison:
                 "the scan body returns an input it only reads, often parameters",
                 "return only what the body changes",
             )
-            for leaf in extra
+            for leaf in self._surplus(second.passthrough, first.passthrough)
         ]
-        if self.library and all(leaf.provenance.file.startswith(self.library) for leaf in extra):
-            self.notes.extend(gained)
-            gained = []
         return gained + [
             finding(
                 leaf,
@@ -325,98 +293,49 @@ def _alone_cause(loop: Loop, side: str) -> str:
     return f"layers or repeats unrolled by the {other}, or a scan that only the {side} has"
 
 
-LISTED = 4
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PassedThrough:
-    """A scan whose body returns some of its inputs unchanged.
-
-    Args:
-        source: location of the scan.
-        arrays: ``float32[4,48,80]`` and so on, stacked.
-        size: bytes that stacking them takes.
-    """
-
-    source: SourceLocation
-    arrays: tuple[str, ...]
-    size: int
-
-
-def passed_through(jaxpr: Any) -> list[PassedThrough]:
-    """Finds the scans whose body returns scanned inputs, nested ones too.
+def compare_forwarded(evidence: Evidence, carried: Collection[str]) -> list[Finding]:
+    """Finds traced scans of one side that return scanned inputs although the other side's do not.
 
     A body that returns its read-only parameters stacks them again: a second copy of all weights wherever the result is
     kept.
 
     Args:
-        jaxpr: jaxpr of a traced program, ``jax.stages.Traced.jaxpr``.
+        evidence: the case.
+        carried: arrays such as ``key<fry>[3]`` that only one side may carry.
     """
-    found = []
+    scans = [list(_forwarding(side.traced.jaxpr, carried)) for side in evidence.sides]
+    left, right = (collections.Counter(array for _, kept in side for array in kept) for side in scans)
+    if left == right:
+        return []
+    more = int(bool(right - left))
+    return [
+        Finding(
+            where=f"traced scan at {equation_source(scan)}",
+            **one_sided(
+                SIDES[more],
+                f"returns {len(kept)} scanned inputs unchanged: {listed(kept, LISTED)}",
+                "returns none of its scanned inputs",
+            ),
+            cause="the scan body returns its parameters",
+            next_step="return only what the body changes",
+        )
+        for scan, kept in scans[more]
+    ]
+
+
+def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, list[str]]]:
+    """Yields the scans that return scanned inputs, with these; those of Flax return all, and JAX drops the copies."""
     for equation in equations(jaxpr):
-        if equation.primitive.name != "scan":
+        if equation.primitive.name != "scan" or equation_source(equation).file.startswith(FLAX):
             continue
         body, (constants, carries) = opened(equation.params["jaxpr"]), scan_split(equation)
         given = set(body.invars[constants + carries :])
+        pairs = zip(body.outvars[carries:], equation.outvars[carries:], strict=True)
         kept = [
-            stacked.aval
-            for variable, stacked in zip(body.outvars[carries:], equation.outvars[carries:], strict=True)
-            if origin(body, variable) in given
+            f"{out.aval.dtype}{list(out.aval.shape)}" for made, out in pairs if origin(body, made) in given
         ]
-        if kept:
-            size = sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in kept)
-            arrays = tuple(f"{aval.dtype}{list(aval.shape)}" for aval in kept)
-            found.append(PassedThrough(source=equation_source(equation), arrays=arrays, size=size))
-    return found
-
-
-def compare_passed_through(
-    reference: Any, candidate: Any, carried: Collection[str] = (), library: str = ""
-) -> tuple[list[Finding], list[Finding]]:
-    """Finds scans of one side that return their inputs although the other side's do not.
-
-    Args:
-        reference, candidate: jaxprs of the two traced programs.
-        carried: arrays such as ``uint32[3]`` that only one side may carry.
-        library: folder of library code that users cannot change; empty for none.
-
-    Returns:
-        Findings, and notes on the scans of the library.
-    """
-    left, right = (
-        [_without(scan, carried) for scan in passed_through(jaxpr) if set(scan.arrays) - set(carried)]
-        for jaxpr in (reference, candidate)
-    )
-    counts = [collections.Counter(array for scan in side for array in scan.arrays) for side in (left, right)]
-    if counts[0] == counts[1]:
-        return [], []
-    heavier = right if (counts[1] - counts[0]) else left
-    findings, notes = [], []
-    for scan in heavier:
-        theirs_to_change = not (library and scan.source.file.startswith(library))
-        finding = Finding(
-            where=f"traced scan at {scan.source}",
-            reference=_words(left if heavier is left else [], scan),
-            candidate=_words(right if heavier is right else [], scan),
-            distance=f"{scan.size:,} bytes stacked anew",
-            cause="the scan body returns its parameters"
-            if theirs_to_change
-            else "a scan of Flax's own that returns all it is given; the compiled program needs no more memory",
-            next_step="return only what the body changes" if theirs_to_change else "",
-        )
-        (findings if theirs_to_change else notes).append(finding)
-    return findings, notes
-
-
-def _without(scan: PassedThrough, carried: Collection[str]) -> PassedThrough:
-    arrays = tuple(array for array in scan.arrays if array not in carried)
-    return dataclasses.replace(scan, arrays=arrays)
-
-
-def _words(side: list[PassedThrough], scan: PassedThrough) -> str:
-    if not side:
-        return "returns none of its scanned inputs"
-    return f"returns {len(scan.arrays)} scanned inputs unchanged: {listed(scan.arrays, LISTED)}"
+        if left := [array for array in kept if array not in carried]:
+            yield equation, left
 
 
 CHANNEL = Channel(
@@ -424,6 +343,5 @@ CHANNEL = Channel(
     about="while loops with trip counts and carries, before and after optimisation",
     column="loop",
     aspect=Aspect.STRUCTURE,
-    needs=Need.COMPILE,
     judge=loops,
 )

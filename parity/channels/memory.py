@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.builds.build import renamed
 from parity.cases.accepted import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.report_rows import memory_table
 from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
@@ -288,7 +288,6 @@ CHANNEL = Channel(
     about="argument, output and temp bytes of the compiled programs; donation",
     column="mem",
     aspect=Aspect.STRUCTURE,
-    needs=Need.COMPILE,
     judge=memory,
     settled=Settled.COMPILED,
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from flax import linen, nnx
 
 from parity.builds.build import Build, Flavour
-from parity.channels.channel import BY_RULES, Aspect, Channel, Need
+from parity.channels.channel import BY_RULES, Aspect, Channel
 from parity.channels.results import vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
@@ -274,6 +274,5 @@ CHANNEL = Channel(
     about="which framework made each side; the proof, or the first operation that differs",
     column="prog",
     aspect=Aspect.PROGRAM,
-    needs=Need.LOWER,
     judge=program,
 )

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from parity.builds.build import Group
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared, one_sided, span
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -187,7 +187,6 @@ CHANNEL = Channel(
     about="a step that is called again with what it returned is not traced again",
     column="state",
     aspect=Aspect.CALLS,
-    needs=Need.TRACE,
     judge=retrace,
     applies=_applies,
 )

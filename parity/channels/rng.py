@@ -9,7 +9,7 @@ import numpy as np
 from parity.builds.build import SEED, Build, Group
 from parity.builds.tree import Role
 from parity.cases.case import Keys
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared, span
 from parity.channels.starts import compare_starts, recipes
 from parity.compare.evidence import Evidence
@@ -124,6 +124,5 @@ CHANNEL = Channel(
     about="keys of all draws over three steps, none used twice, the same on both sides; initial states",
     column="tree",
     aspect=Aspect.STATE,
-    needs=Need.TRACE,
     judge=rng,
 )

@@ -1,7 +1,7 @@
 """The channel ``routing``: the experts that each token chooses; a choice that rounding decides is a tie."""
 
 from parity.builds.build import Group
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.measure import missing_outputs, not_run, ties
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
@@ -38,7 +38,6 @@ CHANNEL = Channel(
     about="which experts each token chooses, and by what margin",
     column="vals",
     aspect=Aspect.VALUES,
-    needs=Need.RUN,
     judge=routing,
     settled=Settled.LOWERED,
     group=Group.ROUTING,

@@ -14,7 +14,7 @@ from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Identity
 from parity.cases.shared import linen_spec
 from parity.channels.axes import axis_names, compare_axes
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.report_rows import spec_table
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
@@ -257,6 +257,5 @@ CHANNEL = Channel(
     about="logical axes, resolved specs, constraints and compiled shardings of all state leaves",
     column="spec",
     aspect=Aspect.STATE,
-    needs=Need.COMPILE,
     judge=sharding,
 )

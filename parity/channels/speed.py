@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from parity.cases.accepted import Budget, budgets_for
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
@@ -68,7 +68,6 @@ CHANNEL = Channel(
     about="time to compile and to run a step, both sides in turn, where a budget says how much it may be",
     column="mem",
     aspect=Aspect.STRUCTURE,
-    needs=Need.RUN,
     judge=speed,
     settled=Settled.LOWERED,
     applies=_not_asked,

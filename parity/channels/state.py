@@ -7,7 +7,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Leaf, Role
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.consequences import causes_first
 from parity.channels.measure import idle_state, measured
 from parity.compare.evidence import Evidence
@@ -56,7 +56,6 @@ CHANNEL = Channel(
     about="parameters, optimizer, keys, counts and the rest after the first and the last step",
     column="state",
     aspect=Aspect.VALUES,
-    needs=Need.RUN,
     judge=state,
     settled=Settled.LOWERED,
     group=Group.STATE,

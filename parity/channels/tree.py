@@ -8,7 +8,7 @@ from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first, owner_of
 from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import one_sided, with_sources
@@ -223,6 +223,5 @@ CHANNEL = Channel(
     about="paths, shapes, dtypes, roles and logical axes of all state leaves",
     column="tree",
     aspect=Aspect.STATE,
-    needs=Need.TRACE,
     judge=tree,
 )

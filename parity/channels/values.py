@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from parity.builds.build import SEED, Group
-from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.measure import idle_values, measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import constant_leaves
@@ -50,7 +50,6 @@ CHANNEL = Channel(
     about="losses, logits and metrics: the ladder on a batch and a state in which nothing is constant",
     column="vals",
     aspect=Aspect.VALUES,
-    needs=Need.RUN,
     judge=values,
     settled=Settled.LOWERED,
     group=Group.VALUES,

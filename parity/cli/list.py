@@ -12,7 +12,7 @@ from parity.cli.options import console, echo
 
 __all__ = ["list_cases"]
 
-HEADS = ("channel", "column", "compares", "needs", "a proof settles it")
+HEADS = ("channel", "column", "compares", "a proof settles it")
 SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
 
 
@@ -20,9 +20,7 @@ def list_cases(
     select: options.Select = None,
     pair: options.Pairs = None,
     setting: options.Settings = None,
-    channels: Annotated[
-        bool, typer.Option(help="List the channels: what each compares, needs and shows.")
-    ] = False,
+    channels: Annotated[bool, typer.Option(help="List the channels: what each compares and shows.")] = False,
     coverage: Annotated[bool, typer.Option(help="List the options of configs that no pair varies.")] = False,
 ) -> None:
     """List pairs, variants, programs and meshes."""
@@ -66,9 +64,6 @@ def _channels() -> str:
     """Returns a Markdown table with one row per channel, in the order of reports."""
     from parity.channels import CHANNELS
 
-    rows = [
-        (f"`{one.name}`", one.column, one.about, str(one.needs), SETTLES[str(one.settled)])
-        for one in CHANNELS.values()
-    ]
+    rows = [(f"`{one.name}`", one.column, one.about, SETTLES[str(one.settled)]) for one in CHANNELS.values()]
     lines = [" | ".join(row) for row in (HEADS, ("---",) * len(HEADS), *rows)]
     return "".join(f"| {line} |\n" for line in lines)

@@ -4,7 +4,6 @@ The certified map is data for converting checkpoints.
 """
 
 import collections
-import dataclasses
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -16,19 +15,16 @@ from parity.builds.build import SEED, Build, Group
 from parity.builds.convert.exported import PROOF, Certified, ExportedLeaf, ExportedMap, ExportedSide
 from parity.builds.skeleton import skeleton_of_paths
 from parity.builds.tree import Leaf, Role
-from parity.builds.weights.map import Entry, WeightMap, normalise
+from parity.builds.weights.map import Entry
 from parity.compare.backends.environment import describe_environment
 from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_fingerprints
 from parity.compare.runs import judged_runs
 from parity.ir.jax_internals import key_implementation
 from parity.ir.precision import rounds
-from parity.verdicts import SIDES, Verdict
+from parity.verdicts import SIDES
 
 __all__ = ["certify", "export"]
-
-MOST_EXCHANGES = 64
-"""Maximum number of proofs with two entries exchanged; beyond it, leaves with the same use are not confirmed."""
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
@@ -40,8 +36,8 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     """Perturbs the parameters one by one on both sides and compares the changes of the outputs.
 
     This distinguishes leaves of one shape, such as the gate and up projections of an MLP. A proof under the map
-    confirms the leaves that the program reads without a run, except two leaves that could be exchanged without
-    breaking it. These, and leaves that the program does not read, rest only on a total and one-to-one map.
+    confirms the leaves that the program reads without a run, except those that it uses in the same way as another.
+    These, and leaves that the program does not read, rest only on a total and one-to-one map.
 
     Args:
         evidence: evidence of a program that returns values.
@@ -58,26 +54,19 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
 
 
 def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
-    """Returns the entries with their confirmations: the proof, unless it also holds with the entry exchanged."""
-    prints, rivals = evidence.reference.read(state_fingerprints), collections.defaultdict(list)
+    """Returns the entries with their confirmations: the proof, unless the program uses another leaf in the same way."""
+    prints, read = evidence.reference.read(state_fingerprints), collections.defaultdict(list)
     for entry in evidence.weights.entries:
         if set(entry.reference) <= set(prints):
-            rivals[_kind(evidence, entry, prints)].append(entry)
-    confirmed, left = [], MOST_EXCHANGES
-    for entry in asked:
+            read[_kind(evidence, entry, prints)].append(entry)
+
+    def confirmation(entry: Entry) -> str:
         if not set(entry.reference) <= set(prints):
-            confirmed.append(_certified(entry, confirmed_by="one-to-one; not read by the program"))
-            continue
-        words = PROOF
-        for rival in rivals[_kind(evidence, entry, prints)]:
-            if rival == entry:
-                continue
-            left -= 1
-            if left < 0 or _holds_exchanged(evidence, entry, rival):
-                words = f"one-to-one; used in the same way as {rival.reference[0]}"
-                break
-        confirmed.append(_certified(entry, confirmed_by=words))
-    return confirmed
+            return "one-to-one; not read by the program"
+        rival = next((one for one in read[_kind(evidence, entry, prints)] if one != entry), None)
+        return f"one-to-one; used in the same way as {rival.reference[0]}" if rival else PROOF
+
+    return [_certified(entry, confirmed_by=confirmation(entry)) for entry in asked]
 
 
 def _certified(entry: Entry, confirmed_by: str, contradicted: bool = False) -> Certified:
@@ -93,24 +82,6 @@ def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[
     ]
     uses = tuple(prints[path] for path in entry.reference)
     return entry.role, repr(entry.transform), tuple(leaves), uses
-
-
-def _holds_exchanged(evidence: Evidence, one: Entry, other: Entry) -> bool:
-    """Returns True if the proof holds, up to operand order, with two entries and their dependent leaves exchanged."""
-    ends = [normalise(entry.reference[0]) for entry in (one, other)]
-    entries = {normalise(entry.reference[0]): entry for entry in evidence.weights.entries}
-    partner = {}
-    for name in entries:
-        for end, instead in (ends, ends[::-1]):
-            rival = name.removesuffix(end) + instead
-            if (name == end or name.endswith(f"/{end}")) and rival in entries:
-                partner[name] = entries[rival].candidate
-    changed = (
-        dataclasses.replace(entry, candidate=partner.get(name, entry.candidate))
-        for name, entry in entries.items()
-    )
-    exchanged = evidence.under(WeightMap(entries=tuple(changed), alone=evidence.weights.alone))
-    return exchanged.proof is not None and exchanged.proof.rung is not Verdict.UNPROVED
 
 
 def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:

@@ -64,11 +64,6 @@ class Frame:
         return self.function if re.fullmatch(r"\w+\.\w+", self.function) else str(self)
 
     @property
-    def outermost(self) -> tuple[str, str]:
-        """The file's name and the function around all closures."""
-        return self.file.rpartition("/")[2], self.function.partition(".<locals>")[0]
-
-    @property
     def in_library(self) -> bool:
         """True for lines of installed packages, the standard library and generated code."""
         return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)

@@ -7,7 +7,6 @@ planted bugs to their function that no other one traces; ``python tests/parity/b
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -34,14 +33,12 @@ class Parting:
         divergence: the place.
         common: functions whose text both sides share.
         files: the user's files, for each side.
-        names: the user's functions, as `Frame.outermost`, for each side.
     """
 
     alignment: Alignment
     divergence: Divergence
     common: frozenset[Hashable]
     files: tuple[frozenset[str], ...]
-    names: tuple[frozenset[tuple[str, str]], ...]
 
     @property
     def ends(self) -> tuple[int | None, int | None]:
@@ -188,32 +185,6 @@ def _stack(node: Node) -> tuple[Frame, ...]:
     return own
 
 
-def _not_passed(parting: Parting) -> Blame | None:
-    for users, operands in parting.levels:
-        makers, takers = ([_stack(node) for node in parting.pair(ends)] for ends in (operands, users))
-        for side in (0, 1):
-            frames = _callers(parting, makers[side], makers[1 - side], takers[1 - side])
-            if frames:
-                return Blame(ordered(side, *frames), parting.moved(users))
-    return None
-
-
-def _callers(
-    parting: Parting, makes: Sequence[Frame], other: Sequence[Frame], takes: Sequence[Frame]
-) -> tuple[Frame, Frame] | None:
-    """Returns the callers of a function that computes a value on one side and receives it on the other."""
-    at = next((at for at, frame in enumerate(makes) if function_of(frame) not in parting.common), 0)
-    if at == 0 or at + 1 >= len(makes) or not other:
-        return None
-    called, own, caller = makes[at - 1 : at + 2]
-    twin = next((at for at, frame in enumerate(takes) if twins(frame, own)), None)
-    if twin is None or twin + 1 >= len(takes) or any(twins(each, own) for each in other):
-        return None
-    _, text = function_of(takes[twin])
-    named = called.function.rpartition(".")[2] in re.findall(r"\w+", text)
-    return (caller, takes[twin + 1]) if named else None
-
-
 def twins(one: Frame, other: Frame | None) -> bool:
     """True if two lines are in functions of one name in files of one name, or in methods of one name and class."""
     return other is not None and (one.named == other.named or one.method == other.method)
@@ -322,7 +293,6 @@ def _library_constant(parting: Parting) -> Blame | None:
 STRATEGIES = (
     Strategy("constructor", _constructed),
     Strategy("ends too soon", _ends_too_soon),
-    Strategy("not passed", _not_passed),
     Strategy("exchanged", _exchanged),
     Strategy("step left out", _step_left_out),
     Strategy("library constant", _library_constant),

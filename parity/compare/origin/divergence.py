@@ -261,33 +261,15 @@ class _Search:
         return best
 
     def _choices(self) -> list[tuple[int, int]]:
-        """Returns the pairs of conditions whose values differ, so that another branch or iteration count follows."""
-        taken = [self._conditions(trace.nodes) for trace in self._traces]
-        sites = list(zip(*(each.values() for each in taken), strict=False))
-        if len(taken[0]) != len(taken[1]):
-            named = [{words: loop_indices for (*_, words), loop_indices in each.items()} for each in taken]
-            sites = [
-                (named[0][words], loop_indices)
-                for words, loop_indices in named[1].items()
-                if words in named[0]
-            ]
-        pairs = [
-            (first[iteration], second[iteration])
-            for first, second in sites
-            for iteration in first
-            if iteration in second
-        ]
-        return [pair for pair in dict.fromkeys(pairs) if not self._alignment.same(*pair)]
+        """Returns the first conditions whose values differ, so that another branch or iteration count follows.
 
-    def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:
-        """Returns, for each branch and loop of unknown length and each iteration, the value of the condition."""
-        found: dict[tuple, dict[tuple, int]] = collections.defaultdict(dict)
-        for node in nodes:
-            if node.name == "branch":
-                calls = tuple(id(each) for each in node.around.calls)
-                place = id(node.equation), calls, functions_around(node)[:2]
-                found[place][tuple(_turn(node))] = node.inputs[1]
-        return found
+        Programs with other branches or loops have no conditions that correspond.
+        """
+        taken = [[node for node in trace.nodes if node.name == "branch"] for trace in self._traces]
+        if len({len({id(node.equation) for node in side}) for side in taken}) > 1:
+            return []
+        pairs = ((left.inputs[1], right.inputs[1]) for left, right in zip(*taken, strict=False))
+        return [pair for pair in pairs if not self._alignment.same(*pair)][:1]
 
     def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
         """True if an operation depends on a condition whose value differs."""

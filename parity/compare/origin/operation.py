@@ -1,32 +1,26 @@
 """The first operation with different values, on the way to the failing result, and the lines to blame, as text."""
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
-
-from jax.extend import core
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import GIVEN, RECAST
-from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame, twins
+from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame
 from parity.compare.origin.divergence import ITERATIONS
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
 from parity.compare.origin.source import innermost, place_text, shared, site
-from parity.compare.origin.trace import COMPILED, Node, Trace
+from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.ir.functions import written
-from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.prove.frontier import TABLE, number
 from parity.verdicts import SIDES, Finding
 
-__all__ = ["describe", "first_unlike", "follow", "locate"]
+__all__ = ["describe", "follow", "locate"]
 
-PLAIN = (bool, int, float, str, tuple, type(None))
 MOST = 5
 """Maximum number of rows of the table of divergences."""
 
@@ -82,7 +76,6 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
     common = shared(sources)
     files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]
-    names = [frozenset(frame.outermost for one in each for frame in one.own) for each in sources]
     entries = [
         _Entry(
             Parting(
@@ -90,7 +83,6 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
                 divergence=each,
                 common=common,
                 files=(files[0], files[1]),
-                names=(names[0], names[1]),
             ),
             strategies,
         )
@@ -128,29 +120,16 @@ class _Entry:
             parting = dataclasses.replace(parting, divergence=found.divergence)
         self._parting, self._alignment = parting, parting.alignment
         self._operands = parting.divergence.operands
-        self._nodes = parting.nodes if self._operands else _opened(parting.nodes)
+        self._nodes = parting.nodes
         self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
         ]
-        for side in (0, 1):
-            if found.frames[side] is None:
-                self.blamed[side] = self._counterpart(side) or self.blamed[side]
 
     def _default(self, source: SourceLocation | None) -> Frame | None:
         """Returns the innermost line in a function that only this side has, else the innermost of all."""
         own = source.own if source else ()
         return innermost(own, self._parting.common) or next(iter(own), None)
-
-    def _counterpart(self, side: int) -> Frame | None:
-        """Returns this side's line in the other's blamed function, if its own is in a wrapper that the other lacks."""
-        frame, twin, source = self.blamed[side], self.blamed[1 - side], self._sources[side]
-        if frame is None or source is None or frame not in source.own or ".<locals>" not in frame.function:
-            return None
-        at, names = source.own.index(frame), self._parting.names[1 - side]
-        if at == 0 or frame.outermost in names or source.own[at - 1].outermost not in names:
-            return None
-        return next((each for each in source.own[at:] if twins(each, twin)), None)
 
     @property
     def _node(self) -> Node:
@@ -203,7 +182,7 @@ class _Entry:
         if self._parting.divergence.kept:
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
         moved = {*self._after, *(names if self._is_default else ())}
-        if len(names) == 1 and moved & (RECAST | GIVEN):
+        if (len(names) == 1 and moved & (RECAST | GIVEN)) or (moved & GIVEN and moved & ITERATIONS):
             return "because only one side casts or moves a value here"
         if self._alignment.follows(*self._parting.ends):
             return "because its operands differ by as much, within their own rounding"
@@ -287,51 +266,6 @@ class _Entry:
             unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
-
-
-def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
-    """Returns two operations; if both are programs run as a whole, the first difference inside."""
-    equations = [node.equation for node in nodes if node is not None and node.name in COMPILED]
-    inside = first_unlike(*equations) if len(equations) == 2 else None
-    if inside is None:
-        return list(nodes)
-    return [
-        node
-        if node is None or one is None
-        else dataclasses.replace(node, name=one.primitive.name, equation=one)
-        for node, one in zip(nodes, inside, strict=True)
-    ]
-
-
-def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
-    """Returns the first two operations inside two operations that are not the same; None if all are.
-
-    Args:
-        one, other: equations; an element of the result is None if that side has no more operations.
-    """
-    for reference, candidate in zip(bodies(one), bodies(other), strict=False):
-        numbers: tuple[dict[Any, int], dict[Any, int]] = {}, {}
-        for known, body in zip(numbers, (reference, candidate), strict=True):
-            jaxpr = opened(body)
-            known.update(zip((*jaxpr.constvars, *jaxpr.invars), itertools.count()))
-        pairs = itertools.zip_longest(opened(reference).eqns, opened(candidate).eqns)
-        for left, right in pairs:
-            if left is None or right is None or _signature(left, numbers[0]) != _signature(right, numbers[1]):
-                return left, right
-            if (deeper := first_unlike(left, right)) is not None:
-                return deeper
-            for known, each in zip(numbers, (left, right), strict=True):
-                known.update({out: len(known) + at for at, out in enumerate(each.outvars)})
-    return None
-
-
-def _signature(equation: Any, numbers: dict[Any, int]) -> tuple:
-    """Returns the operation and its operands, regardless of variable names."""
-    taken = [
-        str(each.val) if isinstance(each, core.Literal) else numbers.get(each) for each in equation.invars
-    ]
-    params = {name: str(value) for name, value in equation.params.items() if isinstance(value, PLAIN)}
-    return equation.primitive.name, taken, [str(out.aval) for out in equation.outvars], params
 
 
 def _origin(nodes: list[Node], at: int) -> str:

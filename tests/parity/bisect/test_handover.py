@@ -9,13 +9,11 @@ import pytest
 
 from parity.compare.origin import blame
 from parity.compare.origin.alignment import Alignment, floors
-from parity.compare.origin.blame import STRATEGIES, Parting
-from parity.compare.origin.divergence import Divergence, find_divergences
+from parity.compare.origin.blame import Parting
+from parity.compare.origin.divergence import find_divergences
 from parity.compare.origin.evaluated import Evaluated, Result
 from parity.compare.origin.operation import describe
 from parity.compare.origin.sketch import PROJECTIONS, _directions, distance, sketch
-from parity.compare.origin.source import shared as common_to
-from parity.compare.origin.source import site
 from parity.compare.origin.trace import evaluate
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
@@ -84,36 +82,6 @@ class FirstHalfTwice(Whole):
         return jax.lax.cond(step > 2, lambda x: jnp.sin(x) * 3, lambda x: x, x)
 
 
-RATED = """import jax.numpy as jnp
-
-def rated(w):
-    return 1 / jnp.sum(jnp.abs(w))
-
-def scaled(x, w, rate=None):
-    {words}
-    rate = rated(w) if rate is None else rate
-    return x * rate
-
-def handed(x, w, rate):
-    return scaled({arguments})
-
-def summed(x, w):
-    {words}
-    return handed(x, w[:3], rated(w))
-"""
-
-
-def rated(folder, **texts):
-    """Returns a function from a written file; both twins have the same file name."""
-    folder.mkdir()
-    (folder / "twin.py").write_text(RATED.format(**texts))
-    spec = importlib.util.spec_from_file_location(f"twin_{folder.name}", folder / "twin.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.summed
-
-
 def test_a_value_of_another_part_is_blamed_on_the_function_that_had_both():
     """Both halves and the function that joins them are right: passing one of them twice is the bug."""
     finding, blamed = first(Whole().parted, FirstHalfTwice().parted, X, W)
@@ -124,30 +92,6 @@ def test_a_branch_that_one_side_takes_follows_from_its_condition():
     finding, blamed = first(Whole().chosen, FirstHalfTwice().chosen, X, np.int32(2))
     assert blamed[1] == "FirstHalfTwice.chosen" and "sub" in finding.sentence, finding.sentence
     assert all("sin" not in cell for row in finding.rows for cell in row), finding.rows
-
-
-def test_the_omitted_argument_is_blamed_not_its_default(tmp_path):
-    reference = rated(tmp_path / "one", words='"""Ours."""', arguments="x, w, rate")
-    candidate = rated(tmp_path / "other", words='"""Theirs."""', arguments="x, w")
-    for other, expected in ((candidate, ["handed", "handed"]), (reference, None)):
-        alignment = aligned(reference, other, X, W)
-        left, right = alignment.traces
-        products = left.outputs[0], right.outputs[0]
-        rates = left.nodes[products[0]].inputs[1], right.nodes[products[1]].inputs[1]
-        divergence = Divergence(reference=products[0], candidate=products[1], place=0, path=(products, rates))
-        common = common_to([[site(node) for node in trace.nodes] for trace in alignment.traces])
-        none, names = frozenset[str](), frozenset[tuple[str, str]]()
-        (strategy,) = (each for each in STRATEGIES if each.name == "not passed")
-        found = strategy.find(
-            Parting(
-                alignment=alignment,
-                divergence=divergence,
-                common=common,
-                files=(none, none),
-                names=(names, names),
-            )
-        )
-        assert (found and [frame and frame.function for frame in found.frames]) == expected
 
 
 @pytest.mark.slow
@@ -203,36 +147,14 @@ def test_a_constant_in_closures_of_a_library_names_the_makers_of_both_sides(monk
     (found,) = find_divergences(alignment, zip(*(trace.outputs for trace in alignment.traces), strict=True))
     made = iter([[("optax.py", "moments")], [("optax.py", "moments"), *[("optax.py", "chain")] * inner]])
     monkeypatch.setattr(blame, "library_makers", lambda source: next(made))
-    none, names = frozenset[str](), frozenset[tuple[str, str]]()
+    none = frozenset[str]()
     parting = Parting(
         alignment=alignment,
         divergence=found,
         common=frozenset(),
         files=(none, none),
-        names=(names, names),
     )
     assert parting.library_makers() == ["moments"]
-
-
-LAYERS = """
-import jax.numpy as jnp
-
-def wrap(function):
-    def wrapped(*given):
-        return function(*given)
-    return wrapped
-
-def product(x, w):
-    return x @ w
-
-class Layer:
-    def __call__(self, x, w, v):
-        return jnp.sin(self.project(x, w))
-
-    @wrap
-    def project(self, x, w):
-        return product(x, w)
-"""
 
 
 def layer(path, text):
@@ -244,16 +166,6 @@ def layer(path, text):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.Layer().__call__
-
-
-@pytest.mark.parametrize("wrapped", [0, 1])
-def test_a_wrapper_of_one_side_is_not_blamed(tmp_path, wrapped):
-    calls = [
-        layer(tmp_path / str(side) / "layers.py", text if side == wrapped else text.replace("@wrap", ""))
-        for side, text in enumerate((LAYERS, LAYERS.replace("(x, w))", "(x, v))")))
-    ]
-    finding, blamed = first(*calls, X, W, W + 1)
-    assert blamed == ["Layer.__call__", "Layer.__call__"], finding.sentence
 
 
 def test_a_weight_that_the_map_pairs_by_guess_is_no_certain_cause():

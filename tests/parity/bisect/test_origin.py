@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.compare.origin.operation import first_unlike
-
 spec = importlib.util.spec_from_file_location("handover", Path(__file__).with_name("test_handover.py"))
 assert spec is not None and spec.loader is not None
 handover = importlib.util.module_from_spec(spec)
@@ -223,7 +221,6 @@ def on_wrong_parts(x):
     return jnp.sin(jax.shard_map(local, mesh=mesh, in_specs=HALF, out_specs=HALF)(x))
 
 
-def test_per_device_bodies_are_compared():
+def test_a_per_device_body_is_one_operation():
     finding, blamed = first(on_parts, on_wrong_parts, X)
-    assert blamed[1] == "on_wrong_parts.<locals>.local", finding.sentence
-    assert first_unlike(*[jax.make_jaxpr(on_parts)(X).eqns[0]] * 2) is None
+    assert blamed[1] == "on_wrong_parts" and "shard_map" in finding.sentence, finding.sentence

@@ -1,4 +1,4 @@
-"""Sketches estimate the distance of arrays; the result of delta debugging is minimal."""
+"""Sketches estimate the distance of arrays; the settings that a search keeps are minimal."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.bisect.config import ddmin
+from parity.bisect.config import minimal_part
 from parity.compare.origin.sketch import distance, sketch
 
 RNG = np.random.default_rng(0)
@@ -49,16 +49,16 @@ def test_uninformative_names_are_known(value, plain):
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
-def test_delta_debugging_finds_the_needed_parts(drawn):
+def test_the_needed_parts_are_found(drawn):
     count, needed = drawn
-    found = ddmin(list(range(count)), lambda part: needed <= set(part))
+    found = minimal_part(list(range(count)), lambda part: needed <= set(part))
     assert set(found) == needed
 
 
-def test_delta_debugging_is_one_minimal_if_parts_mask_each_other():
+def test_the_part_is_one_minimal_if_parts_mask_each_other():
     def fails(part):
         return {1, 5} <= set(part) and (3 not in part or 7 in part)
 
-    found = ddmin(list(range(9)), fails)
+    found = minimal_part(list(range(9)), fails)
     assert fails(found)
     assert not any(fails([each for each in found if each != one]) for one in found)

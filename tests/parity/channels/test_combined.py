@@ -37,7 +37,7 @@ def reduced(*parts, times=1, dtype="f32"):
     ],
 )
 def test_only_the_grouping_may_differ(reference, candidate, verdict):
-    result = compare_collectives(reference, candidate, 4)
+    result = compare_collectives(reference, candidate)
     assert result.verdict is verdict
     assert ("combined differently" in result.detail) == (verdict is Verdict.EQUAL)
 

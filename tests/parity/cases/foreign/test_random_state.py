@@ -86,8 +86,7 @@ def test_scanned_streams_are_carried_through_the_loop(compare):
     found = compare(LinenStack, NnxStack)
     found.assert_passed()
     assert found.verdicts("program") == {"train_step": "proved"}
-    (note,) = found.notes("loops")
-    assert "float32[2, 12, 12]" in note and "needs no more memory" in note and "key<fry>" not in note
+    assert not found.notes("loops")
 
 
 @pytest.mark.slow

@@ -19,8 +19,6 @@ from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import Verdict
 
-DEVICES = 8
-
 
 class Build:
     """One program lowered and compiled, read by every channel."""
@@ -36,7 +34,7 @@ def compare(reference: Build, candidate: Build):
     return {
         "loops": compare_loops(reference.loops, candidate.loops),
         "memory": compare_memory(read_memory(reference.compiled), read_memory(candidate.compiled)),
-        "collectives": compare_collectives(*moved, DEVICES),
+        "collectives": compare_collectives(*moved),
         "dots": compare_dots(read_dtypes(reference.lowered), read_dtypes(candidate.lowered)),
         "donation": compare_donation(read_donation(reference.compiled), read_donation(candidate.compiled)),
     }
@@ -313,7 +311,6 @@ def test_empty_programs_are_vacuous():
     empty = jax.jit(lambda x: x).lower(1.0)
     loops = Loops(lowered=lowered_loops(empty))
     assert compare_loops(loops, loops).verdict is Verdict.VACUOUS
-    assert compare_loops(Loops(), Loops()).verdict is Verdict.VACUOUS
     assert compare_dots((), ()).verdict is Verdict.SKIPPED
     assert (
         compare_dots(
@@ -321,19 +318,6 @@ def test_empty_programs_are_vacuous():
         ).verdict
         is Verdict.VACUOUS
     )
-    assert compare_collectives((), (), 1).verdict is Verdict.SKIPPED
-
-
-def test_a_side_that_was_not_read_fails(reference):
-    half = Loops(lowered=reference.loops["lowered"])
-    channel = compare_loops(reference.loops, half)
-    assert channel.verdict is Verdict.FAILED
-    assert channel.findings[0].candidate == "not read"
-
-
-def test_the_number_of_devices_must_be_positive():
-    with pytest.raises(ValueError, match="devices: got 0"):
-        compare_collectives((), (), 0)
 
 
 def prefetching(gathers):
