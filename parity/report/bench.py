@@ -1,5 +1,6 @@
-"""Results of ``parity bench``, as tables of 80 columns and as plain data."""
+"""Results of ``parity bench``, with and without ``--scaling``, as tables of 80 columns and as plain data."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,11 +11,12 @@ from rich.text import Text
 from parity.compare.backends.environment import describe_environment
 from parity.compare.timing.measure import Measured
 from parity.compare.timing.rounds import Paired
+from parity.compare.timing.scaling import HIGHEST, Curve
 from parity.report.table import make_table
 
-__all__ = ["amount", "bench_record", "environment", "print_bench", "print_measured"]
+__all__ = ["bench_record", "print_bench", "print_curve", "print_measured", "scaling_record"]
 
-SCHEMA = 1
+SCHEMA, SCALING_SCHEMA = 1, 2
 NEXT: Mapping[str, str] = {
     "temp bytes": "`parity inspect {id}` shows both sides' memory and loops",
     "steady step": "`parity inspect {id}` shows what compiled otherwise; on a busy machine, more --rounds",
@@ -93,8 +95,7 @@ def _numbers(pair: Paired) -> dict[str, Any]:
     return {"under": left, "over": right, **spread, "rounds": pair.values.tolist()}
 
 
-def environment() -> dict[str, Any]:
-    """Returns the environment, and how busy the machine is."""
+def _environment() -> dict[str, Any]:
     return {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()}
 
 
@@ -106,7 +107,7 @@ def bench_record(found: Sequence[Measured]) -> dict[str, Any]:
     """
     return {
         "schema": SCHEMA,
-        "environment": environment(),
+        "environment": _environment(),
         "comparisons": [
             {
                 "id": one.id,
@@ -127,5 +128,52 @@ def bench_record(found: Sequence[Measured]) -> dict[str, Any]:
                 "above": list(one.above),
             }
             for one in found
+        ],
+    }
+
+
+def print_curve(console: Console, curve: Curve) -> None:
+    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast.
+
+    Args:
+        console: the console.
+        curve: the measurements of an axis.
+    """
+    console.print(Text(f"processor time against {curve.axis}", "bold"))
+    table = make_table(("",), (*(f"{size:,}" for size in curve.sizes), "exponent"))
+    for phase, exponent in curve.exponents.items():
+        style = "bold red" if phase in curve.too_fast else ""
+        shown = "-" if math.isnan(exponent) else f"{exponent:.2f}"
+        table.add_row(phase, *(amount(phase, value) for value in curve.seconds[phase]), Text(shown, style))
+    console.print(table)
+    for phase, exponent in curve.too_fast.items():
+        words = f"grows too fast: {phase}, exponent {exponent:.2f}, at most {HIGHEST[curve.axis]}"
+        console.print(Text(words, "bold red"), soft_wrap=True)
+
+
+def scaling_record(curves: Sequence[Curve]) -> dict[str, Any]:
+    """Returns all measurements as plain data for a JSON file; an exponent that cannot be fitted is null.
+
+    Args:
+        curves: the axes.
+    """
+    return {
+        "schema": SCALING_SCHEMA,
+        "environment": _environment(),
+        "scaling": [
+            {
+                "axis": curve.axis,
+                "sizes": list(curve.sizes),
+                "phases": {
+                    phase: {
+                        "seconds": list(curve.seconds[phase]),
+                        "exponent": None if math.isnan(exponent) else exponent,
+                    }
+                    for phase, exponent in curve.exponents.items()
+                },
+                "highest": HIGHEST[curve.axis],
+                "too_fast": list(curve.too_fast),
+            }
+            for curve in curves
         ],
     }

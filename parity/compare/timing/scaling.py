@@ -1,28 +1,14 @@
-"""Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents.
+"""Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents."""
 
-``python tests/campaigns harness.scaling [--sizes full | --sizes AXIS=SIZE,... ...] [--json FILE] [--enforce]``
-"""
-
-import argparse
 import dataclasses
 import gc
-import math
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-from parity.compare.backends.environment import prepare
-
-prepare()
 
 import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
-from rich.console import Console
-from rich.text import Text
 
 from parity.cases.case import Case
 from parity.cases.twins import twins
@@ -30,10 +16,8 @@ from parity.compare.backends.registry import find
 from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
-from parity.report.bench import amount, environment
-from parity.report.records import write_json
-from parity.report.table import make_table
-from parity.run.run import run_case
+
+__all__ = ["AXES", "FULL", "HIGHEST", "SHORT", "Curve", "fit", "measure_scaling", "parse_sizes", "phases"]
 
 SHORT: Mapping[str, tuple[int, ...]] = {
     "layers": (10, 30, 100),
@@ -48,7 +32,6 @@ FULL: Mapping[str, tuple[int, ...]] = {
 HIGHEST: Mapping[str, float] = {"layers": 1.3, "leaves": 1.3, "devices": 0.3}
 """Exponents above which growth is too fast: the mesh is abstract, so devices should cost nothing."""
 WIDTH, ROWS = 4, 512
-SCHEMA = 2
 SLICE = "lower:v5p:8x8x8"
 """The backend of meshes: programs are lowered for a part of this slice."""
 ROUNDS = 2
@@ -228,72 +211,3 @@ def _seconds(axis: str, size: int, whole: Whole) -> dict[str, float]:
         step()
         found[phase] = time.process_time() - start
     return found
-
-
-def print_curve(console: Console, curve: Curve) -> None:
-    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast.
-
-    Args:
-        console: the console.
-        curve: the measurements of an axis.
-    """
-    console.print(Text(f"processor time against {curve.axis}", "bold"))
-    table = make_table(("",), (*(f"{size:,}" for size in curve.sizes), "exponent"))
-    for phase, exponent in curve.exponents.items():
-        style = "bold red" if phase in curve.too_fast else ""
-        shown = "-" if math.isnan(exponent) else f"{exponent:.2f}"
-        table.add_row(phase, *(amount(phase, value) for value in curve.seconds[phase]), Text(shown, style))
-    console.print(table)
-    for phase, exponent in curve.too_fast.items():
-        words = f"grows too fast: {phase}, exponent {exponent:.2f}, at most {HIGHEST[curve.axis]}"
-        console.print(Text(words, "bold red"), soft_wrap=True)
-
-
-def scaling_record(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Returns all measurements as plain data for a JSON file; an exponent that cannot be fitted is null.
-
-    Args:
-        curves: the axes.
-    """
-    return {
-        "schema": SCHEMA,
-        "environment": environment(),
-        "scaling": [
-            {
-                "axis": curve.axis,
-                "sizes": list(curve.sizes),
-                "phases": {
-                    phase: {
-                        "seconds": list(curve.seconds[phase]),
-                        "exponent": None if math.isnan(exponent) else exponent,
-                    }
-                    for phase, exponent in curve.exponents.items()
-                },
-                "highest": HIGHEST[curve.axis],
-                "too_fast": list(curve.too_fast),
-            }
-            for curve in curves
-        ],
-    }
-
-
-def main() -> int:
-    """Measures and prints the cost over sizes; returns 1 if ``--enforce`` is given and a phase grows too fast."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--sizes", action="append", default=[], help="AXIS=SIZE,... such as layers=10,100, or full"
-    )
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--enforce", action="store_true")
-    asked = parser.parse_args()
-    found = []
-    for axis, sizes in parse_sizes(asked.sizes).items():
-        found.append(measure_scaling(axis, sizes, run_case, print))
-        print_curve(Console(width=80), found[-1])
-    if asked.json:
-        write_json(scaling_record(found), asked.json)
-    return int(asked.enforce and any(curve.too_fast for curve in found))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
