@@ -111,9 +111,7 @@ class Recorder(Interpreter):
 
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
         keys = jax.random.key_data(keys) if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else keys
-        params = equation.params
-        words = np.asarray(keys)
-        words = words.reshape(-1, words.shape[-1])
+        words, params = np.asarray(keys).reshape(-1, keys.shape[-1]), equation.params
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
             Draw(
