@@ -150,12 +150,8 @@ def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:
 
 def recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
     """Returns the provenance of each leaf of an initial state; all builds of a session share its numbers."""
-    return session.memo.share(_recipes, session, build, by=(build,))
-
-
-def _recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
     jaxpr, places = _program(session, build)
-    return session.recipes.of(jaxpr, list(places))
+    return session.memo.share(session.recipes.of, jaxpr, list(places), by=(build,))
 
 
 def _program(session: Session, build: Build) -> tuple[core.ClosedJaxpr, dict[str, int]]:

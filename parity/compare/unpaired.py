@@ -107,7 +107,7 @@ def typed(leaf: Any, array: Any) -> Any:
     """
     if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return array
-    data = array if isinstance(array, jax.Array) else jnp.array(array)
+    data = array if isinstance(array, jax.Array) else jax.device_put(array, may_alias=False)
     return jax.random.wrap_key_data(data, impl=key_implementation(leaf.dtype))
 
 

@@ -149,17 +149,14 @@ def widen(equation: Any, inputs: list[Any], bind: Bind | None = None) -> list[An
             for value, variable in zip(inputs, equation.invars, strict=True)
         ]
         return [widened(value) for value in bind(equation, narrow)]
-    params = {key: WIDE if _is_narrow_type(value) else value for key, value in equation.params.items()}
+    types = {key: kind for key, kind in equation.params.items() if isinstance(kind, np.dtype | type)}
+    params = equation.params | {key: WIDE for key, kind in types.items() if kind in NARROW}
     if params.get("update_jaxpr") is not None and is_narrow(equation.invars[0].aval):
         combine, two = params["update_jaxpr"], (jax.ShapeDtypeStruct((), WIDE),) * 2  # of a scatter
         params["update_jaxpr"] = jax.make_jaxpr(lambda *given: _Retrace(widen).body(combine, given))(
             *two
         ).jaxpr
     return bind(equation.replace(params=params), inputs)
-
-
-def _is_narrow_type(value: Any) -> bool:
-    return isinstance(value, np.dtype | type) and value in NARROW
 
 
 def widened(value: Any) -> Any:

@@ -35,6 +35,7 @@ SHAPE = (16, 40)
 NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
 MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
 STORAGE = {"stages": 2, "microbatches": 4, "repeats": 2}
+ROTATING = {"stages": 2, "microbatches": 2, "repeats": 2}
 PREFETCH = {"stages": 2, "microbatches": 4, "repeats": 3, "gather": Gather.PER_REPEAT}
 
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -42,7 +43,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"stages": 2, "microbatches": 4, "layers_per_stage": 2, "iteration_remat": RematConfig()},
         DROPOUT,
     ),
-    "rotate": ({"stages": 2, "microbatches": 2, "repeats": 2}, {"compute_dtype": "bfloat16"}),
+    "rotate": (ROTATING, {"compute_dtype": "bfloat16"}),
     "storage": (STORAGE, {**DROPOUT, **FULL}),
     "delay": ({**STORAGE, "delay": 2, "layers_outside": 1}, {"layout": "unrolled", "scan_axis": "0"}),
     "delay-storage": (
@@ -178,7 +179,7 @@ def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: st
 def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) -> Case:
     """Returns the case of weights gathered at each iteration against another gather."""
     sides = (
-        (_variant(f"gather-{when}", pipelined(base, {**STORAGE, "gather": when})), f"stage2.fsdp2-{mode}")
+        (_variant(f"gather-{when}", pipelined(base, {**ROTATING, "gather": when})), f"stage2.fsdp2-{mode}")
         for when in (Gather.PER_ITERATION, gather)
     )
     name = f"pipeline-per_iteration-against-{gather}"
@@ -193,7 +194,6 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
     )
     two = {**PREFETCH, "repeats": 2, "layers_per_stage": 2, "stage_layout": LayerLayout.UNROLLED}
     dropping = dataclasses.replace(deepseek3.mixture, dispatch=Dispatch.DROPPING)
-    rotating = {"stages": 2, "microbatches": 2, "repeats": 2}
     biased = dataclasses.replace(mixtral, moe=dataclasses.replace(mixtral.mixture, bias_rate=0.01))
     latent = _variant("deepseek3", pipelined(deepseek3, STORAGE))
     latent_dropping = _variant("deepseek3-dropping", pipelined(deepseek3, two, moe=dropping))
@@ -203,7 +203,7 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
         twins(_variant("mixtral", pipelined(mixtral, two)), "grad", "stage2.fsdp2-auto"),
         twins(_variant("gemma2", pipelined(gemma2, {**PREFETCH, "repeats": 2})), "grad", f"{HOME}-explicit"),
         sequential_case(
-            "sequential-mixtral", Flavour.NNX, pipelined(biased, rotating), Mode.AUTO, "train_step"
+            "sequential-mixtral", Flavour.NNX, pipelined(biased, ROTATING), Mode.AUTO, "train_step"
         ),
     ]
 

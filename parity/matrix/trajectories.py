@@ -89,9 +89,9 @@ def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
 
 def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, Any]) -> Case:
-    """Returns twins that start late in the schedule and receive spoilt batches."""
+    """Returns twins that start late in the schedule and receive spoilt batches; one layout of them is also saved."""
     globs = [f"step{number}/*" for number, spoil in spoilt.items() if spoil is without_weight]
-    variant = Variant(f"training-{name}", config, WATCHFUL, ROWS, saved=True)
+    variant = Variant(f"training-{name}", config, WATCHFUL, ROWS, saved=config.layout is LayerLayout.UNROLLED)
     accept = dataclasses.replace(ONE_STRUCTURE, not_finite=globs)
     case = twins(variant, "train_step", "single", accept, prepare_state=_at(step))
     return dataclasses.replace(

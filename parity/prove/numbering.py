@@ -2,7 +2,7 @@
 
 import collections
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.ir.stablehlo.operations import Group, facts
@@ -74,7 +74,7 @@ class Numbering:
         """Values computed from constants: the region, and the calls through which they came."""
         self._computed: set[int] = set()
         """Floats and booleans computed from others than constants, and all values computed from them."""
-        self.ordered: frozenset[int] = frozenset()
+        self.ordered: Container[int] = frozenset()
         """First results of operations whose operands keep their order; see `ordered_operations`."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
@@ -102,7 +102,7 @@ class Numbering:
             is_pure = op.form.kind <= Kind.REGION and not op.effect
             hidden = self._hidden(op) if is_pure else ""
             if op.results.start not in self._fixed and (
-                any(map(_may_fuse, op.form.slots_out)) or not self._computed.isdisjoint(op.operands)
+                not self._computed.isdisjoint(op.operands) or any(map(_may_fuse, op.form.slots_out))
             ):
                 self._computed.update(op.results)
             if op.form.kind > Kind.COMMUTE or op.effect:
@@ -121,18 +121,20 @@ class Numbering:
         XLA does that before it inlines calls, and before it moves constants into loops and branches.
         """
         found = [self._fixed.get(value) for value in op.operands]
-        known, call, near = facts(op.form.name), {id(op.chain)}, (_EVERYWHERE, self._region)
-        rounds = known.group is Group.ELEMENTWISE and is_float(op.form.slots_out[0])
-        rounds &= not (known.chooses or known.jumps)
-        is_fixed = None not in found if found else op.form.name in _FIXED
-        if is_fixed:
+        if not any(found) and (found or op.form.name not in _FIXED):
+            return ""
+        call, near, rounds = {id(op.chain)}, (_EVERYWHERE, self._region), False
+        if None not in found:
+            known = facts(op.form.name)
+            rounds = known.group is Group.ELEMENTWISE and is_float(op.form.slots_out[0])
+            rounds &= not (known.chooses or known.jumps)
             place = _EVERYWHERE if op.form.name == _FIXED[0] else self._region
             calls = call.union(*(each[1] for each in found if each and not rounds))
             self._fixed.update(dict.fromkeys(op.results, (place, calls)))
         hidden = [
-            (at, "call" if place in near else "region")
-            for at, (place, calls) in ((at, each) for at, each in enumerate(found) if each)
-            if place not in near or (is_fixed and rounds and calls != call)
+            (at, "call" if each[0] in near else "region")
+            for at, each in enumerate(found)
+            if each and (each[0] not in near or (rounds and each[1] != call))
         ]
         return f"#hidden {hidden}" if hidden else ""
 
@@ -375,6 +377,7 @@ def number_program(
     arguments: Mapping[int, int],
     *,
     reorder: bool = False,
+    as_written: bool = False,
     kind: type[Numbering] = Numbering,
 ) -> tuple[Numbering, list[int]]:
     """Numbers a program.
@@ -384,13 +387,16 @@ def number_program(
         table: the shared table.
         arguments: a number for each argument of ``@main`` by position, except hoisted constants.
         reorder: see `Numbering`.
+        as_written: True to keep the order of the operands of all operations.
         kind: class of the numbering.
 
     Returns:
         The numbering (with the number of every result in ``env``), and the numbers of the side effects.
     """
     numbering = kind(table, program.values, reorder)
-    if not reorder:
+    if as_written:
+        numbering.ordered = range(program.values)
+    elif not reorder:
         numbering.ordered = ordered_operations(program)
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)

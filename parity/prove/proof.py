@@ -164,7 +164,8 @@ def prove(
     )
     entries = _paired(sides, arguments, results, alone)
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
-    reported = strict = attempt()
+    written = attempt(as_written=True)  # settles most programs, without a search for products
+    reported = strict = written if written.equal else attempt()
     ruled = loose = None
     if not strict.equal and not entries:
         reported = ruled = attempt(rules=EXACT)
@@ -244,7 +245,7 @@ class _Attempt:
         alone: arguments of one side only, each of which equals no other value, and arrays with another layout on one
             side.
         rules: names of the rules that may be used; None for the strict proof.
-        reorder: see `Numbering`.
+        **order: ``reorder`` or ``as_written`` of `number_program`.
     """
 
     def __init__(
@@ -255,7 +256,7 @@ class _Attempt:
         alone: UnpairedPositions,
         *,
         rules: Collection[str] | None = None,
-        reorder: bool = False,
+        **order: bool,
     ):
         self._sides, self._results = sides, results
         self.table = Table() if rules is None else Terms(rules)
@@ -271,7 +272,7 @@ class _Attempt:
                     for at in alone.arguments[side]
                 }
                 | moved[side],
-                reorder=reorder,
+                **order,
                 kind=Numbering if rules is None else RuledNumbering,
             )
             for side, program in enumerate(sides)

@@ -237,7 +237,8 @@ class Instruction:
     def metadata(self) -> dict[str, str]:
         """Returns the fields of the metadata attribute, unquoted."""
         text = self.attributes.get("metadata", "")
-        return {key: _unquote(value) for key, value in _FIELD.findall(text)}
+        fields = ((key, value.removeprefix('"').removesuffix('"')) for key, value in _FIELD.findall(text))
+        return {key: value.replace('\\"', '"') for key, value in fields}
 
     def backend_config(self) -> dict:
         """Returns the backend's settings; empty if there are none or they are not a JSON object.
@@ -328,7 +329,3 @@ class HloModule:
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() and text.isascii() and len(text) < 10 else 0
-
-
-def _unquote(value: str) -> str:
-    return value[1:-1].replace('\\"', '"') if value.startswith('"') else value

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -103,16 +104,14 @@ class Recorder(Interpreter):
         return bind(equation, inputs) if derived is None else [derived]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
-        return None if value is None else value[index]
+        return None if value is None else _on_host(operator.itemgetter(index), value)
 
     def stack(self, values: list[Any], out: Any, here: Position) -> Any:
-        return None if not values or values[0] is None else jnp.stack(values)
+        return None if not values or values[0] is None else _on_host(lambda *rows: np.stack(rows), *values)
 
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
         keys = jax.random.key_data(keys) if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else keys
-        params = equation.params
-        words = np.asarray(keys)
-        words = words.reshape(-1, words.shape[-1])
+        words, params = np.asarray(keys).reshape(-1, keys.shape[-1]), equation.params
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
             Draw(
@@ -128,6 +127,14 @@ class Recorder(Interpreter):
             )
             for lane, key in enumerate(words)
         ]
+
+
+def _on_host(function: Callable[..., np.ndarray], *arrays: Any) -> Any:
+    """Returns a function of arrays, or of the words of keys, computed by NumPy, because JAX compiles each shape."""
+    if not jnp.issubdtype(arrays[0].dtype, jax.dtypes.prng_key):
+        return np.asarray(function(*map(np.asarray, arrays)))
+    words = function(*(np.asarray(jax.random.key_data(keys)) for keys in arrays))
+    return jax.random.wrap_key_data(jax.device_put(words), impl=jax.random.key_impl(arrays[0]))
 
 
 def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
@@ -147,7 +154,7 @@ def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array
 def _keys(rows: tuple[tuple[int, int, int], ...], shape: tuple[int, ...]) -> jax.Array:
     """Returns the keys of a shape, derived from two words and a count each; cases of one model derive the same."""
     made = np.array([_threefry(*row) for row in rows], np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(made.reshape(*shape, 2)), impl="threefry2x32")
+    return jax.random.wrap_key_data(jax.device_put(made.reshape(*shape, 2)), impl="threefry2x32")
 
 
 def _threefry(first: int, second: int, count: int) -> tuple[int, int]:

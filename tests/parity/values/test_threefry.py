@@ -49,6 +49,7 @@ def followed(function: Function, *arguments: jax.Array) -> jax.Array:
         (each(jax.random.fold_in), (KEYS, DATA)),
         (lambda key: jax.random.split(key, (4, 3)), (KEY,)),
         (each(lambda key: jax.random.split(key, 5)), (KEYS,)),
+        (lambda keys: jax.lax.map(lambda row: jax.random.fold_in(row[1], 9), keys), (KEYS,)),
     ],
 )
 def test_derived_keys_have_the_bits_of_jax(
