@@ -92,7 +92,7 @@ def bisect(
         write_json(report.record(), json)
         echo(f"report: {json}")
     if html:
-        write_text(FORMS["html"].render(_whole(report), ()), html)
+        write_text(FORMS["html"](_whole(report), ()), html)
         echo(f"html: {html}")
     if repro and report.signature:
         write_repro(

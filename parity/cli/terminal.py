@@ -114,7 +114,7 @@ def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Cal
     """
     say_reports(files, unwritten)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        print(FORMS["annotations"].render(report(), ()), end="")  # the runner reads the output
+        print(FORMS["annotations"](report(), ()), end="")  # the runner reads the output
     if unwritten:
         raise typer.Exit(HARNESS)
 

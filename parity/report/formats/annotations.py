@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from parity.report.formats.form import (
-    Form,
     explanation,
     first_difference,
     gate_blocks,
@@ -15,13 +14,13 @@ from parity.report.reading import Record
 from parity.run.explain import places
 from parity.verdicts import finding_of
 
-__all__ = ["FORM", "annotations"]
+__all__ = ["annotations"]
 
 MOST = 10
 """Maximum number of errors that GitHub shows per step; the last one here gives the number of those left out."""
 
 
-def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
+def annotations(report: Record, earlier: Sequence[Record]) -> str:
     """Returns workflow commands, the worst first: errors, then warnings for waived and unproved cases.
 
     Findings of several cases at one source line become one annotation.
@@ -92,6 +91,3 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-FORM = Form(name="annotations", about="GitHub workflow commands, an annotation each", render=annotations)

@@ -1,7 +1,4 @@
-"""Interface of a report form, and text helpers that several forms share."""
-
-import dataclasses
-from collections.abc import Callable, Sequence
+"""Text helpers that several forms of a report share."""
 
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
@@ -10,7 +7,6 @@ from parity.run.explain import blocking as explain_blocking
 from parity.verdicts import channel_of, finding_of
 
 __all__ = [
-    "Form",
     "blocking",
     "explanation",
     "first_difference",
@@ -19,21 +15,6 @@ __all__ = [
     "passes",
     "sentence",
 ]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Form:
-    """A form of a report.
-
-    Args:
-        name: also the command-line option.
-        about: one line for the help.
-        render: report, earlier reports -> text.
-    """
-
-    name: str
-    about: str
-    render: Callable[[Record, Sequence[Record]], str]
 
 
 def passes(report: Record) -> bool:

@@ -43,7 +43,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture
 def page(rich):
-    return Page(FORMS["html"].render(rich, [rich]))
+    return Page(FORMS["html"](rich, [rich]))
 
 
 def test_the_page_can_be_read_aloud(page):
@@ -160,7 +160,7 @@ def test_a_picture_of_too_many_shards_is_words(make):
 
 
 def test_the_sentence_of_a_bisect_is_above_the_findings(rich):
-    text = FORMS["html"].render(rich, ())
+    text = FORMS["html"](rich, ())
     card = text[text.index('<p class="cause">') :]
     assert "values failed at loss: a &lt;b&gt;" in card[:400]
 

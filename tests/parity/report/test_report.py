@@ -412,7 +412,7 @@ def resting(verdict=Verdict.UNPROVED, **channels):
 def test_the_first_difference_of_a_passed_case_is_printed_and_in_every_report(verdict):
     case = resting(verdict)
     report = as_json(run(case, result("passed")))
-    texts = {form.name: form.render(report, ()) for form in FORMS.values()}
+    texts = {name: render(report, ()) for name, render in FORMS.items()}
     for name, text in {"terminal": printed(print_findings, [case]), **texts}.items():
         assert "operand 1: 1 against 2" in text, name
         assert "new.py:9" in text.replace("%3A", ":") or "file=new.py,line=9" in text, name
