@@ -6,11 +6,9 @@ import gc
 import logging
 import os
 import re
-import shutil
-import socket
 import sys
+import tempfile
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,6 @@ STEP = re.compile(r"(?:\D*[_-])?(\d+)")
 SHOWN = 240
 SETTLING = 0.3
 """Seconds after a failure until Orbax's pending reads and writes have ended, too."""
-PATIENCE = 10.0
-"""Seconds to wait for them at most."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,8 +138,12 @@ def write_stored(folder: Path, tree: Any) -> None:
 
     check_new(folder)
     folder = folder.absolute()
-    partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
-    with _no_log():
+    prefix = f".{folder.name}.partial-"
+    with (
+        _no_log(),
+        tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent, ignore_cleanup_errors=True) as around,
+    ):
+        partial = Path(around, folder.name)
         try:
             with ocp.StandardCheckpointer() as checkpointer:
                 checkpointer.save(partial, tree)
@@ -155,29 +155,10 @@ def write_stored(folder: Path, tree: Any) -> None:
                 raise OSError(f"{', '.join(wrong)} read back as other bits")
             partial.rename(folder)
         except (OSError, ValueError, RuntimeError) as error:
-            _remove_until_quiet(partial)
-            _release(error)
+            time.sleep(SETTLING)
             raise ValueError(
                 f"{folder}: not written ({_reason(error)}); make room, or name another"
             ) from error
-        finally:
-            _remove(partial)
-
-
-def _remove_until_quiet(partial: Path) -> None:
-    """Removes the files of a failed write until pending writes add no more."""
-    began = quiet = time.monotonic()
-    while (now := time.monotonic()) < min(quiet + SETTLING, began + PATIENCE):
-        quiet = now if _remove(partial) else quiet
-        time.sleep(SETTLING / 10)
-
-
-def _remove(partial: Path) -> bool:
-    """Removes a folder and the temporary ones that Orbax makes next to it; returns True if there were any."""
-    left = list(partial.parent.glob(f"{partial.name}*"))
-    for folder in left:
-        shutil.rmtree(folder, ignore_errors=True)
-    return bool(left)
 
 
 def _reason(error: BaseException) -> str:
@@ -191,14 +172,6 @@ def same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
     return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
-
-
-def _release(error: BaseException | None) -> None:
-    """Drops what the frames of an error hold: a task that failed with it is reported now, while logs are off."""
-    while error:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
-    gc.collect()
 
 
 def _arrays(tree: Any) -> dict[str, np.ndarray]:
