@@ -26,7 +26,7 @@ def report(
     from parity.cli.terminal import finish, read_earlier, say_changes, say_reports
     from parity.report.formats import write_forms
     from parity.report.formats.form import headline, passes
-    from parity.report.reading import merge, read_report, restore
+    from parity.report.reading import merge, read_report
     from parity.report.table import print_table
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
@@ -35,12 +35,11 @@ def report(
     reports = {str(path): read_report(path) for path in files}
     found, earlier = next(iter(reports.values())), read_earlier(since)
     joined = len(files) > 1 or bool(json and "shard" in found)
-    if joined or not (forms or since):
-        found = merge(reports) if joined else found
-        record, unwritten = restore(found), write_forms(found, forms, earlier)
-        print_table(console(), record)
-        finish(record, forms, unwritten)
+    found = merge(reports) if joined else found
     unwritten = write_forms(found, forms, earlier)
+    if joined or not (forms or since):
+        print_table(console(), found)
+        finish(found, forms, unwritten)
     say_reports(forms, unwritten)
     echo(f"{headline(found)}: {'passes' if passes(found) else 'does not pass'}")
     say_changes(earlier, found)

@@ -7,10 +7,10 @@ from parity.report.formats.form import (
     explanation,
     first_difference,
     gate_blocks,
-    partial_words,
     sentence,
 )
 from parity.report.reading import Record
+from parity.report.records import partial_words
 from parity.run.explain import places
 from parity.verdicts import finding_of
 

@@ -1,7 +1,7 @@
 """Text helpers that several forms of a report share."""
 
 from parity.report.reading import Record
-from parity.report.records import VERDICTS
+from parity.report.records import counts_text
 from parity.run.explain import Explanation, explain
 from parity.run.explain import blocking as explain_blocking
 from parity.verdicts import channel_of, finding_of
@@ -51,17 +51,10 @@ def gate_blocks(report: Record) -> list[str]:
 
 def headline(report: Record) -> str:
     """Returns text such as ``5 passed, 1 failed``; for a partial report also the number of finished cases."""
-    counts = [f"{report['summary'].get(name)} {name}" for name in VERDICTS if report["summary"].get(name)]
-    words = ", ".join(counts) or "nothing ran"
+    words = counts_text(report)
     if partial := report.get("partial"):
         words += f"; partial: {partial['finished']} of {partial['planned']} cases finished"
     return words
-
-
-def partial_words(partial: Record) -> str:
-    """Returns the number of finished cases of a partial report, and the reason, as text."""
-    why = partial.get("why", "the run was interrupted")
-    return f"{partial['finished']} of {partial['planned']} cases finished before {why}"
 
 
 def sentence(finding: Record) -> str:

@@ -12,7 +12,7 @@ from parity.builds.meshes import MeshSpec
 from parity.report.changes import changes
 from parity.report.formats.form import blocking, explanation, first_difference, headline, passes
 from parity.report.reading import Record
-from parity.report.records import VERDICTS
+from parity.report.records import VERDICTS, phase_seconds
 from parity.report.table import COLUMNS, LOUD
 from parity.verdicts import SIDES, listed
 
@@ -155,10 +155,7 @@ def _operations(case: Record) -> int:
 
 def _phases(report: Record) -> list[tuple[str, float, float]]:
     """Returns seconds by phase, and their percentage of the longest phase."""
-    totals: dict[str, float] = {}
-    for case in report["cases"]:
-        for name, seconds in case["seconds"].items():
-            totals[name] = totals.get(name, 0.0) + seconds
+    totals = phase_seconds(report)
     most = max(totals.values(), default=0.0) or 1.0
     return [(name, seconds, max(0.0, 100 * seconds / most)) for name, seconds in totals.items()]
 

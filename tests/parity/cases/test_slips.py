@@ -16,8 +16,9 @@ import parity
 from parity.cases.coverage import unvaried_options
 from parity.cases.settings import SettingsError, collect
 from parity.cli.list import list_cases
+from parity.report.records import as_json
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import CaseRunner, Run
 from parity.run.schedule import Schedule
 from parity.run.waiving import unused_in
 
@@ -173,11 +174,13 @@ def test_a_waivers_misspelt_case_is_named_with_the_nearest(tmp_path, monkeypatch
 def test_a_waivers_misspelt_channel_is_named_with_the_nearest():
     waiver = parity.Waiver(reason="r", channel="memroy")
     (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(waiver,)).cases({}))
-    (sentence,) = unused_in([result])
+    (sentence,) = unused_in(as_json(Run(environment={}, planned=1, results=[result])))
     assert "channel: got memroy" in sentence and "did you mean memory?" in sentence
     known = msgspec.structs.replace(waiver, channel="memory")
     (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(known,)).cases({}))
-    assert unused_in([result]) == []  # its channel did not run
+    assert (
+        unused_in(as_json(Run(environment={}, planned=1, results=[result]))) == []
+    )  # its channel did not run
 
 
 def test_an_unknown_channel_that_does_not_apply_is_refused(tmp_path, monkeypatch):
