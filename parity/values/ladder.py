@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.tree import same_bits
 from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, Verdict, weakest
 
 __all__ = [
@@ -99,10 +100,6 @@ class Judge:
     rounding: Callable[[], Rounding] = Rounding
 
 
-def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
 def _wide(array: np.ndarray) -> np.ndarray:
     array = np.asarray(array)
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
@@ -126,7 +123,7 @@ def _shown(number: np.generic) -> str:
 
 def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
     """Returns the deviation of a leaf; None if it has the same bits."""
-    if _same_bits(reference, candidate):
+    if same_bits(reference, candidate):
         return None
     for what in ("shape", "dtype"):
         sides = [str(getattr(side, what)) for side in (reference, candidate)]

@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.builds.tree import flatten, to_host
+from parity.builds.tree import flatten, same_bits, to_host
 
-__all__ = ["Stored", "check_new", "one_line", "read_stored", "same_bits", "write_stored"]
+__all__ = ["Stored", "check_new", "one_line", "read_stored", "write_stored"]
 
 ITEM = "_METADATA"
 """The file that every Orbax item has."""
@@ -149,10 +149,10 @@ def write_stored(folder: Path, tree: Any) -> None:
                 checkpointer.save(partial, tree)
                 checkpointer.wait_until_finished()
             again, wanted = read_stored(partial).arrays, _arrays(tree)
-            paths = sorted({*wanted, *again})
-            wrong = [path for path in paths if not same_bits(wanted.get(path), again.get(path))]
+            wrong = {path for path in wanted if path not in again or not same_bits(wanted[path], again[path])}
+            wrong |= again.keys() - wanted.keys()
             if wrong:
-                raise OSError(f"{', '.join(wrong)} read back as other bits")
+                raise OSError(f"{', '.join(sorted(wrong))} read back as other bits")
             partial.rename(folder)
         except (OSError, ValueError, RuntimeError) as error:
             time.sleep(SETTLING)
@@ -165,13 +165,6 @@ def _reason(error: BaseException) -> str:
     """Returns the operating system's reason of an error, also through TensorStore; else the start of its message."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return os.strerror(int(code[1])) if code else one_line(error)
-
-
-def same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """True if two arrays have the same dtype, shape and bits."""
-    if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
 
 
 def _arrays(tree: Any) -> dict[str, np.ndarray]:
