@@ -17,7 +17,7 @@ from parity.run.run import Run
 from parity.run.waiving import unused_in
 from parity.verdicts import BLOCKING, Verdict, listed
 
-__all__ = ["Terminal", "end_reports", "finish", "read_earlier", "say_changes", "say_reports"]
+__all__ = ["Terminal", "end_reports", "finish", "read_earlier", "say_changes"]
 
 SHOWN = 5
 """Maximum number of changes that are listed when cases are compared again."""
@@ -91,28 +91,21 @@ def finish(
     raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused or idle else PARITY)
 
 
-def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
-    """Prints the paths of the written reports, and the errors of the others.
+def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Record) -> None:
+    """Prints the paths of the written reports and the errors of the others; on GitHub also the annotations.
+
+    Exits if a report could not be written.
 
     Args:
         files: by name of the form.
         unwritten: sentences that name the file.
+        report: the report.
     """
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):
             echo(f"{'report' if name == 'json' else name}: {path}")
     for sentence in unwritten:
         echo(sentence, "bold red")
-
-
-def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Record) -> None:
-    """Does `say_reports`, prints annotations on GitHub, and exits if a report could not be written.
-
-    Args:
-        files, unwritten: see `say_reports`.
-        report: the report.
-    """
-    say_reports(files, unwritten)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         print(FORMS["annotations"](report, ()), end="")  # the runner reads the output
     if unwritten:
