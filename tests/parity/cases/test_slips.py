@@ -160,17 +160,6 @@ def test_an_error_in_a_pairs_own_cases_has_its_line(tmp_path, monkeypatch):
         collect(start=start)
 
 
-def test_a_waivers_misspelt_case_is_named_with_the_nearest(tmp_path, monkeypatch):
-    text = '[tool.parity]\npairs = ["good_three:PAIR"]\n[[tool.parity.waivers]]\nreason = "r"\ncase = "{}"\n'
-    start = project(tmp_path, monkeypatch, text.format("god/forward@single"), good_three=GOOD)
-    with pytest.raises(
-        SettingsError, match="case god/forward@single matches none of 1 cases; did you mean good/forward"
-    ):
-        collect(start=start)
-    project(tmp_path, monkeypatch, text.format("good/*"))
-    assert collect(start=start)[1][0].accept.waivers
-
-
 def test_a_waivers_misspelt_channel_is_named_with_the_nearest():
     waiver = parity.Waiver(reason="r", channel="memroy")
     (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(waiver,)).cases({}))
