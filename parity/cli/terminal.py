@@ -68,7 +68,7 @@ def finish(
     """Prints the findings and exits with the code of the run.
 
     Args:
-        report: of the run.
+        report: record of the run.
         files: of its reports, by name of the form.
         unwritten: a sentence for each report that could not be written.
         blocks: the verdicts that count as a difference.

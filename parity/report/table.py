@@ -349,7 +349,7 @@ def print_findings(console: Console, cases: Iterable[Record], *, verbose: bool =
 
     Args:
         console: the console.
-        cases: of a report.
+        cases: cases of a report.
         verbose: True to print every finding.
     """
     texts = {failure_text: "bold red", first_text: "yellow", ties_text: "yellow", waived_text: "yellow"}

@@ -103,7 +103,7 @@ def unused_in(report: Mapping[str, Any]) -> list[str]:
     A waiver whose cases or channels were not run is not judged.
 
     Args:
-        report: of a run, with its waivers.
+        report: record of a run, with its waivers.
     """
     used: dict[Waiver, bool] = {}
     for waiver in (Waiver(**fields) for fields in report.get("waivers", ())):
