@@ -25,12 +25,6 @@ class Effects:
     leaves: Mapping[str, Leaf] = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
-    def and_then(self, other: "Effects") -> "Effects":
-        """Returns the union of both; ``other`` wins if both have an entry."""
-        return Effects(
-            leaves={**self.leaves, **other.leaves}, attributes={**self.attributes, **other.attributes}
-        )
-
 
 _COLLECTED: contextvars.ContextVar[list[Effects] | None] = contextvars.ContextVar("effects", default=None)
 """The effects noted in the innermost `collect_effects`; None outside such a block."""

@@ -234,12 +234,12 @@ def nnx_build(
             before = settings_of(module)
             with short_sharding_errors():
                 outputs = function(module, inputs)
-            note_effects(Effects(attributes=changes(before, settings_of(module))))
-            return module, outputs
+            return module, outputs, changes(before, settings_of(module))
 
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
-            module, outputs = called(constants.states(), state, inputs)
-            note_effects(Effects(leaves=describe(nnx.state(module, constants.is_state))))
+            module, outputs, attributes = called(constants.states(), state, inputs)
+            leaves = describe(nnx.state(module, constants.is_state))
+            note_effects(Effects(leaves=leaves, attributes=attributes))
             written = constants.changed(module) and constants.altered(
                 lambda *given: called(*given)[0], state, inputs
             )

@@ -1,7 +1,6 @@
 """Arrays that an NNX module holds without a Variable, such as a frequency table; constants unless drawn from a key."""
 
 import functools
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -22,8 +21,6 @@ KEYS = 16
 
 Path = tuple[Any, ...]
 Fresh = Callable[[jax.Array], Any]
-OPERATIONS: weakref.WeakKeyDictionary[Fresh, Callable[..., Any]] = weakref.WeakKeyDictionary()
-"""Operations by function of `traced_once`. Kept outside the function, so that its content is its code alone."""
 T = TypeVar("T")
 
 
@@ -133,12 +130,11 @@ def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
         The abstract state, and a function that makes it by the same operations, from the same lines of source.
     """
     jaxpr, example = jax.make_jaxpr(create, return_shape=True)(jax.random.key(0))
+    operations = jaxpr_as_fun(jaxpr.replace(jaxpr=live(jaxpr.jaxpr)))
 
     def fresh(key: jax.Array) -> Any:
-        made = OPERATIONS[fresh](key) if fresh in OPERATIONS else jax.tree.leaves(create(key))
-        return jax.tree.unflatten(jax.tree.structure(example), made)
+        return jax.tree.unflatten(jax.tree.structure(example), operations(key))
 
-    OPERATIONS[fresh] = jaxpr_as_fun(jaxpr.replace(jaxpr=live(jaxpr.jaxpr)))
     return example, fresh
 
 

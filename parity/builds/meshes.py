@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import enum
-import functools
 import itertools
 import math
 import re
@@ -16,11 +15,6 @@ __all__ = ["FAMILIES", "FixedAxesError", "MeshSpec", "Mode", "TooFewDevicesError
 
 NEAR = 0.75
 """Least similarity of a misspelt name by ``difflib``: that of ``fspd`` and ``fsdp``."""
-
-
-@functools.lru_cache(maxsize=64)
-def _mesh(devices: tuple, sizes: tuple[int, ...], names: tuple, types: tuple) -> jax.sharding.Mesh:
-    return jax.sharding.Mesh(np.array(devices).reshape(sizes), names, axis_types=types)
 
 
 class FixedAxesError(ValueError):
@@ -93,8 +87,8 @@ class MeshSpec:
                 f"mesh {self}: needs {self.size} devices, found {len(devices)} ({devices[0].platform}); "
                 "choose a smaller mesh, or raise --xla_force_host_platform_device_count in XLA_FLAGS"
             )
-        grid = tuple(devices[: self.size]), tuple(size for _, size in self.axes)
-        return _mesh(*grid, self._names, self._types)
+        grid = np.array(devices[: self.size]).reshape([size for _, size in self.axes])
+        return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
 
     def check(self, devices: int, topology: str) -> None:
         """Checks that a slice is large enough.

@@ -12,7 +12,18 @@ import numpy as np
 from flax import linen, nnx
 from jax.experimental import multihost_utils
 
-__all__ = ["Codec", "Leaf", "Role", "as_data", "describe", "flatten", "is_counter", "key_name", "to_host"]
+__all__ = [
+    "Codec",
+    "Leaf",
+    "Role",
+    "as_data",
+    "describe",
+    "flatten",
+    "is_counter",
+    "key_name",
+    "same_bits",
+    "to_host",
+]
 
 Flat = dict[str, Any]
 
@@ -179,6 +190,11 @@ class Codec:
 def as_data(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """Returns the shape and dtype of an array on the host; a typed key becomes its uint32 data."""
     return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+
+
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """True if two arrays have the same dtype, shape and bits."""
+    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
 
 def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:

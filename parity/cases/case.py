@@ -152,9 +152,6 @@ class Case:
         accept: requirements, and accepted differences.
         explore: allowed changes of the settings.
         placement: backend and mesh.
-
-    Raises:
-        TypeError: an unknown field; the message gives the new name of an old one.
     """
 
     id: str
@@ -175,11 +172,6 @@ class Case:
     explore: Explore = dataclasses.field(default_factory=Explore)
     placement: Placement = dataclasses.field(default_factory=Placement)
 
-    def __new__(cls, **fields: Any) -> "Case":
-        for name in fields.keys() & _MOVED.keys():
-            raise TypeError(f"Case: got {name}=..., expected {_MOVED[name]}")
-        return super().__new__(cls)
-
     @property
     def meshes(self) -> tuple[MeshSpec, MeshSpec]:
         """The meshes of the reference and the candidate."""
@@ -196,27 +188,6 @@ class Case:
     def with_placement(self, **fields: Any) -> "Case":
         """Returns the case with other fields of ``placement``."""
         return dataclasses.replace(self, placement=dataclasses.replace(self.placement, **fields))
-
-
-_RENAMED = {
-    "apart": "split_dims",
-    "arithmetic": "prove_exact",
-    "arrange": "prepare_state",
-    "asked": "requested_mesh",
-    "exact": "float64_reference",
-    "ranges": "integer_ranges",
-    "vary": "with_settings",
-}
-_MOVED = {
-    **{old: f"{new}=..." for old, new in _RENAMED.items()},
-    **{
-        old: f"{part}=parity.{kind.__name__}({field.name}=...)"
-        for part, kind in (("accept", Accept), ("explore", Explore), ("placement", Placement))
-        for field in dataclasses.fields(kind)
-        for old in (field.name, *(old for old, new in _RENAMED.items() if new == field.name))
-    },
-}
-"""Former fields -> their current form."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -102,16 +102,6 @@ class CallSpec:
         root = jax.random.wrap_key_data(jnp.asarray(batch[KEY]), impl="threefry2x32")
         return {name: jax.random.fold_in(root, number) for number, name in enumerate(self.streams)}
 
-    def make_nnx(self, make: Callable[..., nnx.Module], key: jax.Array) -> nnx.Module:
-        """Returns the NNX model, made with its default stream and the streams that both flavours receive.
-
-        Args:
-            make: called with ``rngs=``.
-            key: root of all its keys.
-        """
-        named = {name: jax.random.fold_in(key, 1 + at) for at, name in enumerate(self.streams)}
-        return make(rngs=nnx.Rngs({**named, "default": key}))
-
     def check_streams(self, model: nnx.Module) -> None:
         """Checks that an NNX model draws from the given streams.
 
@@ -286,14 +276,15 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
 
     Args:
         name: name of the pair.
-        make: makes the module; called with ``rngs=``.
+        make: makes the module; called with ``rngs=``, its default stream and the streams of the calls.
         recipe: arguments and streams of its calls.
         rest: the other fields of `Build`.
     """
 
     @traceable
     def model(key: jax.Array) -> nnx.Module:
-        return recipe.make_nnx(make, key)
+        named = {name: jax.random.fold_in(key, 1 + at) for at, name in enumerate(recipe.streams)}
+        return make(rngs=nnx.Rngs({**named, "default": key}))
 
     abstract = nnx.eval_shape(lambda: model(jax.random.key(0)))
     recipe.check_streams(abstract)

@@ -2,8 +2,6 @@
 
 import collections
 import dataclasses
-import difflib
-import fnmatch
 import importlib
 import os
 import sys
@@ -278,8 +276,6 @@ def collect(
     cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
     if errors and not all(any(matches(case, selector) for case in cases) for selector in select):
         raise errors[0]  # a selector may mean a case of the pair that cannot be loaded
-    if devices is None and not overrides:
-        _check_waivers(settings.waivers, [case.id for case in cases])
     if settings.budgets or settings.waivers:
         cases = [_of_project(case, settings) for case in cases]
     if not cases and overrides and select:  # refused, and none selected: report the latter
@@ -294,26 +290,6 @@ def collect(
     if twice:
         raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
     return pairs, cases
-
-
-def _check_waivers(waivers: Iterable[Waiver], ids: Sequence[str]) -> None:
-    """Checks that each waiver's ``case`` matches a case, on any mesh.
-
-    Raises:
-        SettingsError: it matches none, but is similar to an id.
-    """
-    for waiver in waivers:
-        places = {*ids, *(id.split("@")[0] for id in ids)}
-        if any(waiver.concerns(id) for id in ids) or any(
-            fnmatch.fnmatchcase(place, waiver.case.split("@")[0]) for place in places
-        ):
-            continue
-        near = difflib.get_close_matches(waiver.case, {*places, *(id.split("/")[0] for id in ids)}, n=1)
-        if near:
-            raise SettingsError(
-                f"waiver of {waiver.sentence()}: case {waiver.case} matches none of {len(ids)} cases; did you mean "
-                f"{near[0]}?"
-            )
 
 
 def _of_project(case: Case, settings: Settings) -> Case:

@@ -20,7 +20,7 @@ from parity.cases.accepted import Waiver
 from parity.cases.case import Accept, Case, Keys, Pair
 from parity.cases.coverage import options_of
 from parity.cases.tables import unknown
-from parity.values.noise import is_float
+from parity.values.noise import to_float64
 from parity.verdicts import Requirement, Verdict
 
 __all__ = ["CaseOptions", "input_specs", "linen_spec", "mesh_axes", "registered", "specs_by_rules", "widened"]
@@ -87,8 +87,7 @@ def widened(build: Build) -> Build:
         return jax.ShapeDtypeStruct(leaf.shape, np.float64 if is_wide else leaf.dtype)
 
     def inputs(seed: int) -> dict[str, np.ndarray]:
-        batch = build.inputs(seed)
-        return {name: array.astype(np.float64) if is_float(array) else array for name, array in batch.items()}
+        return to_float64(build.inputs(seed))
 
     return dataclasses.replace(
         build,

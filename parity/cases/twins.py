@@ -95,9 +95,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         streams=tuple(rngs),
         **({"optimizer": optimizer} if optimizer else {}),
     )
-    makers = _Makers(name, linen, nnx, recipe, axis_rules)
-
-    builds = {"reference": makers.linen, "candidate": makers.nnx, "float64_reference": makers.float64}
+    builds = _makers(name, linen, nnx, recipe, axis_rules)
     return registered(name, "parity.twins", programs, builds, options, axis_rules)
 
 
@@ -111,50 +109,40 @@ def _check_sides(name: str, linen: Any, nnx: Any) -> None:
             )
 
 
-class _Makers:
-    """Makes each build once, or once per mesh if the model depends on it."""
+def _makers(
+    name: str, linen: Any, nnx: Any, recipe: CallSpec, axis_rules: Sequence[tuple[str, Any]]
+) -> dict[str, Callable[..., Build]]:
+    """Returns functions that make each build once, or once per mesh if the model depends on it."""
+    files = [_sources(make) for make in (linen, nnx)]
+    separate = all(files) and not set(files[0]) & set(files[1])
+    shared = {
+        "inputs": functools.cache(recipe.batch),
+        "specs": functools.partial(specs_by_rules, axis_rules),
+        "input_specs": input_specs,
+        "rules": tuple(axis_rules),
+    }
 
-    def __init__(
-        self, name: str, linen: Any, nnx: Any, recipe: CallSpec, axis_rules: Sequence[tuple[str, Any]]
-    ):
-        self._name, self._recipe = name, recipe
-        self._sides = _factory(linen), _factory(nnx)
-        self._rest = {
-            "inputs": functools.cache(recipe.batch),
-            "specs": functools.partial(specs_by_rules, axis_rules),
-            "input_specs": input_specs,
-            "rules": tuple(axis_rules),
+    def maker(which: int, given: Any, twin: Callable[..., Build]) -> Callable[..., Build]:
+        make, of_mesh = _factory(given)
+        method = recipe.method[which]
+        rest = {
+            **shared,
+            "sources": files[which] if separate else (),
+            "method": "" if method == "__call__" else method,
         }
-        files = [_sources(make) for make in (linen, nnx)]
-        separate = all(files) and not set(files[0]) & set(files[1])
-        self._sources = files if separate else [(), ()]
-        self._builds: dict[Any, Build] = {}
 
-    def _kept(self, which: int, mesh: Any, twin: Callable[..., Build]) -> Build:
-        make, of_mesh = self._sides[which]
-        given = {"mesh": mesh} if of_mesh else {}
-        key = (which, *given.values())
-        if key not in self._builds:
-            method = self._recipe.method[which]
-            rest = {
-                **self._rest,
-                "sources": self._sources[which],
-                "method": "" if method == "__call__" else method,
-            }
-            self._builds[key] = twin(self._name, functools.partial(make, **given), self._recipe, rest)
-        return self._builds[key]
+        def on_mesh(mesh: Any = None) -> Build:
+            return twin(name, functools.partial(make, mesh=mesh), recipe, rest)
 
-    def linen(self, mesh: Any = None) -> Build:
-        return self._kept(0, mesh, linen_twin)
+        return functools.cache(on_mesh if of_mesh else lambda: twin(name, make, recipe, rest))
 
-    def nnx(self, mesh: Any = None) -> Build:
-        return self._kept(1, mesh, nnx_twin)
+    reference, wide = maker(0, linen, linen_twin), functools.cache(widened)
 
-    def float64(self, mesh: Any = None) -> Build:
-        build = self.linen(mesh)
-        if build not in self._builds:
-            self._builds[build] = widened(build)
-        return self._builds[build]
+    @functools.wraps(reference)
+    def float64(**mesh: Any) -> Build:
+        return wide(reference(**mesh))
+
+    return {"reference": reference, "candidate": maker(1, nnx, nnx_twin), "float64_reference": float64}
 
 
 def _factory(given: Any) -> tuple[Callable[..., Any], bool]:

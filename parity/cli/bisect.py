@@ -92,7 +92,7 @@ def bisect(
         write_json(report.record(), json)
         echo(f"report: {json}")
     if html:
-        write_text(FORMS["html"].render(_whole(report), ()), html)
+        write_text(FORMS["html"](_whole(report), ()), html)
         echo(f"html: {html}")
     if repro and report.signature:
         write_repro(
@@ -184,18 +184,10 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
 def _whole(report: "Report") -> dict[str, Any]:
     """Returns the report of a run of the one case, with the result of the bisect."""
     from parity.compare.backends.environment import describe_environment
-    from parity.report.records import as_json
-    from parity.run.run import Run
+    from parity.report import records
 
-    return as_json(
-        Run(
-            environment=describe_environment(),
-            planned=1,
-            results=[report.result],
-            seconds=sum(report.result.seconds.values()),
-            followed={report.case: report.record()} if report.signature else {},
-        )
-    )
+    case = records.case_record(report.result) | ({"bisect": report.record()} if report.signature else {})
+    return records.report([case], describe_environment(), 1, sum(report.result.seconds.values()))
 
 
 def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":

@@ -84,7 +84,7 @@ def gate(
     unwritten = write_forms(report, forms, before)
     print_gate(console(), judged, flips or [])
     say_changes(before, report)
-    end_reports(forms, unwritten, lambda: report)
+    end_reports(forms, unwritten, report)
     if "partial" in report:
         raise typer.Exit(INTERRUPTED)
     held = judged["relaxed"] or any(flip["blocks"] for flip in judged["flips"])
@@ -131,6 +131,6 @@ def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) ->
     if not known:
         return as_json(Run(environment=describe_environment(), planned=0))
     cache = CacheMode.REUSE if cached else CacheMode.IGNORE
-    record = execute(make_request(known, workers=workers, cache=cache), Terminal())
-    print_table(console(), record)
-    return as_json(record)
+    report = as_json(execute(make_request(known, workers=workers, cache=cache), Terminal()))
+    print_table(console(), report)
+    return report

@@ -48,6 +48,7 @@ def prove(
     """Prove that both sides are the same program. Run nothing, and compile only cases without a proof."""
     from parity.channels import Aspect, of_aspect
     from parity.cli.terminal import Terminal, finish
+    from parity.report.records import as_json
     from parity.report.table import print_proofs
     from parity.run.schedule import execute
 
@@ -80,7 +81,7 @@ def prove(
     print_proofs(console(), record)
     twins = any(_is_twin(result.channels.get("program")) for result in record.results)
     stricter = {Verdict.UNPROVED, Verdict.REORDERED} if twins else {Verdict.UNPROVED}
-    finish(record, files, terminal.unwritten, blocks=BLOCKING | stricter)
+    finish(as_json(record), files, terminal.unwritten, blocks=BLOCKING | stricter)
 
 
 def _is_twin(program: ChannelResult | None) -> bool:

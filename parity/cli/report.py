@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, checked_files, console, echo
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
 __all__ = ["report"]
 
@@ -23,10 +23,10 @@ def report(
     since: options.Since = None,
 ) -> None:
     """Print, convert or join reports. Several files are joined as the parts of one run."""
-    from parity.cli.terminal import finish, read_earlier, say_changes, say_reports
+    from parity.cli.terminal import end_reports, finish, read_earlier, say_changes
     from parity.report.formats import write_forms
     from parity.report.formats.form import headline, passes
-    from parity.report.reading import merge, read_report, restore
+    from parity.report.reading import merge, read_report
     from parity.report.table import print_table
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
@@ -35,17 +35,14 @@ def report(
     reports = {str(path): read_report(path) for path in files}
     found, earlier = next(iter(reports.values())), read_earlier(since)
     joined = len(files) > 1 or bool(json and "shard" in found)
-    if joined or not (forms or since):
-        found = merge(reports) if joined else found
-        record, unwritten = restore(found), write_forms(found, forms, earlier)
-        print_table(console(), record)
-        finish(record, forms, unwritten)
+    found = merge(reports) if joined else found
     unwritten = write_forms(found, forms, earlier)
-    say_reports(forms, unwritten)
+    if joined or not (forms or since):
+        print_table(console(), found)
+        finish(found, forms, unwritten)
     echo(f"{headline(found)}: {'passes' if passes(found) else 'does not pass'}")
     say_changes(earlier, found)
-    if unwritten:
-        raise typer.Exit(HARNESS)
+    end_reports(forms, unwritten, found)
     if "partial" in found and "why" not in found["partial"]:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(PARITY if passes(found) else DIFFERENCE)

@@ -76,6 +76,7 @@ def run(
     """Run cases and report differences. Print progress, a table and findings; write reports on request."""
     from parity.cli.bisect import bisect_failures
     from parity.cli.terminal import Terminal, finish, read_earlier
+    from parity.report.records import as_json
     from parity.report.table import print_details, print_table, print_tracebacks
     from parity.run.schedule import execute
 
@@ -102,7 +103,7 @@ def run(
     )
     terminal = Terminal(files, read_earlier(since))
     record = execute(request, terminal)
-    print_table(console(), record)
+    print_table(console(), as_json(record))
     if channel:
         print_details(console(), record.results)
     if traceback:
@@ -110,7 +111,7 @@ def run(
     if bisect and (followed := bisect_failures(record.results, request)):
         record.followed = followed
         terminal.write(record)  # again: the report was written before the bisect, which may be slow
-    finish(record, files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
+    finish(as_json(record), files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
 
 
 def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:

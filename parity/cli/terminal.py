@@ -1,7 +1,7 @@
 """Terminal output of commands that judge cases: progress, findings, reports, and the exit code."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +17,7 @@ from parity.run.run import Run
 from parity.run.waiving import unused_in
 from parity.verdicts import BLOCKING, Verdict, listed
 
-__all__ = ["Terminal", "end_reports", "finish", "read_earlier", "say_changes", "say_reports"]
+__all__ = ["Terminal", "end_reports", "finish", "read_earlier", "say_changes"]
 
 SHOWN = 5
 """Maximum number of changes that are listed when cases are compared again."""
@@ -58,7 +58,7 @@ def _say_labels(words: str, labels: Sequence[str]) -> None:
 
 
 def finish(
-    record: Run,
+    report: Record,
     files: Mapping[str, Path],
     unwritten: Sequence[str],
     blocks: frozenset[Verdict] = BLOCKING,
@@ -68,53 +68,46 @@ def finish(
     """Prints the findings and exits with the code of the run.
 
     Args:
-        record: record of the run.
+        report: record of the run.
         files: of its reports, by name of the form.
         unwritten: a sentence for each report that could not be written.
         blocks: the verdicts that count as a difference.
         verbose: True to print every finding.
     """
-    print_findings(console(), record.results, verbose=verbose)
-    end_reports(files, unwritten, lambda: as_json(record))
-    if record.partial and not record.stopped:
+    print_findings(console(), report["cases"], verbose=verbose)
+    end_reports(files, unwritten, report)
+    if "partial" in report and "why" not in report["partial"]:
         raise typer.Exit(INTERRUPTED)
-    part = record.shard or record.partial
-    unused = [] if part else unused_in(record.results)  # another part may use it
+    part = "shard" in report or "partial" in report
+    unused = [] if part else unused_in(report)  # another part may use it
     for sentence in unused:
         echo(sentence, "bold red")
-    found = {channel.verdict for result in record.results for channel in result.channels.values()}
+    found = {channel["verdict"] for case in report["cases"] for channel in case["channels"].values()}
     idle = not part and found == {Verdict.SKIPPED}
     if idle:
-        why = next(channel.detail for channel in record.results[0].channels.values())
+        why = next(channel["detail"] for channel in report["cases"][0]["channels"].values())
         words = f"nothing was compared: every case was skipped ({why}); select cases that can be compared"
         echo(words, "bold red")
     raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused or idle else PARITY)
 
 
-def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
-    """Prints the paths of the written reports, and the errors of the others.
+def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Record) -> None:
+    """Prints the paths of the written reports and the errors of the others; on GitHub also the annotations.
+
+    Exits if a report could not be written.
 
     Args:
         files: by name of the form.
         unwritten: sentences that name the file.
+        report: the report.
     """
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):
             echo(f"{'report' if name == 'json' else name}: {path}")
     for sentence in unwritten:
         echo(sentence, "bold red")
-
-
-def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Callable[[], Record]) -> None:
-    """Does `say_reports`, prints annotations on GitHub, and exits if a report could not be written.
-
-    Args:
-        files, unwritten: see `say_reports`.
-        report: returns the report.
-    """
-    say_reports(files, unwritten)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        print(FORMS["annotations"].render(report(), ()), end="")  # the runner reads the output
+        print(FORMS["annotations"](report, ()), end="")  # the runner reads the output
     if unwritten:
         raise typer.Exit(HARNESS)
 

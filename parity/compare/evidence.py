@@ -21,7 +21,6 @@ from parity.compare.pairing import (
     pair_programs,
     state_fingerprints,
     state_order,
-    state_readers,
     unmatched_frontier,
 )
 from parity.compare.session import Session
@@ -350,13 +349,8 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
     def orders() -> Order:
         return state_order(evidence.reference), state_order(evidence.candidate)
 
-    def readers() -> tuple[Mapping[str, str], Mapping[str, str]]:
-        with contextlib.suppress(SideError):  # the channels that read the program report it
-            return evidence.reference.read(state_readers), evidence.candidate.read(state_readers)
-        return {}, {}
-
     try:
-        return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders, readers)
+        return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders)
     except MapError as error:
         return error
 

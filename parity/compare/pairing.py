@@ -21,7 +21,6 @@ from parity.compare.side import INPUT, STATE, Side
 from parity.ir.functions import together
 from parity.ir.jaxprs import first_uses
 from parity.ir.location import inlined_source
-from parity.ir.stablehlo.lowered import moves
 from parity.ir.stablehlo.program import Op
 from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
@@ -38,7 +37,6 @@ __all__ = [
     "state_arguments",
     "state_fingerprints",
     "state_order",
-    "state_readers",
     "unmatched_frontier",
 ]
 
@@ -216,22 +214,6 @@ def state_order(side: Side) -> dict[str, tuple[int, ...]]:
     return {
         paths[index]: place for index, place in first_uses(side.traced.jaxpr).items() if index < len(paths)
     }
-
-
-def state_readers(side: Side) -> dict[str, str]:
-    """Returns ``{path: names}`` of the first operations that compute with each state leaf, behind moves and casts."""
-    readers, body = users(side.operations), side.operations.body
-    found = {}
-    for path, position in state_arguments(side).items():
-        names, work = set(), [body.parameters[position]]
-        while work:
-            for op in [op for op, _ in readers[work.pop()] if op is not None]:
-                if moves(op):
-                    work += op.results
-                else:
-                    names.add(op.name)
-        found[path] = ", ".join(sorted(names))
-    return found
 
 
 def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:

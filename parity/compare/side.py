@@ -170,9 +170,7 @@ class Side:
             donated = (0,) if self.program.donate else ()
             jitted = jax.jit(self.function, donate_argnums=donated, out_shardings=out_shardings)
             stage = jitted.trace(*self.arguments)
-        return Trace(
-            stage=stage, returned=returned, effects=functools.reduce(Effects.and_then, effects, Effects())
-        )
+        return Trace(stage=stage, returned=returned, effects=effects[-1] if effects else Effects())
 
     @Once
     def results(self) -> tuple[tuple[str, str], ...]:

@@ -156,15 +156,14 @@ def judge(
             meshes[one.rpartition("@")[2] if "@" in one else ""].append(one)
         asked = rules.required(name, label)
         for mesh, members in meshes.items():
-            found = [(one, results.get(one)) for one in members]
             for channel, (required, source) in asked.items():
-                question = _Question(
-                    where=(label, mesh, channel),
-                    required=required,
-                    source=source,
-                    unrun=ABSENT if part else "missing",
-                )
-                cells.append(_cell(question, found, report, rules))
+                found = [
+                    _answer(one, results[one], channel, required, source, report)
+                    if one in results
+                    else (ABSENT if part else "missing", "", f"{one}: the report has no such case; run it")
+                    for one in members
+                ]
+                cells.append(_cell((label, mesh, channel), found, rules))
     for one in touched:
         others += [f"{one}: {text}" for text in fallen.get(one, ())]
         others += [f"{one}: {text}" for text in _over_budget(budgets, results.get(one))]
@@ -186,61 +185,37 @@ def _absent(
             yield Cell(feature=name, mesh=glob, channel="all channels", state="missing", why=why)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Question:
-    """Requirement of a cell.
-
-    Args:
-        where: feature, mesh, channel.
-        required: required of the channel.
-        source: key of the table in ``[tool.parity]`` that requires it.
-        unrun: state of a case that the report lacks.
-    """
-
-    where: tuple[str, str, str]
-    required: Requirement
-    source: str
-    unrun: str
-
-    def unmet(self, name: str, verdict: Verdict, why: str) -> str:
-        """Returns a message with the requirement that a case does not satisfy."""
-        return f"{name}: {verdict}, {self.source} requires {self.required}; {why}"
-
-
-def _cell(
-    question: _Question, members: Sequence[tuple[str, Record | None]], report: Record, rules: Rules
-) -> Cell:
+def _cell(where: tuple[str, str, str], found: Sequence[tuple[str, str, str]], rules: Rules) -> Cell:
     """Returns the cell of some cases: the worst state, ignoring cases that skip the channel if others do not."""
-    feature, mesh, channel = question.where
-    found = [_answer(question, one, case, report) for one, case in members]
+    feature, mesh, channel = where
     asked = [one for one in found if one[0] != "skipped"]
     state, verdict, why = min(asked or found, key=lambda one: STATES.index(one[0]))
     if state == "skipped":
-        reasons = [one.reason for one in rules.gate.not_applicable if one.covers(feature, mesh, channel)]
+        reasons = [one.reason for one in rules.gate.not_applicable if one.covers(*where)]
         state, why = (NO_QUESTION, reasons[0]) if reasons else (state, why)
     return Cell(feature=feature, mesh=mesh, channel=channel, state=state, verdict=verdict, why=why)
 
 
-def _answer(question: _Question, name: str, case: Record | None, report: Record) -> tuple[str, str, str]:
-    """Returns state, verdict and reason of one channel of one case."""
-    if case is None:
-        return question.unrun, "", f"{name}: the report has no such case; run it"
-    result = case["channels"].get(question.where[2])
+def _answer(
+    name: str, case: Record, channel: str, required: Requirement, source: str, report: Record
+) -> tuple[str, str, str]:
+    """Returns state, verdict and reason of one channel of one case; ``source`` is the key that requires it."""
+    result = case["channels"].get(channel)
     if result is None:
         return "missing", "", f"{name}: the report has no such channel; run it"
     verdict, detail = Verdict(result["verdict"]), result.get("detail", "")
-    first = next((sentence(finding) for finding in result.get("findings", ())), detail)
-    if verdict in BLOCKING:
-        return "failed", str(verdict), question.unmet(name, verdict, first)
-    if verdict is Verdict.SKIPPED:
-        why = f"{detail}; declare it in not_applicable, or add a case with a result"
-        return "skipped", str(verdict), question.unmet(name, verdict, why)
     if verdict is Verdict.WAIVED:
         return _waived(name, result, report)
-    if question.required.met_by(verdict):
+    if verdict not in BLOCKING and verdict is not Verdict.SKIPPED and required.met_by(verdict):
         return READY, str(verdict), ""
-    state, why = ("ambiguous", first) if verdict in AMBIGUOUS else ("below", detail)
-    return state, str(verdict), question.unmet(name, verdict, why)
+    first = next((sentence(finding) for finding in result.get("findings", ())), detail)
+    if verdict in BLOCKING:
+        state, why = "failed", first
+    elif verdict is Verdict.SKIPPED:
+        state, why = "skipped", f"{detail}; declare it in not_applicable, or add a case with a result"
+    else:
+        state, why = ("ambiguous", first) if verdict in AMBIGUOUS else ("below", detail)
+    return state, str(verdict), f"{name}: {verdict}, {source} requires {required}; {why}"
 
 
 def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from models_nnx.shared.config import ConfigError, LayerLayout, ModelConfig, RematConfig, RematPolicy, override
 from models_nnx.shared.presets import preset
-from parity.builds.build import Flavour
+from parity.builds.build import Build, Flavour
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Accept, Case, Explore, Flag, Placement
 from parity.matrix.decoders import Variant, unavailable
@@ -28,6 +28,7 @@ __all__ = [
     "layouts",
     "same_flavour",
     "twins",
+    "with_batches",
 ]
 
 SMOKE = frozenset(
@@ -220,6 +221,24 @@ def same_flavour(
         placement=Placement(skip_reason=unavailable(flavour)),
         **fields,
     )
+
+
+def with_batches(case: Case, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> Case:
+    """Returns a case whose two builds have changed batches.
+
+    Args:
+        case: the case.
+        change: seed and batch -> batch.
+    """
+
+    def changed(make: Callable[[], Build]) -> Callable[[], Build]:
+        def build() -> Build:
+            made = make()
+            return dataclasses.replace(made, inputs=lambda seed: change(seed, made.inputs(seed)))
+
+        return functools.cache(build)
+
+    return dataclasses.replace(case, reference=changed(case.reference), candidate=changed(case.candidate))
 
 
 def layouts(flavour: Flavour, family: str, program: str, config: ModelConfig, **more: Any) -> Case:

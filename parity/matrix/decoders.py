@@ -4,12 +4,14 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models_nnx import shared
 from models_nnx.shared.config import AttentionKernel, DilocoConfig, ModelConfig, TrainConfig, override
 from models_nnx.shared.data import packed_batch
 from models_nnx.shared.ops import REPLICA
@@ -47,31 +49,9 @@ BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
 PLAIN = TrainConfig()
 SOURCES = {
     Flavour.LINEN: ("models_linen/",),
-    Flavour.NNX: tuple(
-        f"models_nnx/{name}.py"
-        for name in (
-            "attention",
-            "batch_split",
-            "blocks",
-            "caching",
-            "decode",
-            "decoder",
-            "diloco",
-            "embeddings",
-            "evaluate",
-            "linear",
-            "mla",
-            "mlp",
-            "model",
-            "moe",
-            "mtp",
-            "norms",
-            "pipeline",
-            "train",
-        )
-    ),
+    Flavour.NNX: tuple(f"models_nnx/{file.name}" for file in Path(shared.__file__).parents[1].glob("*.py")),
 }
-"""Files of each flavour's models: listed here, so that a builder which makes the other flavour is detected."""
+"""Files of each flavour's models, so that a builder which makes the other flavour is detected."""
 BATCH_AXES = ("activation_batch", "activation_length")
 
 

@@ -1,11 +1,8 @@
 """Pipelines: twins with every option; against layers in sequence; auto against explicit; one gather against another."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from models_nnx.shared.config import (
     Dispatch,
@@ -21,10 +18,18 @@ from models_nnx.shared.config import (
 )
 from models_nnx.shared.data import packed_batch
 from models_nnx.shared.presets import preset, tiny
-from parity.builds.build import Build, Flavour
+from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, TRAINING, same_flavour, twins
+from parity.matrix.cases import (
+    EXACT_OR_RUN,
+    OTHER_PLACES,
+    OTHER_PROGRAM,
+    TRAINING,
+    same_flavour,
+    twins,
+    with_batches,
+)
 from parity.matrix.decoders import DROPOUT, FULL, ZERO1, Variant
 from parity.matrix.layers import pipeline_rules
 
@@ -133,28 +138,17 @@ def sequential_case(
     )  # no proof handles the choice of experts
     rules = pipeline_rules(config)
     case = same_flavour(flavour, staged.name, program, *sides, rules=rules, accept=accept)
-    if program != "train_step":
-        return case
-    left, right = (
-        functools.cache(functools.partial(_weighed, make)) for make in (case.reference, case.candidate)
-    )
-    return dataclasses.replace(case, reference=left, candidate=right)
+    return with_batches(case, _weighed) if program == "train_step" else case
 
 
-def _weighed(make: Callable[[], Build]) -> Build:
-    """Returns a build on batches whose loss weights are those of the tokens.
+def _weighed(seed: int, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a batch whose loss weights are those of its tokens.
 
     Accumulation weighs a microbatch's balance loss by loss weights, a pipeline by tokens. Sown values agree only if
     both are equal.
     """
-    build = make()
-
-    def inputs(seed: int) -> dict[str, np.ndarray]:
-        batch = build.inputs(seed)
-        rows, length = batch["tokens"].shape
-        return {**batch, "weights": packed_batch(rows, length, seed)["weights"]}
-
-    return dataclasses.replace(build, inputs=functools.cache(inputs))
+    rows, length = batch["tokens"].shape
+    return {**batch, "weights": packed_batch(rows, length, seed)["weights"]}
 
 
 AHEAD = {"mtp": MtpConfig(depth=2, loss_scale=0.7)}

@@ -1,6 +1,5 @@
 """``parity train``: a run of the decoder twins on synthetic data, step by step, from scratch or a checkpoint."""
 
-import copy
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
@@ -207,12 +206,6 @@ class Trainer:
         self._create = jax.jit(self._loop.create, out_shardings=self._places)
         self._step = jax.jit(self._loop.step, donate_argnums=0, out_shardings=(self._places, None))
         self._begin(resume)
-
-    def again(self, resume: Path | None = None) -> "Trainer":
-        """Returns another trainer of this run, from scratch or a checkpoint; nothing is compiled again."""
-        other = copy.copy(self)
-        other._begin(resume)
-        return other
 
     def _begin(self, resume: Path | None) -> None:
         if resume:

@@ -15,9 +15,9 @@ from models_nnx.shared.config import (
     override,
 )
 from models_nnx.shared.presets import preset, tiny
-from parity.builds.build import SEED, Build, Flavour
+from parity.builds.build import SEED, Flavour
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, layouts, same_flavour, twins
+from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, layouts, same_flavour, twins, with_batches
 from parity.matrix.decoders import PLAIN, Variant
 from parity.matrix.moe import DEEPSEEK
 
@@ -55,20 +55,6 @@ def unlikely(batch: Batch) -> dict[str, np.ndarray]:
     return {**batch, "targets": np.full_like(batch["targets"], SPIKE)}
 
 
-def _with_batches(make: Callable[[], Build], spoilt: Mapping[int, Callable[[Batch], dict[str, Any]]]) -> Any:
-    """Returns a function that makes the build with spoilt batches at some steps, counted from 1."""
-
-    def build() -> Build:
-        made = make()
-
-        def inputs(seed: int) -> dict[str, Any]:
-            return spoilt.get(seed - SEED + 1, dict)(made.inputs(seed))
-
-        return dataclasses.replace(made, inputs=inputs)
-
-    return build
-
-
 def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Returns a function that sets step counters and loss history as after ``step`` updates."""
     ends = {
@@ -89,17 +75,13 @@ def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
 
 def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, Any]) -> Case:
-    """Returns twins that start late in the schedule and receive spoilt batches; one layout of them is also saved."""
+    """Returns twins that start late and receive spoilt batches at steps counted from 1; one layout is also saved."""
     globs = [f"step{number}/*" for number, spoil in spoilt.items() if spoil is without_weight]
     variant = Variant(f"training-{name}", config, WATCHFUL, ROWS, saved=config.layout is LayerLayout.UNROLLED)
     accept = dataclasses.replace(ONE_STRUCTURE, not_finite=globs)
     case = twins(variant, "train_step", "single", accept, prepare_state=_at(step))
-    return dataclasses.replace(
-        case,
-        float64_reference=None,
-        reference=_with_batches(case.reference, spoilt),
-        candidate=_with_batches(case.candidate, spoilt),
-    )
+    spoiled = with_batches(case, lambda seed, batch: spoilt.get(seed - SEED + 1, dict)(batch))
+    return dataclasses.replace(spoiled, float64_reference=None)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:

@@ -65,11 +65,6 @@ class Mutant(Table, frozen=True, kw_only=True):
     origin: str = ""
     benign: bool = False
 
-    @property
-    def packages(self) -> list[str]:
-        """The top-level packages that the patch touches."""
-        return sorted({edit.file.split("/")[0] for edit in self.edits})
-
 
 def import_root(root: Path, file: str) -> Path:
     """Returns the import root of a file, relative to the project's root: the folder around its packages."""

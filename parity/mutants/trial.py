@@ -27,8 +27,6 @@ VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 WITHOUT = shutil.ignore_patterns("__pycache__")
 REPORT = "report.json"
 ENDED_BY_A_TEST = 1
-ENGINE = "parity"
-"""The package that workers have imported: a mutant of it needs a separate process."""
 
 
 class Status(enum.StrEnum):
@@ -136,8 +134,7 @@ def _try_mutant(mutant: Mutant, root: Path, content: str, pool: Pool) -> Outcome
 
         def run(words: list[str]) -> tuple[int, str]:
             path = dict.fromkeys(folder / import_root(root, edit.file) for edit in mutant.edits)
-            forked = words[0] == "parity" and ENGINE not in mutant.packages
-            return pool.submit(RUN, words, folder, [*path, root], mutant.packages, forked).result()
+            return pool.submit(RUN, words, folder, [*path, root]).result()
 
         try:
             _copy(mutant, root, folder)

@@ -1,4 +1,4 @@
-"""Reads and validates reports, so that forms can rely on their structure; rebuilds results; joins parts of a run."""
+"""Reads and validates reports, so that forms can rely on their structure; joins parts of a run."""
 
 import json
 from collections.abc import Mapping
@@ -7,21 +7,13 @@ from typing import Any
 
 import msgspec
 
-from parity.builds.build import Build
-from parity.builds.meshes import MeshSpec
-from parity.cases.accepted import Waiver
-from parity.cases.case import Accept, Case, Placement
 from parity.cases.tables import read, unknown
 from parity.report import records
-from parity.report.records import SCHEMA, VERDICTS
+from parity.report.records import SCHEMA, VERDICTS, Record
 from parity.run.request import Shard
-from parity.run.run import CaseResult, Run
-from parity.verdicts import ChannelResult, channel_of
+from parity.verdicts import ChannelResult
 
-__all__ = ["Record", "merge", "read_report", "restore"]
-
-Record = Mapping[str, Any]
-"""A report, or one case of it, in the form of the schema."""
+__all__ = ["Record", "merge", "read_report"]
 
 
 class _Axis(msgspec.Struct, frozen=True):
@@ -106,52 +98,6 @@ def check_report(found: Any, name: str) -> None:
         if case.id in ids:
             raise ValueError(f"{where}: got id {case.id} a second time, expected each case once")
         ids.add(case.id)
-
-
-def restore(report: Record) -> Run:
-    """Returns the run of a report, to print it like one; its cases cannot be run again.
-
-    Args:
-        report: as `read_report` returns it.
-    """
-    waivers = tuple(Waiver(**fields) for fields in report.get("waivers", ()))
-    partial = report.get("partial", {})
-    return Run(
-        environment=dict(report["environment"]),
-        planned=partial.get("planned", len(report["cases"])),
-        stopped=partial.get("why", ""),
-        results=[_result(case, waivers) for case in report["cases"]],
-        seconds=report["seconds"],
-        unvaried=report.get("unvaried", {}),
-        followed={case["id"]: case["bisect"] for case in report["cases"] if "bisect" in case},
-    )
-
-
-def _result(record: Record, waivers: tuple[Waiver, ...]) -> CaseResult:
-    other = record.get("candidate_mesh")
-    case = Case(
-        id=record["id"],
-        reference=_not_built,
-        candidate=_not_built,
-        program=record["program"],
-        mesh=MeshSpec.parse(record["mesh"]),
-        candidate_mesh=MeshSpec.parse(other) if other else None,
-        placement=Placement(backend=record["backend"], requested_mesh=record.get("asked", "")),
-        accept=Accept(waivers=tuple(waiver for waiver in waivers if waiver.concerns(record["id"]))),
-    )
-    return CaseResult(
-        case=case,
-        reference=record.get("reference", ""),
-        candidate=record.get("candidate", ""),
-        verdict=record["verdict"],
-        channels={name: channel_of(name, one) for name, one in record["channels"].items()},
-        seconds=dict(record["seconds"]),
-        cached=record.get("remembered", False),
-    )
-
-
-def _not_built() -> Build:
-    raise AssertionError("a case from a report is shown, never run")
 
 
 SAME = ("python", "packages", "flags", "devices", "commit", "settings")

@@ -17,20 +17,25 @@ from parity.verdicts import ChannelResult, Finding
 __all__ = [
     "SCHEMA",
     "VERDICTS",
+    "Record",
     "ReportNotWrittenError",
     "as_json",
     "case_record",
     "channel_record",
     "check_writable",
     "counted",
+    "counts_text",
     "distinct",
     "is_stream",
+    "partial_words",
+    "phase_seconds",
     "report",
-    "summarise",
     "write_json",
     "write_text",
 ]
 
+Record = Mapping[str, Any]
+"""A report, or one case of it, in the form of the schema."""
 SCHEMA = 1
 VERDICTS = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped")
 
@@ -75,11 +80,6 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "channels": {name: channel_record(channel) for name, channel in result.channels.items()},
         "seconds": {name: round(seconds, 4) for name, seconds in result.seconds.items()},
     }
-
-
-def summarise(results: Sequence[CaseResult]) -> dict[str, int]:
-    """Returns the number of cases by verdict."""
-    return counted(str(result.verdict) for result in results)
 
 
 def counted(verdicts: Iterable[str]) -> dict[str, int]:
@@ -127,6 +127,24 @@ def report(
     if len(records) < planned:
         whole["partial"] = {"planned": planned, "finished": len(records)}
     return whole
+
+
+def counts_text(report: Record) -> str:
+    """Returns text such as ``5 passed, 1 failed``."""
+    counts = [f"{report['summary'].get(name)} {name}" for name in VERDICTS if report["summary"].get(name)]
+    return ", ".join(counts) or "nothing ran"
+
+
+def phase_seconds(report: Record) -> dict[str, float]:
+    """Returns the seconds of all cases by phase."""
+    phases = dict.fromkeys(name for case in report["cases"] for name in case["seconds"])
+    return {name: sum(case["seconds"].get(name, 0.0) for case in report["cases"]) for name in phases}
+
+
+def partial_words(partial: Record) -> str:
+    """Returns the number of finished cases of a partial report, and the reason, as text."""
+    why = partial.get("why", "the run was interrupted")
+    return f"{partial['finished']} of {partial['planned']} cases finished before {why}"
 
 
 def check_writable(path: Path, option: str = "--json") -> None:

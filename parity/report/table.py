@@ -13,12 +13,12 @@ from parity.cases.case import Case
 from parity.cases.coverage import unvaried_text
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
-from parity.report.records import summarise
-from parity.run.explain import explain
-from parity.run.run import CaseResult, Run, numbers_only
+from parity.report.records import Record, counts_text, partial_words, phase_seconds
+from parity.run.explain import blocking, explain
+from parity.run.run import CaseResult, Run
 from parity.run.schedule import Listener
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, ChannelResult, Verdict, listed
+from parity.verdicts import BLOCKING, ChannelResult, Verdict, channel_of, listed
 
 __all__ = [
     "Progress",
@@ -68,6 +68,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
 """Verdicts on programs whose values are compared as numbers."""
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
+Channels = Mapping[str, ChannelResult]
 
 
 class Progress(Listener):
@@ -116,19 +117,20 @@ class Progress(Listener):
             self._console.print(line.append(f": {names}" if names else "", "red"), soft_wrap=True)
 
 
-def _cell(result: CaseResult, names: Sequence[str]) -> Text:
-    held = [result.channels[name] for name in names if name in result.channels]
+def _cell(channels: Mapping[str, Record], names: Sequence[str]) -> Text:
+    held = [channels[name] for name in names if name in channels]
     if not held:
         return Text("-", "dim")
-    channel = next((channel for channel in held if channel.verdict in LOUD), held[0])
-    return Text(_mark(channel)[0], MARKS[channel.verdict][1])
+    channel = next((channel for channel in held if channel["verdict"] in LOUD), held[0])
+    return Text(_mark(channel)[0], MARKS[channel["verdict"]][1])
 
 
-def _mark(channel: ChannelResult) -> tuple[str, str]:
+def _mark(channel: Record) -> tuple[str, str]:
     """Returns the mark of a verdict, and its meaning."""
-    if channel.verdict is Verdict.PROVED and BY_RULES in channel.measures:
+    verdict = channel["verdict"]
+    if verdict == Verdict.PROVED and BY_RULES in channel.get("measures", {}):
         return RULES, "proved by rules"
-    return MARKS[channel.verdict][0], str(channel.verdict)
+    return MARKS[verdict][0], verdict
 
 
 def styled(verdict: str) -> Text:
@@ -152,11 +154,12 @@ def make_table(words: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     return table
 
 
-def print_table(console: Console, run: Run) -> None:
+def print_table(console: Console, report: Record) -> None:
     """Prints one row per case and a closing line."""
-    names = [result.case.id.rpartition("@")[0] for result in run.results]
-    seconds = ["cached" if each.cached else f"{sum(each.seconds.values()):.1f}" for each in run.results]
-    rows = [[_cell(result, names) for names in COLUMNS.values()] for result in run.results]
+    cases = report["cases"]
+    names = [case["id"].rpartition("@")[0] for case in cases]
+    seconds = ["cached" if "remembered" in case else f"{sum(case['seconds'].values()):.1f}" for case in cases]
+    rows = [[_cell(case["channels"], names) for names in COLUMNS.values()] for case in cases]
     widths = [max(CELL, len(head), *map(len, column)) for head, *column in zip(COLUMNS, *rows, strict=True)]
     last = 1 + max(map(len, ["s", *seconds]))
     space = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
@@ -171,65 +174,56 @@ def print_table(console: Console, run: Run) -> None:
             row.append(" ").append(cell).append(" " * (width - len(cell)))
         console.print(row.append(f"{spent:>{last}}"), soft_wrap=True)
 
-    if run.results:
+    if cases:
         line(Text("case", "bold"), [Text(head, "bold") for head in COLUMNS], "s")
     mesh = ""
-    for result, name, cells, spent in zip(run.results, names, rows, seconds, strict=True):
-        if str(result.case.mesh) != mesh:
-            mesh = str(result.case.mesh)
+    for case, name, cells, spent in zip(cases, names, rows, seconds, strict=True):
+        if case["mesh"] != mesh:
+            mesh = case["mesh"]
             console.print(Text(f"@{mesh}", "bold cyan"), soft_wrap=True)
-        line(Text(name, "" if result.verdict == "passed" else MARKS[result.verdict][1]), cells, spent)
-    _print_closing(console, run)
+        line(Text(name, "" if case["verdict"] == "passed" else MARKS[case["verdict"]][1]), cells, spent)
+    _print_closing(console, report)
 
 
-def _print_closing(console: Console, run: Run) -> None:
+def _print_closing(console: Console, report: Record) -> None:
     """Prints the lines below the table: the legend, counts, times, and notes on all cases."""
-    shown = {_mark(channel) for result in run.results for channel in result.channels.values()}
+    cases = report["cases"]
+    shown = {_mark(channel) for case in cases for channel in case["channels"].values()}
     order = [*(mark for mark, _ in MARKS.values()), RULES]
     if shown:
         console.print(legend(sorted(shown, key=lambda one: order.index(one[0]))), soft_wrap=True)
-    for asked, got in dict.fromkeys(_fitted(run.results)):
-        console.print(f"{asked} fitted to {run.results[0].case.placement.backend} as {got}", soft_wrap=True)
-    counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
-    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing ran"
-    reused = sum(result.cached for result in run.results)
-    words += f" ({reused} cached)" if reused else ""
-    spent = {
-        name: sum(result.seconds.get(name, 0) for result in run.results) for name in _phases(run.results)
-    }
-    phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
-    console.print(f"{words} in {run.seconds:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True)
-    for words in dict.fromkeys(_renamed(result) for result in run.results):
+    fitted = (
+        f"{case['asked']} fitted to {case['backend']} as {case.get('candidate_mesh', case['mesh'])}"
+        for case in cases
+        if "asked" in case
+    )
+    for words in dict.fromkeys(fitted):
+        console.print(words, soft_wrap=True)
+    reused = sum("remembered" in case for case in cases)
+    words = counts_text(report) + (f" ({reused} cached)" if reused else "")
+    phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in phase_seconds(report).items())
+    console.print(
+        f"{words} in {report['seconds']:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True
+    )
+    for words in dict.fromkeys(map(_renamed, cases)):
         if words:
             console.print(Text(words, "dim"), soft_wrap=True)
-    if weaker := sum(map(numbers_only, run.results)):
+    if weaker := report.get("numbers_only"):
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
         console.print(Text(text, "yellow"), soft_wrap=True)
-    if run.unvaried:
-        console.print(Text(unvaried_text(run.unvaried, MOST_UNVARIED), "dim"), soft_wrap=True)
-    if run.partial:
-        why = run.stopped or "the run was interrupted"
-        text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before {why}"
-        console.print(Text(text, "bold yellow"))
+    if unvaried := report.get("unvaried"):
+        console.print(Text(unvaried_text(unvaried, MOST_UNVARIED), "dim"), soft_wrap=True)
+    if partial := report.get("partial"):
+        console.print(Text(f"PARTIAL: {partial_words(partial)}", "bold yellow"))
 
 
-def _renamed(result: CaseResult) -> str:
+def _renamed(case: Record) -> str:
     """Returns the modules of a pair whose names differ; the text is equal for all its programs."""
-    tree = result.channels.get("tree")
-    rows = tree.tables.get("renamed", ()) if tree else ()
+    rows = case["channels"].get("tree", {}).get("tables", {}).get("renamed", ())
     if not rows:
         return ""
     shown = listed([f"{row['reference']} is {row['candidate']}" for row in rows], MOST_RENAMED)
-    return f"{result.case.id.partition('/')[0]}: {shown}; `parity map` shows all"
-
-
-def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
-    """Returns ``(mesh in the id, mesh fitted to the backend)`` of the cases whose mesh was fitted."""
-    return [
-        (result.case.placement.requested_mesh, str(result.case.meshes[1]))
-        for result in results
-        if result.case.placement.requested_mesh
-    ]
+    return f"{case['id'].partition('/')[0]}: {shown}; `parity map` shows all"
 
 
 def print_details(console: Console, results: Sequence[CaseResult]) -> None:
@@ -275,68 +269,69 @@ def print_proofs(console: Console, run: Run) -> None:
                 console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
 
 
-def _phases(results: Sequence[CaseResult]) -> list[str]:
-    return list(dict.fromkeys(name for result in results for name in result.seconds))
-
-
 def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
-    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes.
+    """Returns the explanation of a case that does not pass, see `failure_text`; empty if it passes.
 
     Args:
         result: result of a case.
         runnable: True if commands know the case by its id.
     """
-    found = explain(result.case.id, result.channels, runnable=runnable)
+    return failure_text(result.case.id, result.channels, runnable=runnable)
+
+
+def failure_text(id: str, channels: Channels, *, runnable: bool = True) -> str:
+    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes."""
+    found = explain(id, channels, runnable=runnable)
     return "\n".join([found.headline, *found.rest]) if found else ""
 
 
-def first_text(result: CaseResult) -> str:
+def first_text(id: str, channels: Channels) -> str:
     """Returns the first difference of a case that passes without a proof; empty if there is none."""
-    program = result.channels.get("program")
-    if result.blocking or program is None or program.verdict not in RESTS or not program.findings:
+    program = channels.get("program")
+    if blocking(channels.values()) or program is None or program.verdict not in RESTS or not program.findings:
         return ""
-    return f"{result.case.id}  {program.verdict}; first difference: {program.findings[0].sentence()}"
+    return f"{id}  {program.verdict}; first difference: {program.findings[0].sentence()}"
 
 
-def ties_text(result: CaseResult) -> str:
+def ties_text(id: str, channels: Channels) -> str:
     """Returns the ties that rounding decided in a case: a sentence each."""
-    routing = result.channels.get("routing")
+    routing = channels.get("routing")
     if routing is None or routing.verdict is not Verdict.TIE:
         return ""
     shown = [f"  {finding.sentence()}" for finding in routing.findings[:MOST_FINDINGS]]
-    return "\n".join([f"{result.case.id}  routing tie: {routing.detail}", *shown])
+    return "\n".join([f"{id}  routing tie: {routing.detail}", *shown])
 
 
-def waived_text(result: CaseResult) -> str:
+def waived_text(id: str, channels: Channels) -> str:
     """Returns the number of accepted findings by channel, with the reasons, in one line."""
-    waived = [channel for channel in result.channels.values() if channel.verdict is Verdict.WAIVED]
+    waived = [channel for channel in channels.values() if channel.verdict is Verdict.WAIVED]
     if not waived:
         return ""
     counts = ", ".join(f"{len(channel.findings)} of {channel.name}" for channel in waived)
     steps = dict.fromkeys(finding.next_step for channel in waived for finding in channel.findings)
     reasons = "; ".join(step.removeprefix(PREFIX) for step in steps)
-    return f"{result.case.id}  findings waived: {counts} ({reasons})"
+    return f"{id}  findings waived: {counts} ({reasons})"
 
 
-def all_text(result: CaseResult) -> str:
+def all_text(id: str, channels: Channels) -> str:
     """Returns every finding of the channels that block or are waived, a sentence each."""
-    shown = [*result.blocking, *(one for one in result.channels.values() if one.verdict is Verdict.WAIVED)]
+    waived = (one for one in channels.values() if one.verdict is Verdict.WAIVED)
     lines = []
-    for channel in shown:
-        lines.append(f"{result.case.id}  {channel.name} {channel.verdict}: {channel.detail}")
+    for channel in (*blocking(channels.values()), *waived):
+        lines.append(f"{id}  {channel.name} {channel.verdict}: {channel.detail}")
         lines += [f"  {finding.sentence()}" for finding in channel.findings]
     return "\n".join(lines)
 
 
-def notes_text(result: CaseResult) -> str:
+def notes_text(id: str, channels: Channels) -> str:
     """Returns the notes of a case, which do not affect its verdict: a sentence each, without that of its first line."""
-    found = explain(result.case.id, result.channels)
-    notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
+    found = explain(id, channels)
+    notes = [(name, note) for name, channel in channels.items() for note in channel.notes]
     notes = [(name, note) for name, note in notes if not found or note is not found.cause]
     lines = [f"  {name}: {note.sentence()}" for name, note in notes[:MOST_FINDINGS]]
     more = len(notes) - MOST_FINDINGS
     lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
-    return "\n".join([f"{result.case.id}  notes:", *lines]) if notes else ""
+    return "\n".join([f"{id}  notes:", *lines]) if notes else ""
 
 
 def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
@@ -349,25 +344,20 @@ def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
                     console.print(finding.traceback, soft_wrap=True, markup=False, highlight=False)
 
 
-def print_findings(console: Console, results: Sequence[CaseResult], *, verbose: bool = False) -> None:
+def print_findings(console: Console, cases: Iterable[Record], *, verbose: bool = False) -> None:
     """Prints the causes of failures, and first differences, ties, waivers and notes of the cases that pass.
 
     Args:
         console: the console.
-        results: results of the cases.
+        cases: cases of a report.
         verbose: True to print every finding.
     """
-    for result in results:
-        texts = (
-            (findings_text(result), "bold red"),
-            (first_text(result), "yellow"),
-            (ties_text(result), "yellow"),
-            (waived_text(result), "yellow"),
-            (notes_text(result), "dim"),
-            (all_text(result) if verbose else "", "dim"),
-        )
-        for text, style in texts:
-            head, *rest = text.splitlines() or [""]
+    texts = {failure_text: "bold red", first_text: "yellow", ties_text: "yellow", waived_text: "yellow"}
+    texts |= {notes_text: "dim"} | ({all_text: "dim"} if verbose else {})
+    for case in cases:
+        channels = {name: channel_of(name, one) for name, one in case["channels"].items()}
+        for text, style in texts.items():
+            head, *rest = text(case["id"], channels).splitlines() or [""]
             if head:
                 console.print(Text(head, style), soft_wrap=True)
             if rest:

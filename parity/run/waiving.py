@@ -70,11 +70,14 @@ def _reason(case: str, channel: str, finding: Finding, waivers: Sequence[Waiver]
     return next((waiver.reason for waiver in covering), "")
 
 
-def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
-    if not finding.next_step.startswith(PREFIX):
+def _accepts(waiver: Waiver, case: str, channel: str, finding: Mapping[str, Any]) -> bool:
+    """True if a finding of a report is accepted by a waiver, or one that follows from it is."""
+    if not finding["next_step"].startswith(PREFIX):
         return False
-    own = finding.next_step == f"{PREFIX}{waiver.reason}" and waiver.covers(case, channel, finding.where)
-    return own or any(waiver.covers(case, channel, one.where) for one in finding.follows)
+    own = finding["next_step"] == f"{PREFIX}{waiver.reason}" and waiver.covers(
+        case, channel, finding["where"]
+    )
+    return own or any(waiver.covers(case, channel, one["where"]) for one in finding.get("follows", ()))
 
 
 def _near(channel: str) -> str:
@@ -94,24 +97,24 @@ def check_channels(cases: Iterable[Case]) -> None:
                 raise ValueError(f"case {case.id}: not_applicable: {unknown(name, CHANNELS)}")
 
 
-def unused_in(results: Iterable[Any]) -> list[str]:
+def unused_in(report: Mapping[str, Any]) -> list[str]:
     """Returns a sentence for each waiver that accepted nothing in any case that it covers.
 
     A waiver whose cases or channels were not run is not judged.
 
     Args:
-        results: of cases, with their waivers.
+        report: record of a run, with its waivers.
     """
     used: dict[Waiver, bool] = {}
-    for result in results:
-        for waiver in result.case.accept.waivers:
-            known = fnmatch.filter(CHANNELS, waiver.channel)
-            if known and not any(name in result.channels for name in known):
+    for waiver in (Waiver(**fields) for fields in report.get("waivers", ())):
+        known = fnmatch.filter(CHANNELS, waiver.channel)
+        for case in report["cases"]:
+            if known and case["channels"].keys().isdisjoint(known):
                 continue
             used[waiver] = used.get(waiver, False) or any(
-                _accepts(waiver, result.case.id, channel.name, finding)
-                for channel in result.channels.values()
-                for finding in channel.findings
+                _accepts(waiver, case["id"], name, finding)
+                for name, channel in case["channels"].items()
+                for finding in channel["findings"]
             )
     return [
         f"a waiver expired on {waiver.expires}: {waiver.sentence()} ({waiver.reason}); mend the difference, or renew it"

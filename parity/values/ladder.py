@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.tree import same_bits
 from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, Verdict, weakest
 
 __all__ = [
@@ -122,6 +123,8 @@ def _shown(number: np.generic) -> str:
 
 def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
     """Returns the deviation of a leaf; None if it has the same bits."""
+    if same_bits(reference, candidate):
+        return None
     for what in ("shape", "dtype"):
         sides = [str(getattr(side, what)) for side in (reference, candidate)]
         if sides[0] != sides[1]:
@@ -132,8 +135,6 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
                 candidate=sides[1],
                 note=f"{what} differs",
             )
-    if reference.tobytes() == candidate.tobytes():
-        return None
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(_wide(candidate) - _wide(reference))
         relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(_wide(reference))))

@@ -67,9 +67,10 @@ def channels() -> str:
 
 def forms() -> str:
     """Returns the table of the forms of a report."""
-    rows = [("`--json FILE`", "the record: [schema](record.md)")]
-    rows += [(f"`--{name} FILE`", form.about) for name, form in FORMS.items()]
-    return table(("option of `run`, `gate`, `report`", "writes"), rows)
+    helps = {option.name: option.help for option in _commands()["report"].params}
+    rows = [("`--json FILE`", "Write the record: [schema](record.md).")]
+    rows += [(f"`--{name} FILE`", helps[name]) for name in FORMS]
+    return table(("option of `run`, `gate`, `report`", "help"), rows)
 
 
 def commands() -> str:

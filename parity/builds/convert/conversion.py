@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from parity.builds.convert.exported import Certified, ExportedLeaf, ExportedMap, ExportedSide
-from parity.builds.convert.stored import Stored, check_new, read_stored, same_bits, write_stored
+from parity.builds.convert.stored import Stored, check_new, read_stored, write_stored
 from parity.builds.skeleton import Skeleton, fill, leaves_of
-from parity.builds.tree import Role
+from parity.builds.tree import Role, same_bits
 from parity.builds.weights.map import WeightMap, strip_container
 from parity.verdicts import SIDES, listed
 

@@ -6,11 +6,9 @@ import gc
 import logging
 import os
 import re
-import shutil
-import socket
 import sys
+import tempfile
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.builds.tree import flatten, to_host
+from parity.builds.tree import flatten, same_bits, to_host
 
-__all__ = ["Stored", "check_new", "one_line", "read_stored", "same_bits", "write_stored"]
+__all__ = ["Stored", "check_new", "one_line", "read_stored", "write_stored"]
 
 ITEM = "_METADATA"
 """The file that every Orbax item has."""
@@ -28,8 +26,6 @@ STEP = re.compile(r"(?:\D*[_-])?(\d+)")
 SHOWN = 240
 SETTLING = 0.3
 """Seconds after a failure until Orbax's pending reads and writes have ended, too."""
-PATIENCE = 10.0
-"""Seconds to wait for them at most."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,63 +138,33 @@ def write_stored(folder: Path, tree: Any) -> None:
 
     check_new(folder)
     folder = folder.absolute()
-    partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
-    with _no_log():
+    prefix = f".{folder.name}.partial-"
+    with (
+        _no_log(),
+        tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent, ignore_cleanup_errors=True) as around,
+    ):
+        partial = Path(around, folder.name)
         try:
             with ocp.StandardCheckpointer() as checkpointer:
                 checkpointer.save(partial, tree)
                 checkpointer.wait_until_finished()
             again, wanted = read_stored(partial).arrays, _arrays(tree)
-            paths = sorted({*wanted, *again})
-            wrong = [path for path in paths if not same_bits(wanted.get(path), again.get(path))]
+            wrong = {path for path in wanted if path not in again or not same_bits(wanted[path], again[path])}
+            wrong |= again.keys() - wanted.keys()
             if wrong:
-                raise OSError(f"{', '.join(wrong)} read back as other bits")
+                raise OSError(f"{', '.join(sorted(wrong))} read back as other bits")
             partial.rename(folder)
         except (OSError, ValueError, RuntimeError) as error:
-            _remove_until_quiet(partial)
-            _release(error)
+            time.sleep(SETTLING)
             raise ValueError(
                 f"{folder}: not written ({_reason(error)}); make room, or name another"
             ) from error
-        finally:
-            _remove(partial)
-
-
-def _remove_until_quiet(partial: Path) -> None:
-    """Removes the files of a failed write until pending writes add no more."""
-    began = quiet = time.monotonic()
-    while (now := time.monotonic()) < min(quiet + SETTLING, began + PATIENCE):
-        quiet = now if _remove(partial) else quiet
-        time.sleep(SETTLING / 10)
-
-
-def _remove(partial: Path) -> bool:
-    """Removes a folder and the temporary ones that Orbax makes next to it; returns True if there were any."""
-    left = list(partial.parent.glob(f"{partial.name}*"))
-    for folder in left:
-        shutil.rmtree(folder, ignore_errors=True)
-    return bool(left)
 
 
 def _reason(error: BaseException) -> str:
     """Returns the operating system's reason of an error, also through TensorStore; else the start of its message."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return os.strerror(int(code[1])) if code else one_line(error)
-
-
-def same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """True if two arrays have the same dtype, shape and bits."""
-    if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
-
-
-def _release(error: BaseException | None) -> None:
-    """Drops what the frames of an error hold: a task that failed with it is reported now, while logs are off."""
-    while error:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
-    gc.collect()
 
 
 def _arrays(tree: Any) -> dict[str, np.ndarray]:

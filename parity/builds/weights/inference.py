@@ -31,8 +31,6 @@ __all__ = ["Uses", "infer"]
 Leaves = Mapping[str, Leaf]
 Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
 """Program -> for reference and candidate, ``{path: fingerprint of how the program uses the leaf}``."""
-Readers = tuple[Mapping[str, str], Mapping[str, str]]
-"""For each side, ``{path: names of the operations that read the leaf}``."""
 
 
 def infer(
@@ -41,7 +39,6 @@ def infer(
     rules: Sequence[Rule] = (),
     use: Callable[[], Uses] | None = None,
     order: Callable[[], Order] = lambda: ({}, {}),
-    readers: Callable[[], Readers] = lambda: ({}, {}),
 ) -> WeightMap:
     """Pairs all leaves of two states.
 
@@ -52,7 +49,6 @@ def infer(
             and shapes are ambiguous.
         order: computes the place where each side's program first uses each leaf; only called if several modules
             have equal content.
-        readers: computes the operations that read each leaf of both sides; only called if shapes are ambiguous.
 
     Returns:
         The map; RNG leaves without a partner are in `WeightMap.alone`.
@@ -71,7 +67,7 @@ def infer(
             search.by_use(role, use())
         search.by_related(role)
         search.by_module(role, order)
-        search.by_shape(role, readers)
+        search.by_shape(role)
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
@@ -392,29 +388,20 @@ class _Search:
                 for name, other in pairs.items():
                     self._pair([name], [other], RELATED)
 
-    def by_shape(self, role: Role, readers: Callable[[], Readers]) -> None:
-        """Pairs the remaining leaves by shape, dtype and the operations that read them, nearest names first.
+    def by_shape(self, role: Role) -> None:
+        """Pairs the remaining leaves by shape and dtype, nearest names first.
 
-        A name that both sides have is left out: its shapes differ, so it needs a rule. Leaves that the two programs
-        read by operations of other numbers are paired without them.
+        A name that both sides have is left out: its shapes differ, so it needs a rule.
         """
-        if self.has_choice(role):
-            self._nearest(role, readers())
-        self._nearest(role, ({}, {}))
-
-    def _nearest(self, role: Role, readers: Readers) -> None:
         sides = self._of(0, role), self._of(1, role)
         kinds: list[dict[tuple, list[str]]] = [{}, {}]
         for side, leaves in enumerate(sides):
             for name, leaf in leaves.items():
                 if name not in sides[1 - side]:
-                    key = (_kind(leaf), readers[side].get(leaf.path))
-                    kinds[side].setdefault(key, []).append(name)
+                    kinds[side].setdefault(_kind(leaf), []).append(name)
         for kind, others in kinds[1].items():
-            names = kinds[0].get(kind, ())
-            if kind[1] is None or len(names) == len(others):
-                for name, other in pair_nearest(names, others):
-                    self._pair([name], [other], "shape" if len(others) == 1 and kind[1] is None else NEAREST)
+            for name, other in pair_nearest(kinds[0].get(kind, ()), others):
+                self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
 
 
 def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:

@@ -12,7 +12,6 @@ MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
 KINDS = frozenset({"proj", "projection", "linear", "dense"})
 """Words for any weight; they do not tell its place."""
-OPPOSITES = (("pre", "post"), ("in", "out"), ("to", "from"), ("before", "after"))
 SYNONYMS: Mapping[str, str] = dict.fromkeys(("ffn", "ffw", "ff", "feedforward", "moe"), "mlp")
 GLUED = re.compile(r"(?<=.)(proj|gate|norm|attn)$")
 """Words that some names have without a separator: ``qproj``, ``igate``."""
@@ -93,8 +92,6 @@ def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str
     """
     sides = list(dict.fromkeys(reference)), list(dict.fromkeys(candidate))
     left, right = sides
-    if _count_from_opposite_ends(left, right):
-        return {}
     found: dict[str, str] = {}
     while max(len(left), len(right)) <= MANY and (pairs := _same(left, right)):
         found |= pairs
@@ -112,24 +109,13 @@ def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str
     return found
 
 
-def _count_from_opposite_ends(left: Iterable[str], right: Iterable[str]) -> bool:
-    """True if all names of one side have a word, and all of the other its opposite.
-
-    What follows the attention comes before the next part.
-    """
-    common = [set.intersection(*(set(name_words(name)) for name in side)) for side in (left, right) if side]
-    return any(
-        one in common[0] and other in common[-1] for pair in OPPOSITES for one, other in (pair, pair[::-1])
-    )
-
-
 def _same(reference: Sequence[str], candidate: Sequence[str]) -> dict[str, str]:
     """Returns the pairs of names that have the same words; those in the same order come before others."""
     left, right = _distinct_words(reference), _distinct_words(candidate)
     fitting = [
         (name, other) for name in left for other in right if _have_same_words(left[name], right[other])
     ]
-    for pairs in ([pair for pair in fitting if _in_one_order(left[pair[0]], right[pair[1]])], fitting):
+    for pairs in ([pair for pair in fitting if all(map(_agree, left[pair[0]], right[pair[1]]))], fitting):
         counts = collections.Counter(end for pair in pairs for end in enumerate(pair))
         if found := {one: other for one, other in pairs if counts[0, one] == counts[1, other] == 1}:
             return found
@@ -173,10 +159,6 @@ def _have_same_words(left: Sequence[str], right: Sequence[str]) -> bool:
         for one, others in ((left, right), (right, left))
         for word in one
     )
-
-
-def _in_one_order(left: Sequence[str], right: Sequence[str]) -> bool:
-    return all(_agree(one, other) for one, other in zip(left, right, strict=False))
 
 
 def _agree(left: str, right: str) -> bool:

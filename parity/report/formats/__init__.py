@@ -1,19 +1,26 @@
 """Forms of a report: one file per form besides JSON, a registry, and the writing of all that are requested.
 
-A form converts a report from `parity.report.reading`, and earlier ones for comparison, to text.
+A form is a function of a report from `parity.report.reading`, and of earlier ones for comparison; it returns a text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from parity.report.formats import annotations, html, junit, markdown
-from parity.report.formats.form import Form
+from parity.report.formats.annotations import annotations
+from parity.report.formats.html import html
+from parity.report.formats.junit import junit
+from parity.report.formats.markdown import markdown
 from parity.report.reading import Record
 from parity.report.records import check_writable, is_stream, write_json, write_text
 
-__all__ = ["FORMS", "Form", "check_forms", "write_forms"]
+__all__ = ["FORMS", "check_forms", "write_forms"]
 
-FORMS: Mapping[str, Form] = {form.FORM.name: form.FORM for form in (html, junit, markdown, annotations)}
+FORMS: Mapping[str, Callable[[Record, Sequence[Record]], str]] = {
+    "html": html,
+    "junit": junit,
+    "markdown": markdown,
+    "annotations": annotations,
+}
 """Every form by name; the name is also its option."""
 JSON = "json"
 
@@ -46,7 +53,7 @@ def write_forms(report: Record, files: Mapping[str, Path], earlier: Sequence[Rec
             if name == JSON:
                 write_json(dict(report), path)
             else:
-                write_text(FORMS[name].render(report, earlier), path)
+                write_text(FORMS[name](report, earlier), path)
         except OSError as error:
             problems.append(str(error))
     return problems

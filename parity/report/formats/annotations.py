@@ -4,24 +4,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from parity.report.formats.form import (
-    Form,
     explanation,
     first_difference,
     gate_blocks,
-    partial_words,
     sentence,
 )
 from parity.report.reading import Record
+from parity.report.records import partial_words
 from parity.run.explain import places
 from parity.verdicts import finding_of
 
-__all__ = ["FORM", "annotations"]
+__all__ = ["annotations"]
 
 MOST = 10
 """Maximum number of errors that GitHub shows per step; the last one here gives the number of those left out."""
 
 
-def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
+def annotations(report: Record, earlier: Sequence[Record]) -> str:
     """Returns workflow commands, the worst first: errors, then warnings for waived and unproved cases.
 
     Findings of several cases at one source line become one annotation.
@@ -34,10 +33,7 @@ def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
     for case in report["cases"]:
         for place, title, text in _errors(case):
             groups.setdefault((*place, title), []).append(f"{case['id']}: {text}")
-    lines = []
-    for (file, line, title), texts in groups.items():
-        more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
-        lines.append(_command("error", texts[0] + more, _properties(file, line, title)))
+    lines = [_grouped("error", texts, *place) for place, texts in groups.items()]
     lines += [_command("error", block, {"title": "flip held back"}) for block in gate_blocks(report)]
     if partial := report.get("partial"):
         text = partial_words(partial)
@@ -60,9 +56,8 @@ def _warnings(report: Record) -> Iterator[str]:
                 (one for one in places(finding_of(first)) if not Path(one[0]).is_absolute()), ("", 0)
             )
             groups.setdefault(place, []).append(f"{case['id']}: {sentence(first)}")
-    for (file, line), texts in list(groups.items())[: MOST - 1]:
-        more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
-        yield _command("warning", texts[0] + more, _properties(file, line, "parity: first difference"))
+    for place, texts in list(groups.items())[: MOST - 1]:
+        yield _grouped("warning", texts, *place, "parity: first difference")
     if len(groups) >= MOST:
         text = f"{len(groups) - MOST + 1} further first differences; the report has all"
         yield _command("warning", text, {"title": "more first differences"})
@@ -77,8 +72,11 @@ def _errors(case: Record) -> Iterator[tuple[tuple[str, int], str, str]]:
         yield (*known, ("", 0))[0], f"parity: {found.channel} {case['verdict']}", found.line
 
 
-def _properties(file: str, line: int, title: str) -> dict[str, str]:
-    return ({"file": file, "line": str(line)} if file else {}) | {"title": title}
+def _grouped(kind: str, texts: Sequence[str], file: str, line: int, title: str) -> str:
+    """Returns the command for the texts at one place: the first, and the number of the others."""
+    more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
+    place = {"file": file, "line": str(line)} if file else {}
+    return _command(kind, texts[0] + more, place | {"title": title})
 
 
 def _command(kind: str, message: str, properties: dict[str, str]) -> str:
@@ -92,6 +90,3 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-FORM = Form(name="annotations", about="GitHub workflow commands, an annotation each", render=annotations)

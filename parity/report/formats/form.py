@@ -1,16 +1,12 @@
-"""Interface of a report form, and text helpers that several forms share."""
-
-import dataclasses
-from collections.abc import Callable, Sequence
+"""Text helpers that several forms of a report share."""
 
 from parity.report.reading import Record
-from parity.report.records import VERDICTS
+from parity.report.records import counts_text
 from parity.run.explain import Explanation, explain
 from parity.run.explain import blocking as explain_blocking
 from parity.verdicts import channel_of, finding_of
 
 __all__ = [
-    "Form",
     "blocking",
     "explanation",
     "first_difference",
@@ -19,21 +15,6 @@ __all__ = [
     "passes",
     "sentence",
 ]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Form:
-    """A form of a report.
-
-    Args:
-        name: also the command-line option.
-        about: one line for the help.
-        render: report, earlier reports -> text.
-    """
-
-    name: str
-    about: str
-    render: Callable[[Record, Sequence[Record]], str]
 
 
 def passes(report: Record) -> bool:
@@ -70,17 +51,10 @@ def gate_blocks(report: Record) -> list[str]:
 
 def headline(report: Record) -> str:
     """Returns text such as ``5 passed, 1 failed``; for a partial report also the number of finished cases."""
-    counts = [f"{report['summary'].get(name)} {name}" for name in VERDICTS if report["summary"].get(name)]
-    words = ", ".join(counts) or "nothing ran"
+    words = counts_text(report)
     if partial := report.get("partial"):
         words += f"; partial: {partial['finished']} of {partial['planned']} cases finished"
     return words
-
-
-def partial_words(partial: Record) -> str:
-    """Returns the number of finished cases of a partial report, and the reason, as text."""
-    why = partial.get("why", "the run was interrupted")
-    return f"{partial['finished']} of {partial['planned']} cases finished before {why}"
 
 
 def sentence(finding: Record) -> str:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from parity.builds.meshes import MeshSpec
 from parity.report.changes import changes
-from parity.report.formats.form import Form, blocking, explanation, first_difference, headline, passes
+from parity.report.formats.form import blocking, explanation, first_difference, headline, passes
 from parity.report.reading import Record
-from parity.report.records import VERDICTS
+from parity.report.records import VERDICTS, phase_seconds
 from parity.report.table import COLUMNS, LOUD
 from parity.verdicts import SIDES, listed
 
-__all__ = ["FORM", "grids", "html", "render"]
+__all__ = ["grids", "html", "render"]
 
 
 FOLDER = Path(__file__).parent / "page"
@@ -38,7 +38,7 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def html(report: Record, earlier: Sequence[Record] = ()) -> str:
+def html(report: Record, earlier: Sequence[Record]) -> str:
     """Returns the report as a page.
 
     Args:
@@ -155,10 +155,7 @@ def _operations(case: Record) -> int:
 
 def _phases(report: Record) -> list[tuple[str, float, float]]:
     """Returns seconds by phase, and their percentage of the longest phase."""
-    totals: dict[str, float] = {}
-    for case in report["cases"]:
-        for name, seconds in case["seconds"].items():
-            totals[name] = totals.get(name, 0.0) + seconds
+    totals = phase_seconds(report)
     most = max(totals.values(), default=0.0) or 1.0
     return [(name, seconds, max(0.0, 100 * seconds / most)) for name, seconds in totals.items()]
 
@@ -289,6 +286,3 @@ def _devices(fixed: Mapping[str, int], sizes: Mapping[str, int]) -> str:
 def _colour(index: int, count: int) -> str:
     red, green, blue = colorsys.hls_to_rgb(0.55 + 0.4 * index / max(count, 1), 0.82, 0.55)
     return f"#{int(red * 255):02x}{int(green * 255):02x}{int(blue * 255):02x}"
-
-
-FORM = Form(name="html", about="one HTML page that needs nothing else", render=html)

@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from parity.report.formats.form import (
-    Form,
     blocking,
     explanation,
     first_difference,
     gate_blocks,
-    partial_words,
     sentence,
 )
 from parity.report.reading import Record
+from parity.report.records import partial_words
 
-__all__ = ["FORM", "junit"]
+__all__ = ["junit"]
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, such as terminal escapes in a traceback."""
@@ -24,7 +23,7 @@ TAGS = {"error": "error", **dict.fromkeys(("failed", "vacuous", "open"), "failur
 WHY_SKIPPED = {"unproved": "neither a proof nor a run says that values agree"}
 
 
-def junit(report: Record, earlier: Sequence[Record] = ()) -> str:
+def junit(report: Record, earlier: Sequence[Record]) -> str:
     """Returns the report as JUnit XML.
 
     A blocked flip and an interrupted run are separate failures, so that no CI shows success.
@@ -100,6 +99,3 @@ def _case(case: Record) -> ElementTree.Element:
 
 def _clean(text: str) -> str:
     return FORBIDDEN.sub("\ufffd", text)
-
-
-FORM = Form(name="junit", about="JUnit XML, as CI servers show tests", render=junit)

@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Sequence
 
 from parity.report.changes import changes
-from parity.report.formats.form import Form, explanation, first_difference, headline, passes, sentence
+from parity.report.formats.form import explanation, first_difference, headline, passes, sentence
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
 
-__all__ = ["FORM", "markdown"]
+__all__ = ["markdown"]
 
 MOST_CASES, MOST_LINES, MOST_CHANGES = 30, 20, 30
 LONGEST = 1_000
 """Maximum number of characters of a finding; GitHub limits a step summary to one mebibyte."""
 
 
-def markdown(report: Record, earlier: Sequence[Record] = ()) -> str:
+def markdown(report: Record, earlier: Sequence[Record]) -> str:
     """Returns the report as GitHub's Markdown.
 
     Args:
@@ -114,6 +114,3 @@ def _safe(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-FORM = Form(name="markdown", about="Markdown, for a CI step summary", render=markdown)

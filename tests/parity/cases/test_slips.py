@@ -16,8 +16,9 @@ import parity
 from parity.cases.coverage import unvaried_options
 from parity.cases.settings import SettingsError, collect
 from parity.cli.list import list_cases
+from parity.report.records import as_json
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import CaseRunner, Run
 from parity.run.schedule import Schedule
 from parity.run.waiving import unused_in
 
@@ -159,25 +160,16 @@ def test_an_error_in_a_pairs_own_cases_has_its_line(tmp_path, monkeypatch):
         collect(start=start)
 
 
-def test_a_waivers_misspelt_case_is_named_with_the_nearest(tmp_path, monkeypatch):
-    text = '[tool.parity]\npairs = ["good_three:PAIR"]\n[[tool.parity.waivers]]\nreason = "r"\ncase = "{}"\n'
-    start = project(tmp_path, monkeypatch, text.format("god/forward@single"), good_three=GOOD)
-    with pytest.raises(
-        SettingsError, match="case god/forward@single matches none of 1 cases; did you mean good/forward"
-    ):
-        collect(start=start)
-    project(tmp_path, monkeypatch, text.format("good/*"))
-    assert collect(start=start)[1][0].accept.waivers
-
-
 def test_a_waivers_misspelt_channel_is_named_with_the_nearest():
     waiver = parity.Waiver(reason="r", channel="memroy")
     (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(waiver,)).cases({}))
-    (sentence,) = unused_in([result])
+    (sentence,) = unused_in(as_json(Run(environment={}, planned=1, results=[result])))
     assert "channel: got memroy" in sentence and "did you mean memory?" in sentence
     known = msgspec.structs.replace(waiver, channel="memory")
     (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(known,)).cases({}))
-    assert unused_in([result]) == []  # its channel did not run
+    assert (
+        unused_in(as_json(Run(environment={}, planned=1, results=[result]))) == []
+    )  # its channel did not run
 
 
 def test_an_unknown_channel_that_does_not_apply_is_refused(tmp_path, monkeypatch):

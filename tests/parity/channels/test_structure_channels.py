@@ -16,6 +16,7 @@ from parity.compare.clock import SideError
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.hlo.memory import Memory
+from parity.report.records import as_json
 from parity.report.table import COLUMNS, MARKS, print_table
 from parity.run.run import CaseResult, Run, run_case
 from parity.verdicts import ChannelResult, Verdict
@@ -172,7 +173,7 @@ def test_a_long_id_and_all_channels_fit_100_columns(capsys, blocks):
     result = CaseResult(
         case=case, reference="", candidate="", verdict="passed", channels=channels, seconds={"compile": 99.9}
     )
-    print_table(Console(width=100), Run(environment={}, planned=1, results=[result]))
+    print_table(Console(width=100), as_json(Run(environment={}, planned=1, results=[result])))
     shown = [blocks if blocks in names else names[0] for names in COLUMNS.values()]
     cells = [MARKS[channels[name].verdict][0] for name in shown]
     assert sorted(name for names in COLUMNS.values() for name in names) == sorted(ALL)

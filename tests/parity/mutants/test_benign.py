@@ -165,33 +165,28 @@ def test_a_file_is_imported_from_around_its_packages(tmp_path):
     assert import_root(tmp_path, "docs/c.py") == Path("docs")
 
 
-# --- processes that fork ---
+# --- processes ---
 
 
 @pytest.fixture
 def said(tmp_path, pool):
-    """``said(text)`` returns the exit code and output of a forked process that runs a module with that text."""
+    """``said(text)`` returns the exit code and output of a process that runs a module with that text."""
 
-    def run(text, edited=("a_module",), pool=pool):
+    def run(text, pool=pool):
         folder = tmp_path / "edited"
         folder.mkdir(exist_ok=True)
-        (folder / "a_module.py").write_text(f"def main():\n    {text}\n")
-        return pool.submit(RUN, ["a_module", "a word"], tmp_path, [folder], edited).result()
+        (folder / "a_module.py").write_text(f"{text}\n")
+        return pool.submit(RUN, ["a_module", "a word"], tmp_path, [folder]).result()
 
     return run
 
 
 @pytest.mark.long
-def test_each_call_forks_a_new_process(said, tmp_path):
-    code, printed = said(
-        "import os, sys; print(sys.argv[1:], os.getcwd(), os.getpid(), 'jax' in sys.modules)"
-    )
-    words, process, warm = "['a word']", printed.split()[-2], printed.split()[-1]
-    assert code == 0 and printed.startswith(f"{words} {tmp_path}") and warm == "True"
-    code, printed = said("import os, sys; print(os.getpid()); print('no', file=sys.stderr); sys.exit(3)")
-    assert code == 3 and printed.split()[0] != process and "no" in printed, (
-        "an edited module was not read again"
-    )
+def test_each_call_starts_a_new_process(said, tmp_path):
+    code, printed = said("import os, sys; print(sys.argv[1:], os.getcwd())")
+    assert (code, printed) == (0, f"['a word'] {tmp_path}\n")
+    code, printed = said("import sys; print('no', file=sys.stderr); sys.exit(3)")
+    assert (code, printed) == (3, "no\n"), "an edited module was not read again"
 
 
 @pytest.mark.long
@@ -202,16 +197,10 @@ def test_devices_are_chosen_before_jax_is_imported(said):
 @pytest.mark.long
 def test_crashes_are_distinguished_from_differences(said):
     code, printed = said("raise KeyError('why')")
-    assert code > 1 and "KeyError: 'why'" in printed
+    assert code == 1 and "KeyError: 'why'" in printed
     code, _ = said("import os; os.abort()")
     assert code == -signal.SIGABRT
     assert said("print('on')") == (0, "on\n")
-
-
-@pytest.mark.long
-def test_an_edited_module_must_not_be_imported_before(said):
-    code, printed = said("print('on')", edited=("parity",))
-    assert code > 1 and "['parity'] are imported" in printed
 
 
 @pytest.mark.long

@@ -158,7 +158,7 @@ def main():
     report = json.loads(asked.report.read_text()) if asked.report else SAMPLE["rich_report"](MANY)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder, "report.html")
-        file.write_text(FORMS["html"].render(report, [report]), encoding="utf-8")
+        file.write_text(FORMS["html"](report, [report]), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         opened(browser, file, checks).close()  # the first page of a browser waits for the browser
         page = opened(browser, file, checks)
@@ -169,7 +169,7 @@ def main():
         page.close()
         few = Path(folder, "few.html")
         small = report if asked.report else SAMPLE["rich_report"](20)  # axe is slow on thousands of lines
-        few.write_text(FORMS["html"].render(small, [small]), encoding="utf-8")
+        few.write_text(FORMS["html"](small, [small]), encoding="utf-8")
         look(browser, few, checks, asked.shots)
         if not asked.report:
             keys(browser, file, checks)

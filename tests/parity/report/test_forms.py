@@ -22,7 +22,7 @@ JUNIT = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
 
 
 def render(name, report, earlier=()):
-    return FORMS[name].render(report, earlier)
+    return FORMS[name](report, earlier)
 
 
 def checked_junit(text):

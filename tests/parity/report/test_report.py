@@ -15,7 +15,7 @@ from parity.channels import ALL
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
 from parity.report.formats import FORMS
-from parity.report.records import VERDICTS, as_json, check_writable, summarise, write_json
+from parity.report.records import VERDICTS, as_json, case_record, check_writable, write_json
 from parity.report.table import COLUMNS, MARKS, Progress, findings_text, print_findings, print_table
 from parity.run import explain
 from parity.run.run import CaseResult, Run
@@ -73,9 +73,10 @@ def screen(width=100, terminal=False):
     return Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
 
 
-def printed(function, *arguments, width=100):
+def printed(function, shown, width=100):
+    """Returns the text that a function prints of the record of a run, or of some cases."""
     console = screen(width)
-    function(console, *arguments)
+    function(console, as_json(shown) if isinstance(shown, Run) else list(map(case_record, shown)))
     return console.file.getvalue()
 
 
@@ -112,9 +113,8 @@ def test_a_partial_report_counts_the_missing_cases():
 
 
 def test_every_verdict_of_a_case_is_counted():
-    assert summarise([result(verdict) for verdict in VERDICTS for _ in range(2)]) == dict.fromkeys(
-        VERDICTS, 2
-    )
+    results = [result(verdict) for verdict in VERDICTS for _ in range(2)]
+    assert as_json(run(*results))["summary"] == dict.fromkeys(VERDICTS, 2)
 
 
 def test_a_report_replaces_the_old_one_whole(tmp_path):
@@ -412,7 +412,7 @@ def resting(verdict=Verdict.UNPROVED, **channels):
 def test_the_first_difference_of_a_passed_case_is_printed_and_in_every_report(verdict):
     case = resting(verdict)
     report = as_json(run(case, result("passed")))
-    texts = {form.name: form.render(report, ()) for form in FORMS.values()}
+    texts = {name: render(report, ()) for name, render in FORMS.items()}
     for name, text in {"terminal": printed(print_findings, [case]), **texts}.items():
         assert "operand 1: 1 against 2" in text, name
         assert "new.py:9" in text.replace("%3A", ":") or "file=new.py,line=9" in text, name

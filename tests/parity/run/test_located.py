@@ -87,7 +87,7 @@ def test_the_first_line_names_the_place_that_values_show():
     found = explanation(case_record(result))
     assert found is not None and found.line == line(result)
     assert found.rest[0].startswith("  not sure, operations without a counterpart: ")
-    assert "differ first" not in notes_text(result)
+    assert "differ first" not in notes_text(result.case.id, result.channels)
     with pytest.raises(TwinsDifferError, match="program differs: values of one batch differ first at mul"):
         parity.assert_twins(Left(), Right(nnx.Rngs(0)), batch(0), programs=("forward",))
 

@@ -15,9 +15,9 @@ from flax.training.train_state import TrainState
 import parity
 from parity.builds.convert.conversion import convert
 from parity.builds.convert.exported import read_map
-from parity.builds.convert.stored import read_stored, same_bits
+from parity.builds.convert.stored import read_stored
 from parity.builds.skeleton import fill, skeleton
-from parity.builds.tree import flatten, to_host
+from parity.builds.tree import flatten, same_bits, to_host
 from parity.builds.weights.transforms import Split
 from parity.compare.certificate import certify, export
 from parity.compare.evidence import Evidence

@@ -194,19 +194,6 @@ def test_moments_follow_parameters_whose_holder_they_lack():
     assert {entry.matched_by for entry in found.entries} == {"rule", "parameter it belongs to"}
 
 
-def test_leaves_without_related_names_are_paired_by_the_operations_that_read_them():
-    reference, candidate = leaves("norm/sheen 5, norm/tint 5"), leaves("norm/gain 5, norm/shift 5")
-    readers = (
-        {"norm/sheen": "multiply", "norm/tint": "add"},
-        {"norm/gain": "multiply", "norm/shift": "add"},
-    )
-    found = infer(reference, candidate, readers=lambda: readers)
-    assert pairs(found) == {"norm/sheen": "norm/gain", "norm/tint": "norm/shift"}
-    assert found.guessed == list(found.entries)
-    other = ({"norm/sheen": "multiply", "norm/tint": "multiply"}, readers[1])
-    assert len(infer(reference, candidate, readers=lambda: other).entries) == 2
-
-
 def test_statistics_tell_modules_of_equal_parameters_apart():
     def norms(batch, group, root, state):
         parameters = leaves(", ".join(f"{root}/{name}/scale 8" for name in (batch, group)))
