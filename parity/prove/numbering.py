@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
-from parity.prove.fusion import is_float, ordered_operations
+from parity.prove.fusion import is_float, ordered_operations, summed_values
 
 __all__ = ["Numbering", "Table", "captures", "number_program", "split_classes", "users"]
 
@@ -76,6 +76,8 @@ class Numbering:
         """Floats and booleans computed from others than constants, and all values computed from them."""
         self.ordered: frozenset[int] = frozenset()
         """First results of operations whose operands keep their order; see `ordered_operations`."""
+        self.summed: frozenset[int] = frozenset()
+        """Values that a sum, a loop or a branch may read; see `summed_values`."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -391,7 +393,7 @@ def number_program(
     """
     numbering = kind(table, program.values, reorder)
     if not reorder:
-        numbering.ordered = ordered_operations(program)
+        numbering.ordered, numbering.summed = ordered_operations(program), summed_values(program)
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

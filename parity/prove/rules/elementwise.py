@@ -158,8 +158,6 @@ def _past(table: Terms, call: Call) -> dict[str, str]:
         rules |= dict.fromkeys(("unit-dims", "reshape", "broadcast"), "integers-past-moves")
         if call.element == "i1" or any(map(table.is_table, call.operands)):
             rules["broadcast"] = "past-moves"
-    if call.name == "convert" and call.elements[0] == "i1":
-        del rules["unit-dims"]
     return {movement: rule for movement, rule in rules.items() if table.allows(rule)}
 
 

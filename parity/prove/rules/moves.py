@@ -259,6 +259,15 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
     attacked_by="row put in place or joined",
     loose=True,
 )
+@RewriteRule(
+    name="update-of-inputs",
+    rewrites="as update-in-place",
+    condition="as for update-in-place; both arrays are arguments or constants, and no sum, product of matrices, loop or "
+    "branch reads the result",
+    argument="Each place holds the same element, and no computed number is moved, so nothing is rounded elsewhere.",
+    attacked_by="row of another array put in place or joined",
+    keeps_narrow=True,
+)
 def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
@@ -268,7 +277,9 @@ def _replaced(
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
-    if len(cuts) != 1 or not table.allows("update-in-place") or not table.allows("concatenate"):
+    is_free = not table.summed and table.is_given(operand.view) and table.is_given(view)
+    rule = "update-of-inputs" if is_free and table.allows("update-of-inputs") else "update-in-place"
+    if len(cuts) != 1 or not table.allows(rule) or not table.allows("concatenate"):
         number = table.number(
             f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
             table.flat(operand.view),
@@ -288,7 +299,7 @@ def _replaced(
             return None
         size = tuple(limit - start for start, limit in zip(lows, limits, strict=True))
         parts.append(Value(found, Array(size, out.element)))
-    table.use("update-in-place")
+    table.use(rule)
     return _concatenate(table, Application({"dimension": axis}, out, parts))
 
 
