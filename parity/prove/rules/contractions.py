@@ -108,9 +108,8 @@ def _roles(shape: Sequence[int], batch: Sequence[int], contracted: Sequence[int]
 def _merged(sides: Sequence[_Roles]) -> list[_Roles]:
     """Returns the axes of both operands, with neighbouring axes merged if they are free or batch axes."""
     left, right = (set(itertools.pairwise(role for role, _ in side)) for side in sides)
-    joined = {(one, other) for one, other in left & right if one != _FREE and other == (one[0], one[1] + 1)}
-    starts = sorted({role for role, _ in sides[0] if role != _FREE} - {other for _, other in joined})
-    places = {role: (role[0], sum(other[0] == role[0] for other in starts[:k])) for k, role in enumerate(starts)}
+    joined = {(one, other) for one, other in left & right if one[0] == "b" and other == ("b", one[1] + 1)}
+    starts = sorted({role for role, _ in sides[0] if role[0] == "b"} - {other for _, other in joined})
     done: list[_Roles] = [[], []]
     for axes, side in zip(done, sides, strict=True):
         last = None
@@ -118,6 +117,6 @@ def _merged(sides: Sequence[_Roles]) -> list[_Roles]:
             if (last, role) in joined or last == role == _FREE:
                 axes[-1] = (axes[-1][0], axes[-1][1] * size)
             else:
-                axes.append((places.get(role, role), size))
+                axes.append((("b", starts.index(role)) if role in starts else role, size))
             last = role
     return done
