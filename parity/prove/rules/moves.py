@@ -215,10 +215,34 @@ def _concatenate(table: Terms, op: Application) -> View | None:
         return padded
     views = tuple(view for view, _ in parts)
     widths = [width * inner for _, width in parts]
+    if _is_free(table, views):
+        table.use("moved-inputs")
+        joint = f"{outer} times"
     number = table.number(f"~concatenate {joint} {widths}", *[table.flat(view) for view in views])
     table.terms.setdefault(number, Term("concatenate", joint, views, (out.element,) * len(views)))
     table.use("concatenate")
     return whole(number, out.count)
+
+
+@RewriteRule(
+    name="moved-inputs",
+    rewrites="as update-in-place; concatenation along any axis -> of the same elements in the same order",
+    condition="all parts are arguments, moved or negated; no sum, product of matrices, loop or branch reads "
+    "the result",
+    argument="Each place holds the same element. No computed number is moved and none is added up, so nothing is "
+    "rounded in another way.",
+    attacked_by="halves of an argument put together along one axis or another",
+)
+def _is_free(table: Terms, parts: Sequence[View]) -> bool:
+    """True if parts may be put together in any way."""
+    return not table.summed and table.allows("moved-inputs") and all(_is_input(table, part) for part in parts)
+
+
+def _is_input(table: Terms, view: View) -> bool:
+    term = table.terms.get(view.source)
+    is_moved = term is not None and term.name in ("negate", "concatenate")
+    is_argument = table.nodes[view.source][0].startswith("#argument ")
+    return is_argument or (is_moved and all(_is_input(table, part) for part in term.operands))
 
 
 @RewriteRule(
@@ -259,15 +283,6 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
     attacked_by="row put in place or joined",
     loose=True,
 )
-@RewriteRule(
-    name="update-of-inputs",
-    rewrites="as update-in-place",
-    condition="as for update-in-place; both arrays are arguments or constants, and no sum, product of matrices, loop or "
-    "branch reads the result",
-    argument="Each place holds the same element, and no computed number is moved, so nothing is rounded elsewhere.",
-    attacked_by="row of another array put in place or joined",
-    keeps_narrow=True,
-)
 def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
@@ -277,8 +292,7 @@ def _replaced(
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
-    is_free = not table.summed and table.is_given(operand.view) and table.is_given(view)
-    rule = "update-of-inputs" if is_free and table.allows("update-of-inputs") else "update-in-place"
+    rule = "moved-inputs" if _is_free(table, (operand.view, view)) else "update-in-place"
     if len(cuts) != 1 or not table.allows(rule) or not table.allows("concatenate"):
         number = table.number(
             f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
