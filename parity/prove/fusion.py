@@ -24,7 +24,8 @@ _PRODUCTS = names_of("multiply", "divide", "exponential", "power") | {"chlo.squa
 """Operations that XLA or LLVM may write as a product."""
 _KEEP = names_of(Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "negate")
 """Operations whose result is a product if their first operand is one."""
-_ELEMENT_BY_ELEMENT = names_of(Group.ELEMENTWISE, Group.REARRANGES, Group.PICKS, Group.JOINS)
+_PLAIN = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "multiply", "negate")
+"""Movements and products, which LLVM makes no other operation of."""
 _NEUTRAL = names_of("add", "subtract", "maximum", "minimum")
 """Operations that vanish if one operand is a certain constant."""
 
@@ -50,10 +51,12 @@ def ordered_operations(program: StableProgram) -> frozenset[int]:
 
 
 def summed_values(program: StableProgram) -> frozenset[int]:
-    """Returns the values that an operation may read which is not element by element, such as a sum or a loop."""
+    """Returns the values that operations other than movements and products may read, directly or through these."""
     ops = [op for op in program.body.walk() if op.live is not None]
-    others = [op for op in ops if op.form.name not in _ELEMENT_BY_ELEMENT]
-    found = {value for op in others for value in (*op.operands, *(v for each in op.regions for v in each.outputs))}
+    others = [op for op in ops if op.form.name not in _PLAIN]
+    found = {
+        value for op in others for value in (*op.operands, *(v for each in op.regions for v in each.outputs))
+    }
     for op in reversed(ops):
         if not found.isdisjoint(op.results):
             found.update(op.operands)

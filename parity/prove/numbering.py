@@ -77,7 +77,7 @@ class Numbering:
         self.ordered: frozenset[int] = frozenset()
         """First results of operations whose operands keep their order; see `ordered_operations`."""
         self.summed: frozenset[int] = frozenset()
-        """Values that a sum, a loop or a branch may read; see `summed_values`."""
+        """Values that not only products read; see `summed_values`."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -392,8 +392,9 @@ def number_program(
         The numbering (with the number of every result in ``env``), and the numbers of the side effects.
     """
     numbering = kind(table, program.values, reorder)
+    numbering.summed = summed_values(program)
     if not reorder:
-        numbering.ordered, numbering.summed = ordered_operations(program), summed_values(program)
+        numbering.ordered = ordered_operations(program)
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

@@ -84,7 +84,9 @@ def _dot(table: Terms, op: Application) -> View | None:
     text, sides = str(op.attributes["dot_dimension_numbers"]), []
     for side, order, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
         shape = operand.type.shape
-        batch, contracted = (numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting"))
+        batch, contracted = (
+            numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")
+        )
         kinds = ["b" if k in batch else "c" if k in contracted else "f" for k in range(len(shape))]
         if kinds != sorted(kinds, key=order.index) and max(map(kinds.count, "bf")) > 1:
             return None

@@ -227,9 +227,9 @@ def _concatenate(table: Terms, op: Application) -> View | None:
 @RewriteRule(
     name="moved-inputs",
     rewrites="as update-in-place; concatenation along any axis -> of the same elements in the same order",
-    condition="all parts are arguments, moved or negated; no sum, product of matrices, loop or branch reads "
-    "the result",
-    argument="Each place holds the same element. No computed number is moved and none is added up, so nothing is "
+    condition="all parts are arguments, moved or negated; only movements, negations and elementwise "
+    "products read the result",
+    argument="Each place holds the same element. No computed number is moved and none is added, so nothing is "
     "rounded in another way.",
     attacked_by="halves of an argument put together along one axis or another",
 )
@@ -280,7 +280,7 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
     rewrites="an update of an array at a known place -> concatenation with the rest of the array",
     condition="the update is shorter than the array along one axis; it is inside, or starts are clamped",
     argument="Each place holds the same element; but XLA may add up a concatenation in parts.",
-    attacked_by="row put in place or joined",
+    attacked_by="row put in place or joined, then added to",
     loose=True,
 )
 def _replaced(

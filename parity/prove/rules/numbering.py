@@ -56,7 +56,12 @@ class RuledNumbering(Numbering):
         if (written := self._as_written(op)) is not None:
             return written
         table.ordered, table.summed = (op.results.start in each for each in (self.ordered, self.summed))
-        key = (op.form.word, table.ordered, table.summed, *[(self.env[value], self._made.get(value)) for value in op.operands])
+        key = (
+            op.form.word,
+            table.ordered,
+            table.summed,
+            *[(self.env[value], self._made.get(value)) for value in op.operands],
+        )
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -98,7 +103,7 @@ class RuledNumbering(Numbering):
         return known.view.source if known else number
 
     def _apart(self, value: int, known: Value) -> Value:
-        """Returns another value for a computed float that is read in another shape, where XLA's patterns do not match."""
+        """Returns another value for a computed float that is read in another shape, where no pattern of XLA matches."""
         view, shape = known.view, known.type.shape
         if not view.is_whole or self._made.get(value, shape) == shape or self.table.allows("past-moves"):
             return known

@@ -90,7 +90,7 @@ class Terms(Table):
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered: True while an operation is numbered whose operands keep their order; see `ordered_operations`.
-        summed: True while an operation is numbered whose result a sum may read; see `summed_values`.
+        summed: True while an operation is numbered whose result not only products read; see `summed_values`.
         built: True if the operation that is being numbered is still present in its normal form.
         shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
