@@ -240,9 +240,9 @@ def _is_free(table: Terms, parts: Sequence[View]) -> bool:
 
 def _is_input(table: Terms, view: View) -> bool:
     term = table.terms.get(view.source)
-    is_moved = term is not None and term.name in ("negate", "concatenate")
+    operands = term.operands if term and term.name in ("negate", "concatenate") else ()
     is_argument = table.nodes[view.source][0].startswith("#argument ")
-    return is_argument or (is_moved and all(_is_input(table, part) for part in term.operands))
+    return is_argument or (bool(operands) and all(_is_input(table, part) for part in operands))
 
 
 @RewriteRule(

@@ -107,7 +107,7 @@ SINGLE = (
         name="row put in place or joined, then added to",
         one=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 2, 0)) + y,
         other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) + y,
-        miss=lambda x, y, v, t, k: jnp.concatenate([x[:, :1], y[:, :1], x[:, 2:]], 1) + y,
+        miss=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 1, 0)) + y,
     ),
     Step(
         name="table of whole numbers, less one",
