@@ -71,7 +71,7 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     name="dot-axes",
     rewrites="free and batch axes of dot_general of size one -> none; neighbouring free axes, or axes that are "
     "neighbours in the batch of both operands -> one axis",
-    condition="neighbours in the same order in the operand; of several free or batch axes the batch comes first, then "
+    condition="neighbours in the same order in the operand; if there are several, the batch comes first, then "
     "the free axes on the left and the contracted ones on the right, else XLA moves elements",
     argument="The same products are added in the same order; XLA makes one free axis of several before it "
     "chooses how to compute.",
