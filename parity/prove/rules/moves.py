@@ -229,8 +229,7 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     rewrites="as update-in-place; concatenation along any axis -> of the same elements in the same order",
     condition="all parts are arguments, moved or negated; only movements, negations and elementwise "
     "products read the result",
-    argument="Each place holds the same element. No computed number is moved and none is added, so nothing is "
-    "rounded in another way.",
+    argument="Each place holds the same element; no computed number is moved or added.",
     attacked_by="halves of an argument put together along one axis or another",
 )
 def _is_free(table: Terms, parts: Sequence[View]) -> bool:
