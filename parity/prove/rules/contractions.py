@@ -71,7 +71,8 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     name="dot-axes",
     rewrites="free and batch axes of dot_general of size one -> none; neighbouring free axes, or axes that are "
     "neighbours in the batch of both operands -> one axis",
-    condition="neighbours in the same order in the operand, so that no element moves",
+    condition="neighbours in the same order in the operand; if there are several, the batch comes first, then "
+    "the free axes on the left and the contracted ones on the right, else XLA moves elements",
     argument="The same products are added in the same order; XLA makes one free axis of several before it "
     "chooses how to compute.",
     attacked_by="heads in the weights",
@@ -81,9 +82,15 @@ def _dot(table: Terms, op: Application) -> View | None:
     if not table.allows("dot-axes"):
         return None
     text, sides = str(op.attributes["dot_dimension_numbers"]), []
-    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
-        axes = [numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")]
-        sides.append(_roles(operand.type.shape, *axes))
+    for side, order, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
+        shape = operand.type.shape
+        batch, contracted = (
+            numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")
+        )
+        kinds = ["b" if k in batch else "c" if k in contracted else "f" for k in range(len(shape))]
+        if kinds != sorted(kinds, key=order.index) and max(map(kinds.count, "bf")) > 1:
+            return None
+        sides.append(_roles(shape, batch, contracted))
     table.use("dot-axes")
     notes = sorted(
         (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"

@@ -125,9 +125,10 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
 @RewriteRule(
     name="past-unit-dims",
     rewrites="an elementwise operation on operands with axes of size one -> of it without them",
-    condition="every element depends on the operands' elements at one place; no float of fewer than 32 bits",
+    condition="every element depends on the operands' elements at one place; no float of fewer than 32 bits; except to "
+    "negate or select, a computed float is read in the shape in which it was computed",
     argument="The same function is applied to the same elements. An axis of size one is no loop, so compiled code "
-    "is the same.",
+    "is the same. XLA combines two operations, such as products with constants, unless a reshape is between them.",
     attacked_by="product on a unit axis or without",
 )
 @RewriteRule(
@@ -142,8 +143,8 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
 @RewriteRule(
     name="integers-past-moves",
     rewrites="past-moves of integers, reshaped or repeated, and of booleans, reshaped",
-    condition="all operands and the result are integers or booleans; no broadcast of a constant; no converted boolean "
-    "without its axes of size one",
+    condition="all operands and the result are integers or booleans; no broadcast of a constant; a converted boolean "
+    "is converted again in its own shape",
     argument="As for past-moves; nothing rounds, and XLA's simplifier moves these, too. It makes a product with a "
     "converted boolean a selection, unless a move is between them.",
     attacked_by="whole numbers tripled before or after broadcast",
@@ -158,8 +159,6 @@ def _past(table: Terms, call: Call) -> dict[str, str]:
         rules |= dict.fromkeys(("unit-dims", "reshape", "broadcast"), "integers-past-moves")
         if call.element == "i1" or any(map(table.is_table, call.operands)):
             rules["broadcast"] = "past-moves"
-    if call.name == "convert" and call.elements[0] == "i1":
-        del rules["unit-dims"]
     return {movement: rule for movement, rule in rules.items() if table.allows(rule)}
 
 

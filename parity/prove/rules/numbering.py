@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo.operations import Group, facts
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
+from parity.prove.fusion import is_float
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
@@ -24,6 +25,8 @@ __all__ = ["RuledNumbering", "shared_alike"]
 
 _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 """The function that brings an operation into normal form, the operation's attributes, and its result type."""
+_COMPUTED = names_of(Group.ELEMENTWISE, "scatter", "dynamic_update_slice")
+_EXACT = names_of("negate", "select")
 
 
 class RuledNumbering(Numbering):
@@ -44,14 +47,21 @@ class RuledNumbering(Numbering):
         """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
+        self._made: dict[int, tuple[int, ...]] = {}
+        """The shape in which a float was computed, also after operations that rules removed."""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        table.ordered = op.results.start in self.ordered
-        key = (op.form.word, table.ordered, *[self.env[value] for value in op.operands])
+        table.ordered, table.summed = (op.results.start in each for each in (self.ordered, self.summed))
+        key = (
+            op.form.word,
+            table.ordered,
+            table.summed,
+            *[(self.env[value], self._made.get(value)) for value in op.operands],
+        )
         known = table.normal.get(key)
         if known is None:
             table.trail = []
@@ -72,6 +82,32 @@ class RuledNumbering(Numbering):
         if is_table or not self._tables.isdisjoint(op.operands):
             self._tables.update(op.results)
         return known.number
+
+    def _bind(self, op: Op, number: int) -> int:
+        """Binds the results, and records the shape in which a float was computed, or that of the operand that it is."""
+        value, source = op.results.start, self._source(number)
+        self._made.pop(value, None)
+        if op.form.name in _COMPUTED and _rounds(op):
+            self._made[value] = op.form.shapes[0]
+        for operand in op.operands:
+            if self._source(self.env[operand]) == source:
+                self._inherit(value, operand)
+        return super()._bind(op, number)
+
+    def _inherit(self, value: int, operand: int) -> None:
+        if operand in self._made:
+            self._made[value] = self._made[operand]
+
+    def _source(self, number: int) -> int:
+        known = self.table.values.get(number)
+        return known.view.source if known else number
+
+    def _apart(self, value: int, known: Value) -> Value:
+        """Returns another value for a computed float that is read in another shape, where no pattern of XLA matches."""
+        view, shape = known.view, known.type.shape
+        if not view.is_whole or self._made.get(value, shape) == shape or self.table.allows("past-moves"):
+            return known
+        return Value(whole(self.table.number("#reshaped", view.source), view.size), known.type)
 
     def _hidden(self, op: Op) -> str:
         """Returns which operands the compiler does not see at first; none of them if integers count by value."""
@@ -118,6 +154,8 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
+        if op.form.name not in {*NORMAL_FORMS, *_EXACT} and _rounds(op):
+            operands = list(map(self._apart, op.operands, operands))
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))
@@ -163,6 +201,8 @@ class RuledNumbering(Numbering):
         for slot, outputs in ends.items():
             word = f"{op.form.bare} {op.form.slots_out[slot]}"
             env[op.results[slot]] = outputs[0] if taken is None else table.number(word, taken, *outputs)
+            if taken is None:
+                self._inherit(op.results[slot], op.regions[order[0]].outputs[slot])
         if taken is None:
             self.vanished.add(op.results.start)
             return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
@@ -201,7 +241,7 @@ class RuledNumbering(Numbering):
         out = parse_array(op.form.slots_out[0])
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
-        table.narrow = _is_narrow(operands)
+        table.narrow, table.summed = _is_narrow(operands), op.results.start in self.summed
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)
         if view is None:
@@ -224,8 +264,7 @@ class RuledNumbering(Numbering):
             view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
             if view is not None:
                 self.vanished.add(op.results.start)
-                number = env[op.results.start] = table.shaped(Value(view, kinds[0]))
-                return number
+                return self._bind(op, table.shaped(Value(view, kinds[0])))
         pattern = reduction_pattern(table, operands[0].type.shape, axes)
         if pattern is None:
             return None
@@ -238,6 +277,11 @@ class RuledNumbering(Numbering):
             part = number if len(kinds) == 1 else table.number(f"#result {slot}", number)
             env[value] = table.shaped(Value(whole(part, kind.count), kind))
         return number
+
+
+def _rounds(op: Op) -> bool:
+    """True for floats and conversions; a product with a converted boolean may become a selection."""
+    return is_float(op.form.slots_out[0]) or op.form.name == "stablehlo.convert"
 
 
 def _is_narrow(operands: Sequence[Value], *types: Array) -> bool:

@@ -30,11 +30,51 @@ def _chosen(numbers, x, y):
     return jnp.where(numbers > 2, x * y, y) + x
 
 
+def _halves(x):
+    """Returns the halves of a row in the other order, in two forms."""
+    joined = jnp.concatenate([-x[:, 3:], x[:, :3]], 1)
+    return joined, jnp.stack([-x[:, 3:], x[:, :3]], 1).reshape(x.shape)
+
+
 def _joined(x, zeros, y):
     return x + jnp.concatenate([x[0, :1], zeros]).sum() * y
 
 
 FLOATS = {
+    "products through a unit axis": (
+        lambda x, y: (x * 1.3) * y[:1],
+        lambda x, y: ((x * 1.3)[None] * y[None, :1])[0],
+    ),
+    "quotients through a unit axis": (lambda x, y: (x / y) / y, lambda x, y: ((x / y)[None] / y[None])[0]),
+    "quotient by a root through a unit axis": (
+        lambda x, y: x / jnp.sqrt(y),
+        lambda x, y: (x[None] / jnp.sqrt(y)[None])[0],
+    ),
+    "sum of added rows through a unit axis": (
+        lambda x, y: jnp.zeros_like(x).at[y[:2, 0].astype(int)].add(y[:2]) + x,
+        lambda x, y: (jnp.zeros_like(x).at[y[:2, 0].astype(int)].add(y[:2])[None] + x[None])[0],
+    ),
+    "converted boolean through a unit axis": (
+        lambda x, y: x * (y > 0).astype(x.dtype),
+        lambda x, y: (x[None] * (y > 0).astype(x.dtype)[None])[0],
+    ),
+    "free axes behind the contracted one": (
+        lambda x, y: jnp.einsum("kfg,ki->fgi", x.reshape(4, 2, 3), y),
+        lambda x, y: jnp.einsum("kf,ki->fi", x, y).reshape(2, 3, 6),
+    ),
+    "free axes before the contracted one": (
+        lambda x, y: jnp.einsum("ik,fgk->ifg", y, x.reshape(2, 2, 6)),
+        lambda x, y: jnp.einsum("ik,fk->if", y, x).reshape(4, 2, 2),
+    ),
+    "halves of an argument, added": (
+        lambda x, y: _halves(x)[0] * y + x,
+        lambda x, y: _halves(x)[1] * y + x,
+    ),
+    "halves of an argument, selected": (
+        lambda x, y: jnp.where(_halves(x)[0] > 0, x, y),
+        lambda x, y: jnp.where(_halves(x)[1] > 0, x, y),
+    ),
+    "halves of a product": (lambda x, y: _halves(x * y)[0] * y, lambda x, y: _halves(x * y)[1] * y),
     "x + 0.0": (lambda x, y: lax.add(x, jnp.zeros_like(x)), lambda x, y: x),
     "0.0 + x": (lambda x, y: lax.add(jnp.zeros_like(x), x), lambda x, y: x),
     "x - -0.0": (lambda x, y: lax.sub(x, jnp.full_like(x, -0.0)), lambda x, y: x),

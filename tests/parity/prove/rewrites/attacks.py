@@ -68,6 +68,10 @@ def _heads(x: Any) -> Any:
     return x.reshape(B, T, 2, D // 2)
 
 
+def _stacked(x: Any) -> Any:
+    return jnp.stack([-_heads(x)[:, :, 1], _heads(x)[:, :, 0]], 2).reshape(x.shape)
+
+
 SINGLE = (
     Step(
         name="product on a unit axis or without",
@@ -92,6 +96,18 @@ SINGLE = (
         one=lambda x, y, v, t, k: jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], 1) * y,
         other=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (1, 0), (0, 0))) * y,
         miss=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (0, 1), (0, 0))) * y,
+    ),
+    Step(
+        name="halves of an argument put together along one axis or another",
+        one=lambda x, y, v, t, k: jnp.concatenate([-x[..., D // 2 :], x[..., : D // 2]], -1) * y,
+        other=lambda x, y, v, t, k: _stacked(x) * y,
+        miss=lambda x, y, v, t, k: (_stacked(x) - 0.0) * y,
+    ),
+    Step(
+        name="row put in place or joined, then added to",
+        one=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 2, 0)) + y,
+        other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) + y,
+        miss=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 1, 0)) + y,
     ),
     Step(
         name="table of whole numbers, less one",
@@ -266,6 +282,10 @@ def _no_padding(rule: RewriteRule) -> Any:
     return careless
 
 
+def _always(rule: RewriteRule) -> Any:
+    return lambda *given: True
+
+
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "sum-of-one": (numbering, "sum_of_one", _any_sum),
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
@@ -277,6 +297,7 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
     "pad": (movements, "_padded", _no_padding),
+    "moved-inputs": (movements, "_is_free", _always),
     **dict.fromkeys(
         ("past-unit-dims", "past-moves", "integers-past-moves"), (elementwise, "_hoisted", _unmoved)
     ),
