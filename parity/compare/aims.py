@@ -11,7 +11,6 @@ from parity.builds.build import Group
 from parity.compare.evidence import Evidence
 from parity.compare.side import INPUT, Side
 from parity.ir.location import inlined_source
-from parity.ir.stablehlo.program import Op
 from parity.values.constants import Constants, ConstantUse, Use, met_constants
 
 __all__ = ["MARGIN", "Aims", "harvest"]
@@ -74,8 +73,12 @@ def harvest(evidence: Evidence) -> Aims:
             numbers[place][number] = None
             if use is Use.WRITTEN and number >= 0:
                 ends[place] = min(number, ends.get(place, number))
-        if place is not None and place[0] and use is Use.COMPARED and (number == 0 or _is_equality(each.op)):
+        if place is not None and place[0] and use is Use.COMPARED and _is_mark(each):
             marks[place[1]][number] = None
+    past = (Use.COMPARED, Use.CLAMPED, Use.DIVIDED)
+    for use, _, place, number in found[0].keys() | found[1].keys():
+        if use in past and place in ends and number > ends[place]:
+            del ends[place]  # a counter that the programs expect past the end
     return Aims(
         read=frozenset(place for own in places for each in own.values() for place in each),
         numbers={place: tuple(each) for place, each in numbers.items()},
@@ -134,8 +137,10 @@ def _is_elsewhere(evidence: Evidence, place: Place | None, seen: ConstantUse) ->
     return (inputs and bool(leaf.shape)) or seen.number < 0 or splits or seen.number > last
 
 
-def _is_equality(op: Op) -> bool:
-    return any(word in op.form.word for word in ("direction EQ", "direction NE"))
+def _is_mark(seen: ConstantUse) -> bool:
+    """True for a test against zero, or for equality with a number."""
+    is_equality = any(word in seen.op.form.word for word in ("direction EQ", "direction NE"))
+    return seen.is_single and (is_equality or seen.number == seen.constant == 0)
 
 
 def _scales(seen: Iterable[ConstantUse]) -> tuple[float, ...]:

@@ -163,7 +163,7 @@ def _aimed(
 
 
 def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
-    """Yields trials with half of each second row padded: masks with the other bit, integers with a mark.
+    """Yields trials with the second half of each second row padded: masks with the other bit, integers with a mark.
 
     Only what the batch does not have is tried.
     """
@@ -199,8 +199,7 @@ def _pad(batch: Flat, marks: Mapping[str, float]) -> Flat:
     changed = {path: np.array(array) for path, array in batch.items()}
     for path, mark in marks.items():
         rows = changed[path].reshape(-1, changed[path].shape[-1])
-        start = min(1, rows.shape[1] - 1)  # a causal query always has an unpadded key, the first
-        rows[::2, start : start + max(1, rows.shape[1] // 2)] = mark
+        rows[::2, rows.shape[1] // 2 :] = mark
     return changed
 
 

@@ -241,6 +241,8 @@ def _maker(caller: Frame, inner: Frame) -> Frame | None:
         node.func for node in ast.walk(kind) if isinstance(node, ast.Call) and node.lineno == caller.line
     ]
     by_name = [each for each in calls if inner.function.rpartition(".")[2] == _name(each)]
+    if not all(map(_name, calls)):
+        return None
     called = {attribute for function in by_name or calls for attribute in _attributes(function, ast.Load)}
     made = [
         Frame(caller.file, node.lineno, f"{name}.{method.name}")

@@ -12,9 +12,12 @@ from parity.prove.rules.types import is_whole_number, parse_array
 __all__ = ["Conditions", "filling", "once_known", "without"]
 
 MOVES = names_of(Group.REARRANGES, "convert")
-_JOINS = MOVES | names_of("and", "or", "xor", "not", "reduce")
-"""Operations that combine several conditions into one."""
+_JOINS = MOVES | names_of("and", "or", "xor", "not", "reduce", "multiply", "subtract")
+"""Operations that combine several conditions, or masks made of them, into one."""
 _PRODUCTS = names_of("multiply", "dot_general")
+_BY_FLAG = names_of("and", "or", "multiply")
+_IF_NONZERO: Mapping[str, bool] = {"NE": True, "GT": True, "EQ": False, "LE": False}
+"""Result of comparing a mask that is one with zero."""
 
 
 class Conditions:
@@ -41,26 +44,44 @@ class Conditions:
         """Yields the operation that makes each condition, and all values that are equal to it."""
         found: dict[int, list[Op]] = {}
         for op in self._ops:
-            if op.form.name == "stablehlo.select" or (op.form.kind == Kind.BRANCH and len(op.regions) == 2):
-                for value in self._parts(op.operands[0]):
-                    found.setdefault(self._numbers[value], []).append(op)
+            chosen_by = op.operands[:1] if self._chooses(op) else self._masks(op)
+            for value in (part for mask in chosen_by for part in self._parts(mask)):
+                found.setdefault(self._numbers[value], []).append(op)
         for number, choices in found.items():
             values = [value for value in self._made if self._numbers[value] == number]
             if number not in self._others and not self._is_harmless(values[0], choices):
                 yield self._made[values[0]], frozenset(values)
 
+    def _chooses(self, op: Op) -> bool:
+        return op.form.name == "stablehlo.select" or (op.form.kind == Kind.BRANCH and len(op.regions) == 2)
+
+    def _masks(self, op: Op) -> list[int]:
+        """Returns the factors of a product that are masks."""
+        return list(filter(self._is_mask, op.operands)) if op.form.name == "stablehlo.multiply" else []
+
+    def _is_mask(self, value: int) -> bool:
+        """True for a condition as a number, the difference of such a mask and one, or a product of masks."""
+        op = self._made.get(self._origin(value))
+        if op is None or _is_condition(op):
+            return op is not None
+        if op.form.name == "stablehlo.subtract":
+            ends = [self._constant(value) == 1 for value in op.operands]
+            return any(ends) and self._is_mask(op.operands[ends.index(False)])
+        return op.form.name == "stablehlo.multiply" and all(map(self._is_mask, op.operands))
+
     def _parts(self, value: int) -> Iterator[int]:
-        """Yields a condition and the conditions that it combines."""
+        """Yields a condition and the conditions that it combines, also as masks that it compares with zero."""
         work = [value]
         while work:
             value = self._origin(work.pop())
             op = self._made.get(value)
             if op is None:
                 continue
-            kind = parse_array(op.form.slots_out[0])
-            if kind is not None and kind.element == "i1":
+            masks = list(filter(self._is_mask, op.operands)) if op.form.name == "stablehlo.compare" else []
+            if _is_condition(op):
                 yield value
-                work += op.operands if op.form.name in _JOINS and op.form.kind != Kind.REGION else ()
+            if _is_condition(op) or self._is_mask(value):
+                work += op.operands if op.form.name in _JOINS and op.form.kind != Kind.REGION else masks
 
     def _origin(self, value: int) -> int:
         """Returns the value behind movements and conversions."""
@@ -125,14 +146,15 @@ class Conditions:
             return False
         kind = parse_array(choice.form.slots_out[0])
         ends = [self._constant(value) for value in choice.operands[1:]]
-        if any(end is not None and (not math.isfinite(end) or abs(end) >= 2**31 - 1) for end in ends):
-            return True
+        whole = kind is not None and is_whole_number(kind.element)
+        if any(end is not None and (math.isnan(end) or (whole and abs(end) >= 2**31 - 1)) for end in ends):
+            return True  # the fill of an index out of bounds
         compared = [{self._named(value) for value in test.operands} for test in tests]
         if all(self._named(value) in each for each in compared for value in choice.operands[1:]):
             return True
         if not all(self._at_an_end(test) for test in tests):
             return False
-        if kind is not None and is_whole_number(kind.element) and kind.element != "i1":
+        if whole and not _is_condition(choice):
             return self._shifted(*choice.operands[1:])
         makers = [self._made.get(self._origin(value)) for value in choice.operands[1:]]
         readers = [user for user, _ in self._users[choice.results.start]]
@@ -224,6 +246,11 @@ def _end(same: Mapping[int, int], value: int) -> int:
     return value
 
 
+def _is_condition(op: Op) -> bool:
+    kind = parse_array(op.form.slots_out[0])
+    return kind is not None and kind.element == "i1"
+
+
 class _Fold:
     """The values of a program once a condition is known: ``same`` maps each replaced value to its replacement."""
 
@@ -233,6 +260,11 @@ class _Fold:
         self._zeros: set[int] = set()
         """Values that became zero: the gradient of a branch that is not taken."""
         self._constants: set[int] = set()
+        self._ones: set[int] = set()
+        self._rest: set[int] = set()
+        """Conditions that no longer hold the known one."""
+        self._cast: dict[int, int] = {}
+        """Such conditions by their values as numbers."""
         for op in every:
             if op.live is not None:
                 self._fold(op)
@@ -243,8 +275,10 @@ class _Fold:
         if op.form.kind == Kind.BRANCH and flags[0] is not None:
             region = op.regions[flags[0] != name.endswith("if")]
             self.same.update((op.results[slot], region.outputs[slot]) for slot in op.live or ())
-        elif name == "stablehlo.constant" and dense_numbers(op.source.operation) == (0.0,):
-            self._constants.add(result)
+        elif name == "stablehlo.constant":
+            filled = dense_numbers(op.source.operation)
+            self._constants.update([result] if filled == (0.0,) else [])
+            self._ones.update([result] if filled == (1.0,) else [])
         elif name == "stablehlo.select" and flags[0] is not None:
             self.same[result] = chosen = operands[1 if flags[0] else 2]
             self._zeros.update([result] if {chosen, _end(self.same, chosen)} & self._nil else [])
@@ -253,8 +287,15 @@ class _Fold:
             self._zeros.update([] if flags[0] else [result])
         elif name == "stablehlo.not" and flags[0] is not None:
             self._known.setdefault(result, not flags[0])
-        elif name in ("stablehlo.and", "stablehlo.or") and flags != [None, None]:
+        elif name == "stablehlo.subtract" and operands[0] in self._ones and flags[1] is not None:
+            self._known.setdefault(result, not flags[1])
+            self._zeros.update([result] if flags[1] else [])
+        elif name == "stablehlo.subtract" and operands[1] in self._ones and flags[0]:
+            self._zeros.add(result)
+        elif name in _BY_FLAG and flags != [None, None]:
             self._join(op, flags)
+        elif name == "stablehlo.compare" and operands[1] in self._constants:
+            self._against_zero(op, flags[0])
         else:
             self._vanish(op)
 
@@ -262,20 +303,34 @@ class _Fold:
     def _nil(self) -> set[int]:
         return self._zeros | self._constants
 
+    def _against_zero(self, op: Op, flag: bool | None) -> None:
+        word = next((word for word in _IF_NONZERO if word in op.form.word), "")
+        if flag is not None and word:
+            self._known.setdefault(op.results.start, flag is _IF_NONZERO[word])
+        elif word == "NE" and op.operands[0] in self._cast:
+            self.same[op.results.start] = self._cast[op.operands[0]]
+
     def _join(self, op: Op, flags: Sequence[bool | None]) -> None:
         place = 0 if flags[0] is not None else 1
         flag = flags[place]
+        result, other = op.results.start, op.operands[1 - place]
         if flag is (op.form.name == "stablehlo.or"):
-            self._known.setdefault(op.results.start, bool(flag))
+            self._known.setdefault(result, bool(flag))
+            self._zeros.update([] if flag else [result])
         else:
-            self.same.setdefault(op.results.start, op.operands[1 - place])
+            self.same.setdefault(result, other)
+            self._rest.update([result] if op.form.name != "stablehlo.multiply" else [])
+            if other in self._known:
+                self._known.setdefault(result, self._known[other])
 
     def _vanish(self, op: Op) -> None:
         """Follows zeros through products, and removes them from sums."""
         name, result = op.form.name, op.results.start
+        if name == "stablehlo.convert" and op.operands[0] in self._rest:
+            self._cast[result] = op.operands[0]
         zeros = [value in self._zeros for value in op.operands[: facts(name).first_index]]
-        if name in MOVES and op.operands[0] in self._constants:
-            self._constants.add(result)
+        if name in MOVES and op.operands[0] in self._constants | self._ones:
+            (self._ones if op.operands[0] in self._ones else self._constants).add(result)
         elif name == "stablehlo.add" and any(zeros):
             self.same[result] = op.operands[1 - zeros.index(True)]
             self._zeros.update([result] if all(zeros) else [])

@@ -25,6 +25,8 @@ MOST_OPERATIONS = 1_000_000
 MOST_ENTRIES = 4_000_000
 """Largest table that is read."""
 _SUMS = names_of("add", "subtract")
+_SMALL = 1e-15, 1e-3
+"""Range of constants that only keep a number from zero; below it, floats of a usual size absorb them."""
 _BOUNDED = names_of("add", "subtract", "maximum", "minimum", "clamp")
 _ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
 """Operations whose constants are graded. A selected, padded, sliced or initial constant may never be read."""
@@ -194,28 +196,27 @@ class Exchange:
 def _added(
     program: StableProgram, numbers: Sequence[int], others: frozenset[int]
 ) -> list[tuple[str, Op, dict[int, int]]]:
-    """Returns the constants that one side adds to floats in sums that the other side does not have.
+    """Returns the small constants that one side adds to floats in sums that the other side does not have.
+
+    Larger ones change numbers, unless a softmax removes them.
 
     Returns:
-        Each constant, its first sum, and the other operand of each of its sums, by the sum.
+        Each constant, its first sum, and the other operand of each of its sums, by the sum; then each sum alone.
     """
     made = {result: op for op in program.body.walk() if op.live is not None for result in op.results}
     found: dict[float, dict[int, int]] = {}
     for result, op in made.items():
-        kind = parse_array(op.form.slots_out[0])
-        if (
-            op.form.name not in _SUMS
-            or numbers[result] in others
-            or kind is None
-            or is_whole_number(kind.element)
-        ):
+        kind = parse_array(op.form.slots_out[0]) if op.form.name in _SUMS else None
+        if kind is None or is_whole_number(kind.element) or numbers[result] in others:
             continue
         ends = [filling(made, value) for value in op.operands]
-        if ends[1] and ends[0] is None:
-            found.setdefault(ends[1], {})[result] = op.operands[0]
-        elif ends[0] and ends[1] is None and op.form.name == "stablehlo.add":
-            found.setdefault(ends[0], {})[result] = op.operands[1]
-    return [(f"{constant:g}", made[min(same)], same) for constant, same in found.items()]
+        place = 0 if ends[1] is None and op.form.name == "stablehlo.add" else 1
+        constant = ends[place]
+        if constant is not None and ends[1 - place] is None and _SMALL[0] < abs(constant) <= _SMALL[1]:
+            found.setdefault(constant, {})[result] = op.operands[1 - place]
+    parts = [(constant, same) for constant, same in found.items()]
+    parts += [(constant, {one: same[one]}) for constant, same in parts if len(same) > 1 for one in same]
+    return [(f"{constant:g}", made[min(same)], same) for constant, same in parts]
 
 
 def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:

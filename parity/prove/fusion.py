@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
 
-__all__ = ["is_float", "ordered_operations", "summed_values"]
+__all__ = ["is_float", "ordered_operations"]
 
 _FUSED = names_of(
     Group.ELEMENTWISE,
@@ -24,8 +24,6 @@ _PRODUCTS = names_of("multiply", "divide", "exponential", "power") | {"chlo.squa
 """Operations that XLA or LLVM may write as a product."""
 _KEEP = names_of(Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "negate")
 """Operations whose result is a product if their first operand is one."""
-_PLAIN = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "multiply", "negate")
-"""Movements and products, which LLVM makes no other operation of."""
 _NEUTRAL = names_of("add", "subtract", "maximum", "minimum")
 """Operations that vanish if one operand is a certain constant."""
 
@@ -48,19 +46,6 @@ def ordered_operations(program: StableProgram) -> frozenset[int]:
                 group[root(made[value].results.start)] = root(op.results.start)
     found = {root(op.results.start) for op in _Sums(ops, made).run()}
     return frozenset(value for value in group if root(value) in found)
-
-
-def summed_values(program: StableProgram) -> frozenset[int]:
-    """Returns the values that operations other than movements and products may read, directly or through these."""
-    ops = [op for op in program.body.walk() if op.live is not None]
-    others = [op for op in ops if op.form.name not in _PLAIN]
-    found = {
-        value for op in others for value in (*op.operands, *(v for each in op.regions for v in each.outputs))
-    }
-    for op in reversed(ops):
-        if not found.isdisjoint(op.results):
-            found.update(op.operands)
-    return frozenset(found)
 
 
 def is_float(kind: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
-from parity.prove.fusion import is_float, ordered_operations, summed_values
+from parity.prove.fusion import is_float, ordered_operations
 
 __all__ = ["Numbering", "Table", "captures", "number_program", "split_classes", "users"]
 
@@ -76,8 +76,6 @@ class Numbering:
         """Floats and booleans computed from others than constants, and all values computed from them."""
         self.ordered: Container[int] = frozenset()
         """First results of operations whose operands keep their order; see `ordered_operations`."""
-        self.summed: Container[int] = range(values)
-        """Values that not only products read; see `summed_values`."""
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -398,9 +396,8 @@ def number_program(
     numbering = kind(table, program.values, reorder)
     if as_written:
         numbering.ordered = range(program.values)
-    else:
-        numbering.summed = summed_values(program)
-        numbering.ordered = frozenset() if reorder else ordered_operations(program)
+    elif not reorder:
+        numbering.ordered = ordered_operations(program)
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

@@ -44,6 +44,7 @@ class ConstantUse:
         argument: position in ``@main``; None if the other operand is not an elementwise function of one argument.
         number: of that argument; the constant itself for a computed operand.
         op: the operation.
+        is_single: True if the operation has no other constant there.
     """
 
     use: Use
@@ -51,6 +52,7 @@ class ConstantUse:
     argument: int | None
     number: float
     op: Op = dataclasses.field(compare=False)
+    is_single: bool = dataclasses.field(compare=False)
 
     @property
     def is_float(self) -> bool:
@@ -297,12 +299,13 @@ class _Walk(Walk[_Known]):
         for constant in constants:
             if not math.isfinite(constant) or abs(constant) > HUGE:
                 continue
+            single = len(constants) == 1
             if use is Use.ADDED:
-                self.seen[ConstantUse(use, constant, None, constant, op)] = None
+                self.seen[ConstantUse(use, constant, None, constant, op, single)] = None
                 continue
             places = [(form.argument, number) for form in side.forms for number in form.origins(constant)]
             for argument, number in places or [(None, constant)]:
-                self.seen.setdefault(ConstantUse(use, constant, argument, number, op))
+                self.seen.setdefault(ConstantUse(use, constant, argument, number, op, single))
 
     def loop(self, op: Op) -> None:
         """Follows the unchanged carries of a loop; of the others only the first iteration's functions are kept."""

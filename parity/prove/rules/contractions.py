@@ -72,7 +72,8 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     rewrites="free and batch axes of dot_general of size one -> none; neighbouring free axes, or axes that are "
     "neighbours in the batch of both operands -> one axis",
     condition="neighbours in the same order in the operand; if there are several, the batch comes first, then "
-    "the free axes on the left and the contracted ones on the right, else XLA moves elements",
+    "the free axes on the left and the contracted ones on the right, else XLA moves elements; of several contracted "
+    "axes none has size one",
     argument="The same products are added in the same order; XLA makes one free axis of several before it "
     "chooses how to compute.",
     attacked_by="heads in the weights",
@@ -89,6 +90,8 @@ def _dot(table: Terms, op: Application) -> View | None:
         )
         kinds = ["b" if k in batch else "c" if k in contracted else "f" for k in range(len(shape))]
         if kinds != sorted(kinds, key=order.index) and max(map(kinds.count, "bf")) > 1:
+            return None
+        if kinds.count("c") > 1 and 1 in (shape[k] for k in contracted):
             return None
         sides.append(_roles(shape, batch, contracted))
     table.use("dot-axes")

@@ -215,33 +215,10 @@ def _concatenate(table: Terms, op: Application) -> View | None:
         return padded
     views = tuple(view for view, _ in parts)
     widths = [width * inner for _, width in parts]
-    if _is_free(table, views):
-        table.use("moved-inputs")
-        joint = f"{outer} times"
     number = table.number(f"~concatenate {joint} {widths}", *[table.flat(view) for view in views])
     table.terms.setdefault(number, Term("concatenate", joint, views, (out.element,) * len(views)))
     table.use("concatenate")
     return whole(number, out.count)
-
-
-@RewriteRule(
-    name="moved-inputs",
-    rewrites="as update-in-place; concatenation along any axis -> of the same elements in the same order",
-    condition="all parts are arguments, moved or negated; only movements, negations and elementwise "
-    "products read the result",
-    argument="Each place holds the same element; no computed number is moved or added.",
-    attacked_by="halves of an argument put together along one axis or another",
-)
-def _is_free(table: Terms, parts: Sequence[View]) -> bool:
-    """True if parts may be put together in any way."""
-    return not table.summed and table.allows("moved-inputs") and all(_is_input(table, part) for part in parts)
-
-
-def _is_input(table: Terms, view: View) -> bool:
-    term = table.terms.get(view.source)
-    operands = term.operands if term and term.name in ("negate", "concatenate") else ()
-    is_argument = table.nodes[view.source][0].startswith("#argument ")
-    return is_argument or (bool(operands) and all(_is_input(table, part) for part in operands))
 
 
 @RewriteRule(
@@ -291,8 +268,7 @@ def _replaced(
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
-    rule = "moved-inputs" if _is_free(table, (operand.view, view)) else "update-in-place"
-    if len(cuts) != 1 or not table.allows(rule) or not table.allows("concatenate"):
+    if len(cuts) != 1 or not table.allows("update-in-place") or not table.allows("concatenate"):
         number = table.number(
             f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
             table.flat(operand.view),
@@ -312,7 +288,7 @@ def _replaced(
             return None
         size = tuple(limit - start for start, limit in zip(lows, limits, strict=True))
         parts.append(Value(found, Array(size, out.element)))
-    table.use(rule)
+    table.use("update-in-place")
     return _concatenate(table, Application({"dimension": axis}, out, parts))
 
 

@@ -26,7 +26,8 @@ __all__ = ["RuledNumbering", "shared_alike"]
 _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 """The function that brings an operation into normal form, the operation's attributes, and its result type."""
 _COMPUTED = names_of(Group.ELEMENTWISE, "scatter", "dynamic_update_slice")
-_EXACT = names_of("negate", "select")
+_COMBINED = names_of("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt", "log", "convert")
+"""Operations that XLA combines with those that compute their operands, unless a reshape is between."""
 
 
 class RuledNumbering(Numbering):
@@ -55,11 +56,10 @@ class RuledNumbering(Numbering):
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        table.ordered, table.summed = (op.results.start in each for each in (self.ordered, self.summed))
+        table.ordered = op.results.start in self.ordered
         key = (
             op.form.word,
             table.ordered,
-            table.summed,
             *[(self.env[value], self._made.get(value)) for value in op.operands],
         )
         known = table.normal.get(key)
@@ -89,14 +89,18 @@ class RuledNumbering(Numbering):
         self._made.pop(value, None)
         if op.form.name in _COMPUTED and _rounds(op):
             self._made[value] = op.form.shapes[0]
-        for operand in op.operands:
+        for position, operand in enumerate(op.operands):
             if self._source(self.env[operand]) == source:
-                self._inherit(value, operand)
+                self._inherit(value, operand, parse_array(str(op.source.operands[position].type)))
         return super()._bind(op, number)
 
-    def _inherit(self, value: int, operand: int) -> None:
+    def _inherit(self, value: int, operand: int, kind: Array | None = None) -> None:
+        """Records the shape in which an operand was computed; its own, if given, unless it is an argument or known."""
+        word = self.table.nodes[self._source(self.env[operand])][0]
         if operand in self._made:
             self._made[value] = self._made[operand]
+        elif kind is not None and operand not in self._fixed and not word.startswith("#argument "):
+            self._made[value] = kind.shape
 
     def _source(self, number: int) -> int:
         known = self.table.values.get(number)
@@ -105,9 +109,12 @@ class RuledNumbering(Numbering):
     def _apart(self, value: int, known: Value) -> Value:
         """Returns another value for a computed float that is read in another shape, where no pattern of XLA matches."""
         view, shape = known.view, known.type.shape
-        if not view.is_whole or self._made.get(value, shape) == shape or self.table.allows("past-moves"):
+        made = self._made.get(value, shape)
+        same = made == shape if view.is_whole else view.repeats or len(made) == len(shape)
+        if same or self.table.allows("past-moves"):
             return known
-        return Value(whole(self.table.number("#reshaped", view.source), view.size), known.type)
+        source = self.table.number("#reshaped", view.source)
+        return Value(dataclasses.replace(view, source=source), known.type)
 
     def _hidden(self, op: Op) -> str:
         """Returns which operands the compiler does not see at first; none of them if integers count by value."""
@@ -154,7 +161,7 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
-        if op.form.name not in {*NORMAL_FORMS, *_EXACT} and _rounds(op):
+        if op.form.name in _COMBINED and _rounds(op):
             operands = list(map(self._apart, op.operands, operands))
         table.narrow = _is_narrow(operands, out)
         table.built = False
@@ -241,7 +248,7 @@ class RuledNumbering(Numbering):
         out = parse_array(op.form.slots_out[0])
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
-        table.narrow, table.summed = _is_narrow(operands), op.results.start in self.summed
+        table.narrow = _is_narrow(operands)
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)
         if view is None:

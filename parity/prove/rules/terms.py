@@ -90,7 +90,6 @@ class Terms(Table):
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered: True while an operation is numbered whose operands keep their order; see `ordered_operations`.
-        summed: True while an operation is numbered whose result not only products read; see `summed_values`.
         built: True if the operation that is being numbered is still present in its normal form.
         shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
@@ -104,7 +103,7 @@ class Terms(Table):
         self._on_narrow = self.enabled & kept
         self.trail: list[str] = []
         self.normal: dict[tuple, Normal] = {}
-        self.narrow = self.ordered = self.summed = self.built = False
+        self.narrow = self.ordered = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}

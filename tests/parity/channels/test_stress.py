@@ -233,16 +233,24 @@ def slice_written(cache, at, row):
 
 
 @pytest.mark.parametrize(
-    ("write", "verdicts"),
+    ("write", "other", "verdicts"),
     [
-        (lambda cache, at, row: cache.at[at].set(jnp.tanh(row)), (Verdict.BITWISE, Verdict.FLOOR)),
-        (lambda cache, at, row: cache.at[jnp.minimum(at, 8)].set(jnp.tanh(row)), (Verdict.FAILED,)),
+        (
+            slice_written,
+            lambda cache, at, row: cache.at[at].set(jnp.tanh(row)),
+            (Verdict.BITWISE, Verdict.FLOOR),
+        ),
+        (
+            slice_written,
+            lambda cache, at, row: slice_written(cache, jnp.minimum(at, 8), row),
+            (Verdict.FAILED,),
+        ),
+        (lambda cache, at, row: slice_written(cache, at % 10, row), slice_written, (Verdict.FAILED,)),
     ],
+    ids=["same", "another end", "no ring"],
 )
-def test_a_cache_is_filled_to_its_end_and_not_past_it(write, verdicts):
-    sides = [
-        build(name, cached(each), clock=True) for name, each in (("left", slice_written), ("right", write))
-    ]
+def test_a_cache_is_filled_past_its_end_only_if_it_is_a_ring(write, other, verdicts):
+    sides = [build(name, cached(each), clock=True) for name, each in (("left", write), ("right", other))]
     found = outcome(*sides, "forward").channels["values"]
     assert found.verdict in verdicts, found
 

@@ -228,6 +228,23 @@ RATES = {
     "bits": lambda step: lax.population_count(step) == 13,
     "a remainder": lambda step: step % 977 == 976,
 }
+
+
+def masked(mask):
+    """Combines masks as numbers, as ``flax.linen.combine_masks`` does."""
+
+    def run(x, ids):
+        own = (x > 0).astype(jnp.float32)
+        combined = jnp.logical_and(own, mask(ids)).astype(jnp.float32) if mask else own
+        return jnp.where(combined, jnp.sin(x), -1e9)
+
+    return run
+
+
+def padding(query, key):
+    return (query[:B, :1] * key[:B, 1:2].astype(jnp.float32)).astype(jnp.float32)
+
+
 ONE_SIDED = {
     **{
         f"{name}, {word}": (derive(summed), derive(rare(each)), (X, IDS))
@@ -241,6 +258,38 @@ ONE_SIDED = {
             (X, STEP),
         )
         for name, each in RATES.items()
+    },
+    **{
+        f"a factor, {word}": (
+            derive(lambda x, ids: jnp.sin(x)),
+            derive(lambda x, ids: jnp.sin(x) * (ids[:B, :1] != 777).astype(jnp.float32)),
+            (X, IDS),
+        )
+        for word, derive in (("forward", lambda run: run), ("gradient", slope))
+    },
+    **{
+        name: (
+            lambda x, ids: jax.nn.softmax(jnp.sin(x)),
+            lambda x, ids, bias=bias: jax.nn.softmax(jnp.sin(x) + bias((ids.T > 0).astype(jnp.float32))),
+            (X, IDS),
+        )
+        for name, bias in {
+            "a sum with one minus a mask": lambda mask: (1.0 - mask) * -1e9,
+            "a sum with a mask minus one": lambda mask: (mask - 1.0) * 1e9,
+        }.items()
+    },
+    "a factor of a mask": (
+        masked(None),
+        masked(lambda ids: padding(ids > 0, ids > 0)),
+        (X, IDS),
+    ),
+    **{
+        f"a fill of {fill:g}": (
+            lambda x, ids: jax.nn.softmax(jnp.sin(x)),
+            lambda x, ids, fill=fill: jax.nn.softmax(jnp.where(ids.T > 0, jnp.sin(x), fill)),
+            (X, IDS),
+        )
+        for fill in (-jnp.inf, float(jnp.finfo("float32").min))
     },
     "a branch": (
         jnp.sin,
@@ -289,6 +338,7 @@ ONE_SIDED_SUMS = {
     "after a cast": lambda added: (
         lambda x: jnp.sin(shifted(x.astype(jnp.bfloat16).astype(jnp.float32), added))
     ),
+    "one of two": lambda added: lambda x: jnp.sin(shifted(jnp.exp(shifted(jnp.cos(x), 1e-6)), added)),
     "less": lambda added: lambda x: jnp.sin(shifted(x, -added)),
     "each divisor": thrice,
     "a gradient": lambda added: jax.grad(lambda x: jnp.sum(jnp.sin(shifted(jnp.exp(x), added)))),
@@ -331,6 +381,12 @@ def clipped(x, step):
 
 
 HARMLESS = {
+    "a softmax of moved numbers": (jax.nn.softmax, lambda x: jax.nn.softmax(x - 5.0), (X,)),
+    "a constant that sums absorb": (
+        lambda x: jnp.exp(x) / (1 + jnp.sum(jnp.exp(x))),
+        lambda x: jnp.exp(x) / (1 + jnp.sum(jnp.exp(x)) + 1e-20),
+        (X,),
+    ),
     "a branch of equals": (jnp.sin, lambda x: lax.cond(x[0, 0] == 5, jnp.sin, lambda x: jnp.sin(x), x), (X,)),
     "half": (lambda x: x / 2, lambda x: x * 0.5, (X,)),
     "a root that is folded": (lambda x: x * (1 / jnp.sqrt(64.0)), lambda x: x * 0.125, (X,)),

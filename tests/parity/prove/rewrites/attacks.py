@@ -98,12 +98,6 @@ SINGLE = (
         miss=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (0, 1), (0, 0))) * y,
     ),
     Step(
-        name="halves of an argument put together along one axis or another",
-        one=lambda x, y, v, t, k: jnp.concatenate([-x[..., D // 2 :], x[..., : D // 2]], -1) * y,
-        other=lambda x, y, v, t, k: _stacked(x) * y,
-        miss=lambda x, y, v, t, k: (_stacked(x) - 0.0) * y,
-    ),
-    Step(
         name="row put in place or joined, then added to",
         one=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 2, 0)) + y,
         other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) + y,
@@ -297,7 +291,6 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
     "pad": (movements, "_padded", _no_padding),
-    "moved-inputs": (movements, "_is_free", _always),
     **dict.fromkeys(
         ("past-unit-dims", "past-moves", "integers-past-moves"), (elementwise, "_hoisted", _unmoved)
     ),
