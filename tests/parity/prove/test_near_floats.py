@@ -30,12 +30,6 @@ def _chosen(numbers, x, y):
     return jnp.where(numbers > 2, x * y, y) + x
 
 
-def _halves(x):
-    """Returns the halves of a row in the other order, in two forms."""
-    joined = jnp.concatenate([-x[:, 3:], x[:, :3]], 1)
-    return joined, jnp.stack([-x[:, 3:], x[:, :3]], 1).reshape(x.shape)
-
-
 def _joined(x, zeros, y):
     return x + jnp.concatenate([x[0, :1], zeros]).sum() * y
 
@@ -66,15 +60,18 @@ FLOATS = {
         lambda x, y: jnp.einsum("ik,fgk->ifg", y, x.reshape(2, 2, 6)),
         lambda x, y: jnp.einsum("ik,fk->if", y, x).reshape(4, 2, 2),
     ),
-    "halves of an argument, added": (
-        lambda x, y: _halves(x)[0] * y + x,
-        lambda x, y: _halves(x)[1] * y + x,
+    "a maximum of one, on a unit axis": (
+        lambda x, y: ((x * 1.3)[:, None].max(1)[None] * y[:1][None])[0],
+        lambda x, y: (x * 1.3)[:, None].max(1) * y[:1],
     ),
-    "halves of an argument, selected": (
-        lambda x, y: jnp.where(_halves(x)[0] > 0, x, y),
-        lambda x, y: jnp.where(_halves(x)[1] > 0, x, y),
+    "a loop of one, on a unit axis": (
+        lambda x, y: (lax.fori_loop(0, 1, lambda _, z: z * 1.3, x)[None] * y[:1][None])[0],
+        lambda x, y: lax.fori_loop(0, 1, lambda _, z: z * 1.3, x) * y[:1],
     ),
-    "halves of a product": (lambda x, y: _halves(x * y)[0] * y, lambda x, y: _halves(x * y)[1] * y),
+    "two contracted axes, one of one element": (
+        lambda x, y: jnp.einsum("abhk,abhk->ab", x[:, None, None], y[:, None, None]),
+        lambda x, y: jnp.einsum("ahk,ahk->a", x[:, None], y[:, None])[:, None],
+    ),
     "x + 0.0": (lambda x, y: lax.add(x, jnp.zeros_like(x)), lambda x, y: x),
     "0.0 + x": (lambda x, y: lax.add(jnp.zeros_like(x), x), lambda x, y: x),
     "x - -0.0": (lambda x, y: lax.sub(x, jnp.full_like(x, -0.0)), lambda x, y: x),
