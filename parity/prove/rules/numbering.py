@@ -50,6 +50,8 @@ class RuledNumbering(Numbering):
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
         self._made: dict[int, tuple[int, ...]] = {}
         """The shape in which a float was computed, also after operations that rules removed."""
+        self._sums: set[int] = set()
+        """Reductions of several elements, and their moves: XLA makes no other operation of them."""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
@@ -87,6 +89,7 @@ class RuledNumbering(Numbering):
         """Binds the results, and records the shape in which a float was computed, or that of the operand that it is."""
         value, source = op.results.start, self._source(number)
         self._made.pop(value, None)
+        self._sums.discard(value)
         if op.form.name in _COMPUTED and _rounds(op):
             self._made[value] = op.form.shapes[0]
         for position, operand in enumerate(op.operands):
@@ -99,6 +102,8 @@ class RuledNumbering(Numbering):
         word = self.table.nodes[self._source(self.env[operand])][0]
         if operand in self._made:
             self._made[value] = self._made[operand]
+        elif operand in self._sums:
+            self._sums.add(value)
         elif kind is not None and operand not in self._fixed and not word.startswith("#argument "):
             self._made[value] = kind.shape
 
@@ -283,6 +288,8 @@ class RuledNumbering(Numbering):
         for slot, (value, kind) in enumerate(zip(op.results, kinds, strict=True)):
             part = number if len(kinds) == 1 else table.number(f"#result {slot}", number)
             env[value] = table.shaped(Value(whole(part, kind.count), kind))
+        if not any(operands[0].type.shape[axis] == 1 for axis in axes) and not operands[0].view.repeats:
+            self._sums.update(op.results)
         return number
 
 
