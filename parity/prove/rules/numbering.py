@@ -90,6 +90,8 @@ class RuledNumbering(Numbering):
         value, source = op.results.start, self._source(number)
         self._made.pop(value, None)
         self._sums.discard(value)
+        if op.form.name == "stablehlo.reduce" and self._adds_up(op):
+            self._sums.update(op.results)
         if op.form.name in _COMPUTED and _rounds(op):
             self._made[value] = op.form.shapes[0]
         for position, operand in enumerate(op.operands):
@@ -288,9 +290,14 @@ class RuledNumbering(Numbering):
         for slot, (value, kind) in enumerate(zip(op.results, kinds, strict=True)):
             part = number if len(kinds) == 1 else table.number(f"#result {slot}", number)
             env[value] = table.shaped(Value(whole(part, kind.count), kind))
-        if not any(operands[0].type.shape[axis] == 1 for axis in axes) and not operands[0].view.repeats:
-            self._sums.update(op.results)
+        self._sums.update(op.results if self._adds_up(op) else ())
         return number
+
+    def _adds_up(self, op: Op) -> bool:
+        """True if a reduction is over several elements that are not one repeated."""
+        known, kind = self.table.values.get(self.env[op.operands[0]]), op.source.operands[0].type
+        axes = dict(attribute_items(op.source))["dimensions"]
+        return all(kind.shape[axis] > 1 for axis in axes) and not (known and known.view.repeats)
 
 
 def _rounds(op: Op) -> bool:
