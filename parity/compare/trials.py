@@ -165,7 +165,7 @@ def _aimed(
 def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields trials with the second half of each second row padded: masks with the other bit, integers with a mark.
 
-    Only what the batch does not have is tried.
+    Only what the batch does not have is tried. In the last trial, weights of zero and one are all zero.
     """
     batch = evidence.reference.build.inputs(SEED)
     wanted = {path: _missing(np.asarray(array), aims.marks.get(path, ())) for path, array in batch.items()}
@@ -175,6 +175,11 @@ def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
         yield Trial(
             name=name, state=dict(evidence.state), alter=functools.partial(_pad, marks=now), pads=True
         )
+    weights = [path for path, array in batch.items() if is_float(array) and is_mask(array) and array.any()]
+    if weights:
+        name = f"{', '.join(weights)} = 0"
+        alter = functools.partial(_without, paths=weights)
+        yield Trial(name=name, state=dict(evidence.state), alter=alter, pads=True)
 
 
 def _missing(array: np.ndarray, marks: Sequence[float]) -> list[float]:
@@ -201,6 +206,10 @@ def _pad(batch: Flat, marks: Mapping[str, float]) -> Flat:
         rows = changed[path].reshape(-1, changed[path].shape[-1])
         rows[::2, rows.shape[1] // 2 :] = mark
     return changed
+
+
+def _without(batch: Flat, paths: Sequence[str]) -> Flat:
+    return {path: np.zeros_like(array) if path in paths else array for path, array in batch.items()}
 
 
 def not_finite(evidence: Evidence) -> Iterator[Trial]:

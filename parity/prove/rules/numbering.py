@@ -26,8 +26,10 @@ __all__ = ["RuledNumbering", "shared_alike"]
 _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 """The function that brings an operation into normal form, the operation's attributes, and its result type."""
 _COMPUTED = names_of(Group.ELEMENTWISE, "scatter", "dynamic_update_slice")
-_COMBINED = names_of("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt", "log", "convert")
-"""Operations that XLA combines with those that compute their operands, unless a reshape is between."""
+_SUMS = names_of("add", "subtract")
+_PRODUCTS = names_of("multiply", "divide", "power", "sqrt", "rsqrt", "log", "exponential")
+_COMBINED = _SUMS | _PRODUCTS | names_of("convert")
+"""XLA combines sums with sums, and products, powers and roots with each other, unless a reshape is between."""
 
 
 class RuledNumbering(Numbering):
@@ -48,8 +50,8 @@ class RuledNumbering(Numbering):
         """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
-        self._made: dict[int, tuple[int, ...]] = {}
-        """The shape in which a float was computed, also after operations that rules removed."""
+        self._made: dict[int, tuple[tuple[int, ...], str]] = {}
+        """The shape in which a float was computed and its operation, also after others that rules removed."""
         self._sums: set[int] = set()
         """Reductions of several elements, and their moves: XLA makes no other operation of them."""
 
@@ -93,7 +95,7 @@ class RuledNumbering(Numbering):
         if op.form.name == "stablehlo.reduce" and self._adds_up(op):
             self._sums.update(op.results)
         if op.form.name in _COMPUTED and _rounds(op):
-            self._made[value] = op.form.shapes[0]
+            self._made[value] = op.form.shapes[0], op.form.name
         for position, operand in enumerate(op.operands):
             if self._source(self.env[operand]) == source:
                 self._inherit(value, operand, parse_array(str(op.source.operands[position].type)))
@@ -107,17 +109,18 @@ class RuledNumbering(Numbering):
         elif operand in self._sums:
             self._sums.add(value)
         elif kind is not None and operand not in self._fixed and not word.startswith("#argument "):
-            self._made[value] = kind.shape
+            self._made[value] = kind.shape, ""
 
     def _source(self, number: int) -> int:
         known = self.table.values.get(number)
         return known.view.source if known else number
 
-    def _apart(self, value: int, known: Value) -> Value:
+    def _apart(self, value: int, known: Value, reader: str) -> Value:
         """Returns another value for a computed float that is read in another shape, where no pattern of XLA matches."""
         view, shape = known.view, known.type.shape
-        made = self._made.get(value, shape)
+        made, name = self._made.get(value, (shape, ""))
         same = made == shape if view.is_whole else view.repeats or len(made) == len(shape)
+        same |= name in (_PRODUCTS if reader in _SUMS else _SUMS)
         if same or self.table.allows("past-moves"):
             return known
         source = self.table.number("#reshaped", view.source)
@@ -169,7 +172,7 @@ class RuledNumbering(Numbering):
             return None
         (normalise, attributes, out), table = found, self.table
         if op.form.name in _COMBINED and _rounds(op):
-            operands = list(map(self._apart, op.operands, operands))
+            operands = [self._apart(*each, op.form.name) for each in zip(op.operands, operands, strict=True)]
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))

@@ -148,3 +148,22 @@ def test_a_mask_of_the_batch_that_hides_nothing_is_padded():
 @pytest.mark.parametrize("dtype", [bool, np.float32])
 def test_a_mask_of_the_batch_keeps_its_bits(dtype):
     assert_same(Masked(), MaskedNnx(nnx.Rngs(0)), of_mask(BITS.astype(dtype)), arguments=("x", "mask"))
+
+
+class Mean(linen.Module):
+    @linen.compact
+    def __call__(self, x, mask):
+        return jnp.sum(linen.Dense(D, name="dense")(x) * mask[..., None]) / jnp.maximum(jnp.sum(mask), 1)
+
+
+class MeanNnx(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(D, D, rngs=rngs)
+
+    def __call__(self, x, mask):
+        return jnp.sum(self.dense(x) * mask[..., None]) / jnp.sum(mask)
+
+
+def test_a_lost_guard_of_weights_that_are_all_zero_is_found():
+    batch = of_mask(BITS.astype(np.float32))
+    assert_found(Mean(), MeanNnx(nnx.Rngs(0)), batch, "mask = 0", arguments=("x", "mask"))
