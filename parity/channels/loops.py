@@ -27,8 +27,9 @@ FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
 COUNTER = 4
 """Bytes of a counter."""
-KEPT = 1_024
-"""Bytes of unchanged arrays, such as a mask, that one side may make before a loop and the other one in it."""
+SMALL = 1_024
+"""Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
+in it; stacked ones in exchange for others; carries of optimised loops whose lowered loops are equal."""
 
 
 Loops = dict[str, LoopTree]
@@ -105,7 +106,8 @@ def compare_loops(
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(_detail(stage, *trees))
-        work = _Comparison(stage, slack_bytes, frozenset(carried), notes)
+        settled = stage == "optimised" and not findings
+        work = _Comparison(stage, slack_bytes, frozenset(carried), notes, settled)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     return compared(", ".join(parts), findings, notes=tuple(notes))
 
@@ -127,12 +129,16 @@ def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Comparison:
-    """The comparison of one stage; see `compare_loops`. Differences that are no findings are added to ``notes``."""
+    """The comparison of one stage; see `compare_loops`. Differences that are no findings are added to ``notes``.
+
+    ``settled`` is True if the loops are equal before optimisation.
+    """
 
     stage: str
     slack_bytes: int
     carried: frozenset[str]
     notes: list[Finding]
+    settled: bool
 
     def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
         """Compares the loops directly inside one place."""
@@ -158,9 +164,15 @@ class _Comparison:
                     next_step=at,
                 )
             )
-        stacked = self._stacked(first, second, where, at)
-        findings += stacked + self._passthrough(first, second, where)
-        if not stacked:  # stacked arrays are carries, too
+        lost, extra = self._stacked(first, second)
+        if lost or extra:
+            stacked = _stacked_finding(lost, extra, first, where, at)
+            # Carries of equal bytes may be written in another way, as by a scatter.
+            written = (first.carries, first.carry_bytes) == (second.carries, second.carry_bytes)
+            exchanged = lost and extra and abs(_bytes(extra) - _bytes(lost)) <= SMALL
+            (self.notes if written or exchanged else findings).append(stacked)
+        findings += self._passthrough(first, second, where)
+        if not (lost or extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)
         return findings + self.level(first.inner, second.inner, f"{path}.")
 
@@ -183,7 +195,7 @@ class _Comparison:
             next_step=at,
         )
         counters = self.stage == "lowered" and -more == COUNTER * fewer
-        if (fewer > 0 and (not gap or counters)) or (kept and gap <= KEPT):
+        if (fewer > 0 and (not gap or counters)) or ((kept or self.settled) and gap <= SMALL):
             self.notes.append(finding)
             return []
         return [finding]
@@ -215,27 +227,12 @@ class _Comparison:
             for leaf in self._surplus(first.passthrough, second.passthrough)
         ]
 
-    def _stacked(self, first: Loop, second: Loop, where: str, at: str) -> list[Finding]:
-        """Compares stacked outputs other than passed-through inputs, which have separate findings."""
+    def _stacked(self, first: Loop, second: Loop) -> tuple[list[Leaf], list[Leaf]]:
+        """Returns the stacked outputs of one side only, without passed-through inputs, which have separate findings."""
         left, right = (self._surplus(loop.stacked, loop.passthrough) for loop in (first, second))
         lost, extra = self._surplus(left, right), self._surplus(right, left)
-        more = _bytes(extra) - _bytes(lost)
-        if not (lost or extra) or (not more and first.trips != second.trips):
-            return []
-        cause = "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
-        if first.provenance.backward:
-            cause = "gradients or outputs stacked by one side only, or in another dtype"
-        texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
-        return [
-            Finding(
-                where=where,
-                reference=texts[0],
-                candidate=texts[1],
-                distance=f"{more:+,} bytes",
-                cause=cause,
-                next_step=at,
-            )
-        ]
+        regrouped = _bytes(lost) == _bytes(extra) and first.trips != second.trips
+        return ([], []) if regrouped else (lost, extra)
 
     def _surplus(self, some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
         """Returns the leaves of ``some`` that have no partner of equal shape in ``others`` and may not be one-sided."""
@@ -256,6 +253,23 @@ class _Comparison:
             **one_sided(side, text, "no such loop"),
             cause=_alone_cause(loop, side),
         )
+
+
+def _stacked_finding(
+    lost: Sequence[Leaf], extra: Sequence[Leaf], first: Loop, where: str, at: str
+) -> Finding:
+    """Returns the finding on stacked outputs of one side only."""
+    texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
+    return Finding(
+        where=where,
+        reference=texts[0],
+        candidate=texts[1],
+        distance=f"{_bytes(extra) - _bytes(lost):+,} bytes",
+        cause="gradients or outputs stacked by one side only, or in another dtype"
+        if first.provenance.backward
+        else "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name",
+        next_step=at,
+    )
 
 
 def _bytes(leaves: Sequence[Leaf]) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from flax import linen, nnx
 
 from parity.builds.build import Build, Flavour
+from parity.cases.recipe import CallSpec
 from parity.channels.channel import BY_RULES, Aspect, Channel
 from parity.channels.results import vacuous
 from parity.compare.evidence import Evidence
@@ -162,6 +163,8 @@ OTHER = {Flavour.LINEN: Flavour.NNX, Flavour.NNX: Flavour.LINEN}
 BRIDGE = "flax/nnx/bridge/"
 HARNESS = (Side.function.function.__code__.co_filename, "Side.function.<locals>.function")
 """The end of the program's part of a call stack: frames further out belong to the harness and its caller."""
+SHARED = (CallSpec.scaled.__code__.co_filename, CallSpec.scaled.__qualname__)
+"""The call of the loss that a pair gives to both sides: frames further in belong to neither."""
 ITSELF = (
     "a build that runs the other twin, so the check compares a twin with itself; "
     "or code that both use, such as a loss, in a file of one flavour"
@@ -197,6 +200,7 @@ def origins(side: Side) -> Origins:
         codes = itertools.chain.from_iterable(map(traceback_codes, stack))
         named = [(code.co_filename, code.co_qualname) for code in codes]
         own = named[: named.index(HARNESS)] if HARNESS in named else named
+        own = own[own.index(SHARED) :] if SHARED in own else own
         for file in {file for file, _ in own}:
             files[file] += count
         owner = next((methods[name] for name in own if name in methods), None)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from parity.builds.build import SEED, Build, Group
-from parity.builds.tree import Role
+from parity.builds.tree import Role, as_data
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared, span
@@ -76,14 +76,14 @@ def _reference_draws(side: Side) -> Audited:
 
 def _candidate_draws(evidence: Evidence) -> Audited:
     """Follows the keys of the candidate, whose leaves start as the leaves that the map pairs with them."""
-    before, weights = evidence.builds[0].abstract, evidence.weights
+    (before, after), weights = (build.abstract for build in evidence.builds), evidence.weights
     entries = {path: entry for entry in weights.entries for path in entry.candidate}
 
     def start(path: str) -> np.ndarray:
         if path not in entries:
-            return beginning(path, evidence.builds[1].abstract[path])
+            return beginning(path, after[path])
         left = {name: beginning(name, before[name]) for name in entries[path].reference}
-        return weights.to_candidate(left)[path]
+        return weights.to_candidate(left)[path].astype(as_data(after[path]).dtype)
 
     return _follow_keys(evidence.candidate, start)
 

@@ -67,23 +67,23 @@ def harvest(evidence: Evidence) -> Aims:
     seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
     numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
     marks: dict[str, dict[float, None]] = collections.defaultdict(dict)
-    ends: dict[Place, float] = {}
+    ends: dict[Place, list[float]] = collections.defaultdict(list)
     for (use, _, place, number), each in seen:
         if place is not None:
             numbers[place][number] = None
             if use is Use.WRITTEN and number >= 0:
-                ends[place] = min(number, ends.get(place, number))
+                ends[place].append(number)
         if place is not None and place[0] and use is Use.COMPARED and _is_mark(each):
             marks[place[1]][number] = None
     past = (Use.COMPARED, Use.CLAMPED, Use.DIVIDED)
     for use, _, place, number in found[0].keys() | found[1].keys():
-        if use in past and place in ends and number > ends[place]:
+        if use in past and place in ends and number > max(ends[place]):
             del ends[place]  # a counter that the programs expect past the end
     return Aims(
         read=frozenset(place for own in places for each in own.values() for place in each),
         numbers={place: tuple(each) for place, each in numbers.items()},
         marks={path: tuple(each) for path, each in marks.items()},
-        ends=ends,
+        ends={place: min(each) for place, each in ends.items()},
         wraps={
             name: divisor
             for side, own, names_of in zip(sides, constants, names, strict=True)

@@ -28,8 +28,8 @@ __all__ = ["certify", "export"]
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
-ROUNDING = 2.0**-6
-"""Relative rounding of outputs that are computed in bfloat16, which a response inherits."""
+ROUNDING = {True: 2.0**-6, False: 2.0**-20}
+"""Relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
 
 
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
@@ -103,9 +103,9 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
     outputs = np.linalg.norm(
         [np.linalg.norm(_change(array, np.zeros_like(array))) for array in base[0].values()]
     )
-    rounding = ROUNDING * outputs if any(rounds(side.traced.jaxpr) for side in evidence.sides) else 0
+    rounding = ROUNDING[any(rounds(side.traced.jaxpr) for side in evidence.sides)] * outputs
     if 0 < max(size, distance) <= rounding:
-        return _certified(entry, confirmed_by="nothing: the change is lost in the rounding of bfloat16")
+        return _certified(entry, confirmed_by="nothing: the change is lost in rounding")
     if distance <= TOLERANCE * size + rounding:
         return _certified(entry, confirmed_by="probe")
     words = (

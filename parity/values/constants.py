@@ -308,18 +308,47 @@ class _Walk(Walk[_Known]):
                 self.seen.setdefault(ConstantUse(use, constant, argument, number, op, single))
 
     def loop(self, op: Op) -> None:
-        """Follows the unchanged carries of a loop; of the others only the first iteration's functions are kept."""
+        """Follows the unchanged carries of a loop, and of the others the functions of its first and last iteration."""
         body = op.regions[1]
-        carried = [
+        first = [
             known if returned == parameter else _Known(forms=known.forms)
             for known, returned, parameter in zip(
                 self.of(op.operands), body.outputs, body.parameters, strict=True
             )
         ]
+        self._iterate(op, first)
+        trips = self._trips(op)
+        steps = [_step(*each) for each in zip(first, self.of(body.outputs), strict=True)]
+        last = [
+            known.join(_after(known, "add", step * (trips - 1))) if step and trips else known
+            for known, step in zip(first, steps, strict=True)
+        ]
+        if last != first:
+            self._iterate(op, last)
+        self.give(op.results, last)
+
+    def _iterate(self, op: Op, carried: Sequence[_Known]) -> None:
         for region in op.regions:
             self.give(region.parameters, carried)
             self.region(region)
-        self.give(op.results, carried)
+
+    def _trips(self, op: Op) -> int:
+        """Returns the iterations of a loop that counts from zero to a constant, as scans do; 0 for other loops."""
+        test = op.regions[0].ops[-1]
+        if test.form.name != "stablehlo.compare" or "direction LT" not in test.form.word:
+            return 0
+        ends = self.of(test.operands)[1].numbers
+        return int(ends[0]) if len(ends) == 1 else 0
+
+
+def _step(before: _Known, after: _Known) -> float:
+    """Returns the number that an iteration adds to a carry; 0 if it does something else."""
+    found = {
+        form.steps[-1][1]
+        for form in after.forms
+        if form.steps and form.steps[-1][0] == "add" and _Form(form.argument, form.steps[:-1]) in before.forms
+    }
+    return found.pop() if len(found) == len(after.forms) == 1 else 0.0
 
 
 def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:

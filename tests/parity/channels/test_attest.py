@@ -1,6 +1,7 @@
 """Checks the flavour of a program, and batches that hide packing bugs."""
 
 import dataclasses
+import importlib
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
+import parity
 from parity.builds.build import Flavour, nnx_build
 from parity.builds.meshes import MeshSpec
 from parity.channels.program import Origins, attest, origins
@@ -97,3 +99,48 @@ def test_only_needed_values_of_the_trace_count():
     assert set(found.modules) == {Flavour.NNX}
     assert found.files[__file__] > found.modules[Flavour.NNX] >= 3
     assert not [file for file in found.files if "pytest" in file or "running" in file]
+
+
+LINEN_FILE = """
+from flax import linen as nn
+import jax.numpy as jnp
+
+class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3, name="dense")(x)
+
+def loss(outputs, batch):
+    return jnp.mean((outputs - batch["y"]) ** 2)
+"""
+NNX_FILE = """
+import jax.numpy as jnp
+from flax import nnx
+{0}
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return {1}(self.dense(x))
+"""
+
+
+@pytest.mark.parametrize("borrowed", [False, True])
+def test_a_loss_in_the_file_of_one_twin_is_code_of_neither(borrowed, tmp_path, monkeypatch):
+    names = [f"{name}_{borrowed}".lower() for name in ("lx", "nx")]
+    lines = (f"from {names[0]} import scale", "scale") if borrowed else ("", "")
+    texts = (f"{LINEN_FILE}\ndef scale(x):\n    return 2 * x\n", NNX_FILE.format(*lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / f"{name}.py").write_text(text)
+    modules = [importlib.import_module(name) for name in names]
+    rng = np.random.default_rng(0)
+    batch = {name: rng.normal(size=(2, size)).astype("float32") for name, size in (("x", 4), ("y", 3))}
+    pair = parity.twins(
+        "net", linen=modules[0].Net, nnx=modules[1].Net, inputs=batch, loss=modules[0].loss, arguments=("x",)
+    )
+    (case,) = [case for case in pair.cases({}) if case.program == "grad"]
+    program = run_case(case, Session(), ["program"]).channels["program"]
+    assert bool(program.findings and program.findings[0].where == "flavour of nnx net") is borrowed

@@ -232,13 +232,31 @@ def slice_written(cache, at, row):
     return jax.lax.dynamic_update_slice(cache, jnp.tanh(row)[None], (at, 0))
 
 
+def scattered(cache, at, row):
+    return cache.at[at].set(jnp.tanh(row))
+
+
+def in_scan(write):
+    """Writes four rows, one in each iteration."""
+
+    def one(carry, row):
+        cache, at = carry
+        return (write(cache, at, row), at + 1), None
+
+    return lambda cache, at, row: jax.lax.scan(one, (cache, at), row[None] * jnp.arange(1.0, 5.0)[:, None])[
+        0
+    ][0]
+
+
 @pytest.mark.parametrize(
     ("write", "other", "verdicts"),
     [
+        (slice_written, scattered, (Verdict.BITWISE, Verdict.FLOOR)),
+        (in_scan(slice_written), in_scan(scattered), (Verdict.BITWISE, Verdict.FLOOR)),
         (
-            slice_written,
-            lambda cache, at, row: cache.at[at].set(jnp.tanh(row)),
-            (Verdict.BITWISE, Verdict.FLOOR),
+            in_scan(slice_written),
+            in_scan(lambda cache, at, row: slice_written(cache, jnp.minimum(at, 8), row)),
+            (Verdict.FAILED,),
         ),
         (
             slice_written,
@@ -247,7 +265,7 @@ def slice_written(cache, at, row):
         ),
         (lambda cache, at, row: slice_written(cache, at % 10, row), slice_written, (Verdict.FAILED,)),
     ],
-    ids=["same", "another end", "no ring"],
+    ids=["same", "scan", "another end of the last write", "another end", "no ring"],
 )
 def test_a_cache_is_filled_past_its_end_only_if_it_is_a_ring(write, other, verdicts):
     sides = [build(name, cached(each), clock=True) for name, each in (("left", write), ("right", other))]

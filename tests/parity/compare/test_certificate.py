@@ -76,6 +76,19 @@ class NnxUnused(NnxUnproved):
         self.spare = nnx.Param(jnp.ones(D))
 
 
+class LinenLarge(LinenGated):
+    """Its outputs are so large that their rounding is a hundredth of what a parameter moves them."""
+
+    @linen.compact
+    def __call__(self, x):
+        return super().__call__(x) + 1e4
+
+
+class NnxLarge(NnxGated):
+    def __call__(self, x):
+        return super().__call__(x) * (1 + 2.0**-12) + 1e4
+
+
 def comparison(linen_module=LinenGated, nnx_module=NnxGated, program="forward", **options):
     pair = parity.twins("gated", linen=linen_module, nnx=nnx_module, inputs=inputs, loss=loss, **options)
     case = next(case for case in pair.cases({}) if case.program == program)
@@ -124,6 +137,14 @@ def test_a_swap_of_gate_and_up_is_contradicted():
     for name in ("gate/kernel", "up/kernel", "gate/bias", "up/bias"):
         assert found[name].contradicted and "change differently" in found[name].confirmed_by
     assert not found["down/bias"].contradicted
+
+
+@pytest.mark.slow
+def test_rounding_of_large_outputs_contradicts_nothing():
+    found = parameters(comparison(LinenLarge, NnxLarge))
+    assert {name: one.confirmed_by for name, one in found.items()} == dict.fromkeys(found, "probe")
+    crossed = parameters(comparison(LinenLarge, lambda rngs: NnxLarge(rngs, used=("up", "gate"))))
+    assert crossed["gate/kernel"].contradicted
 
 
 def test_swapped_names_with_a_rule_for_it_are_confirmed():

@@ -139,6 +139,30 @@ def test_counters_in_other_integers_are_proved_if_both_count_equally(sides, prog
     assert (words in found.channels["program"].detail) is (program == "proved")
 
 
+def noisy(dtype):
+    """A program that folds its counter into its key."""
+
+    def step(state, batch):
+        noise = jax.random.normal(jax.random.fold_in(state["key"], state["step"]), batch["x"].shape)
+        return {**state, "step": state["step"] + 1}, jnp.sum((batch["x"] + noise) @ state["params"]["w"])
+
+    return own(
+        lambda key: {
+            "params": {"w": jax.random.normal(key, (D,))},
+            "key": jax.random.key(7),
+            "step": jnp.zeros((), dtype),
+        },
+        step,
+        parity.Flavour.LINEN,
+    )
+
+
+@pytest.mark.slow
+def test_keys_are_followed_through_counters_of_other_integers():
+    found = result(noisy("uint32"), noisy("int32"), channels=("rng",))
+    assert not found.channels["rng"].findings, found.channels["rng"]
+
+
 @pytest.mark.long
 def test_a_pure_state_is_a_state_and_a_wrong_sign_is_found():
     assert str(result(own(lambda key: nnx.state(Trained(key)), pure_step)).verdict) == "passed"
