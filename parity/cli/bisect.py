@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from parity.cli import options
@@ -13,7 +14,7 @@ from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from parity.bisect.check import Found
+    from parity.bisect.history import Found
     from parity.bisect.report import Report
     from parity.cases.case import Case
     from parity.run.request import Request
@@ -138,20 +139,18 @@ def _search_history(
     ends: tuple[str, ...], case: str, pairs: list[str] | None, settings: list[str] | None
 ) -> "Found":
     """Searches commits between two ends, or versions in one range; each check runs the command again."""
-    from parity.bisect.check import REPORT, Check
-    from parity.bisect.commit import CommitSearch, search_commits
-    from parity.bisect.version import VersionSearch, search_versions
+    from parity.bisect.commit import search_commits
+    from parity.bisect.history import REPORT, Check
+    from parity.bisect.version import search_versions
 
     more = [word for text in pairs or () for word in ("--pair", text)]
     more += [word for text in settings or () for word in ("--set", text)]
     words = (sys.executable, "-m", "parity", "run", case, "--json", REPORT, *more)
-    check = Check(words=words, case=case)
+    search = search_commits if len(ends) == 2 else search_versions
     with console().status("", spinner="dots") as status:
-        notify = lambda words: status.update(words)  # noqa: E731
-        if len(ends) == 1:
-            return search_versions(VersionSearch(requirement=ends[0], check=check, where=Path.cwd()), notify)
-        good, bad = ends
-        return search_commits(CommitSearch(repository=Path.cwd(), good=good, bad=bad, check=check), notify)
+        return search(
+            Check(words=words, case=case), Path.cwd(), *ends, notify=lambda words: status.update(words)
+        )
 
 
 def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> int:
@@ -163,8 +162,8 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
     sentence = SENTENCES[found.outcome].format(kind=kind, does=does, names=names)
     echo(f"{case}: {found.signature}: {sentence}")
     for entry in found.log:
-        why = f": {entry['why']}" if "why" in entry else ""
-        echo(f"  {entry['name'][:SHORT]} {RESULTS[entry['answer']]}{why}")
+        why = f": {entry.why}" if entry.why else ""
+        echo(f"  {entry.name[:SHORT]} {RESULTS[entry.status]}{why}")
     echo(f"{found.evaluated} {kind}s tested, {len(found.log) - found.evaluated} could not be tested")
     if json:
         record = {
@@ -175,7 +174,7 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
             "fixed": found.fixed,
             f"{kind}s": list(found.culprits),
             "sentence": sentence,
-            "log": [dict(entry) for entry in found.log],
+            "log": [msgspec.to_builtins(entry) for entry in found.log],
         }
         write_json(record, json)
     return USAGE if found.outcome == "ambiguous" else DIFFERENCE
