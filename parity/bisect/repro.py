@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.bisect.axis import Judge, Signature, Status
+from parity.bisect.axis import Question, Signature, Status
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
 from parity.compare.backends.environment import describe_environment
@@ -158,7 +158,8 @@ def replay(folder: Path) -> int:
     cases = collect((), record["settings"], code, select=(record["case"],))[1]
     case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
     signature = Signature.read(record["signature"])
-    status = Judge(signature).evaluate_case(case.with_placement(backend=record["backend"]))
+    case = case.with_placement(backend=record["backend"])
+    status = Question(case=case, signature=signature).status(case)
     words = {Status.FAILS: "the same failure", Status.PASSES: "passes"}.get(status, "fails otherwise")
     print(f"{record['case']}: {words}: {signature}")
     return {Status.FAILS: 1, Status.PASSES: 0}.get(status, 3)

@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.bisect.axis import Question, Search, SearchResult, Status
+from parity.bisect.axis import Question, SearchResult, Status
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.clock import SideError
 from parity.ir.jaxprs import bodies, opened
 
-__all__ = ["AXIS", "Sizes", "sized"]
+__all__ = ["Sizes", "search_sizes", "sized"]
 
 AXES = ("batch", "sequence")
 """The names of the first two dimensions of a batch."""
@@ -126,21 +126,19 @@ def entries_made(jaxpr: Any) -> int:
     return total
 
 
-def look(question: Question) -> SearchResult:
+def search_sizes(question: Question) -> SearchResult:
     """Reduces one size after another while the case still fails in the same way."""
-    case, judge = question.case, question.judge()
-    first = question.work(case)
+    case, runs = question.case, 0
     start = Sizes(
         fields=tuple(case.explore.sizes.items()) if case.explore.with_settings else (),
-        cuts=tuple(_lengths(first.builds[0]).items()),
+        cuts=tuple(_lengths(question.work().builds[0]).items()),
     )
 
     def fails(sizes: Sizes) -> bool:
-        question.notify(f"size: run {judge.runs + 1}, {_words(sizes)}")
-        try:
-            return judge.evaluate_case(sized(case, sizes)) is Status.FAILS
-        except (ValueError, TypeError):  # incompatible sizes
-            return False
+        nonlocal runs
+        runs += 1
+        question.notify(f"size: run {runs}, {_words(sizes)}")
+        return question.status_of(lambda: sized(case, sizes)) is Status.FAILS
 
     found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.fixed_axes)
     small = sized(case, found)
@@ -148,7 +146,7 @@ def look(question: Question) -> SearchResult:
         return SearchResult.nothing(
             "size", "nothing can be made smaller: no smaller case fails in the same way"
         )
-    if judge.ask_twice(small) is Status.AMBIGUOUS:
+    if question.is_ambiguous(small):
         return SearchResult.nothing("size", "ambiguous: the smallest case fails and passes by turns")
     work = [_work(each, question) for each in (case, small)]
     ratio = work[0] / work[1] if all(work) else 1.0
@@ -158,7 +156,7 @@ def look(question: Question) -> SearchResult:
     words = ", ".join(f"{name} {after}" for name, _, after in changed)
     return SearchResult(
         axis="size",
-        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.runs} runs)",
+        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({runs + 2} runs)",
         head=("size", "before", "after"),
         rows=tuple((name, str(before), str(after)) for name, before, after in changed),
         facts={
@@ -210,6 +208,3 @@ def _work(case: Case, question: Question) -> int:
         return entries_made(question.work(case).reference.traced.jaxpr)
     except SideError:
         return 0
-
-
-AXIS = Search(name="size", about="the smallest case that still fails alike", look=look)

@@ -32,7 +32,7 @@ SENTENCES = {
     "ambiguous": "ambiguous: {names} sometimes fails and sometimes passes; the check is not deterministic, so it "
     "names no culprit",
 }
-RESULTS = {"fails": "fails", "passes": "passes", "other": "cannot be tested", "ambiguous": "is ambiguous"}
+RESULTS = {"fails": "fails", "passes": "passes", "other": "cannot be tested"}
 SHORT = 12
 """Number of digits of a commit that are printed."""
 
