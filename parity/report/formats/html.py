@@ -70,7 +70,7 @@ def html(report: Record, earlier: Sequence[Record]) -> str:
         rungs=_rungs(report),
         phases=_phases(report),
         trend=[_point(one) for one in (*earlier, report)] if earlier else [],
-        changes=[(change.sentence(), change.worse) for change in found[:MOST_CHANGES]],
+        changes=found[:MOST_CHANGES],
         more_changes=max(0, len(found) - MOST_CHANGES),
         gate=report.get("gate"),
         words=sorted({word for row in rows for word in row["words"].split()}),
