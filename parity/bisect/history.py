@@ -5,7 +5,6 @@ The results are kept on disk until the search ends: one that was killed continue
 
 import contextlib
 import dataclasses
-import enum
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from parity.bisect.axis import Signature, Status
 from parity.run.explain import blocking
 from parity.verdicts import channel_of
 
-__all__ = ["REPORT", "Answer", "Check", "Found", "History", "Outcome", "UntestableError", "answer_of"]
+__all__ = ["REPORT", "Answer", "Check", "Found", "History", "UntestableError", "answer_of"]
 
 REPORT = "{report}"
 """Placeholder for the file that the command writes its report to."""
@@ -31,14 +30,6 @@ ENGINE = str(Path(__file__).parents[2])
 """The folder from which a check imports the running engine."""
 Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str]]]]
 """Prepares a place by its name: gives the working directory, and the folders to put on the import path."""
-
-
-class Outcome(enum.StrEnum):
-    """Kinds of results of a search."""
-
-    CULPRIT = "culprit"
-    SEVERAL = "several"
-    AMBIGUOUS = "ambiguous"
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True, rename={"status": "answer"}):
@@ -65,14 +56,14 @@ class Found:
     """The result of a search.
 
     Args:
-        outcome: one culprit, several candidates, or no certain one.
+        outcome: ``culprit``; ``several`` that may be the culprit; ``ambiguous`` if a check disagrees with itself.
         culprits: the culprit, or all candidates.
         signature: the failure.
         log: the result of each place, in the order of the checks.
         fixed: True if the culprit is the first that passes.
     """
 
-    outcome: Outcome
+    outcome: str
     culprits: tuple[str, ...]
     signature: Signature
     log: tuple[Answer, ...]
@@ -189,9 +180,9 @@ class History:
                 high = name
             else:
                 skipped.add(name)
-        outcome = Outcome.SEVERAL if len(names) > 1 else Outcome.CULPRIT
+        outcome = "several" if len(names) > 1 else "culprit"
         if any(self._tried(end).status is not self.ask(end).status for end in (lows[-1], high)):
-            outcome = Outcome.AMBIGUOUS
+            outcome = "ambiguous"
         assert self._signature is not None
         shutil.rmtree(self._folder)
         with contextlib.suppress(OSError):  # another search may be running

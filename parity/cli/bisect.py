@@ -61,7 +61,7 @@ def bisect(
 ) -> None:
     """Find the cause of one failure. It is an operation, module, weight, setting, size, commit or version."""
     from parity.bisect.report import AXES, bisect_case
-    from parity.bisect.repro import ReproSpec, check_free, write_repro
+    from parity.bisect.repro import check_free, write_repro
     from parity.cases.settings import parse_settings
     from parity.report.formats import FORMS
     from parity.report.records import write_json, write_text
@@ -96,9 +96,7 @@ def bisect(
         write_text(FORMS["html"](_whole(report), ()), html)
         echo(f"html: {html}")
     if repro and report.signature:
-        write_repro(
-            repro, ReproSpec(case=chosen, signature=report.signature, pairs=tuple(pair or ()), settings=given)
-        )
+        write_repro(repro, chosen, report.signature, pair or (), given)
         echo(f"repro: {repro}; python {repro / 'repro.py'} shows it again")
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
 
@@ -170,7 +168,7 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
             "schema": 1,
             "case": case,
             "signature": dataclasses.asdict(found.signature),
-            "outcome": str(found.outcome),
+            "outcome": found.outcome,
             "fixed": found.fixed,
             f"{kind}s": list(found.culprits),
             "sentence": sentence,

@@ -7,7 +7,7 @@ import pytest
 
 from parity.bisect.axis import Question, Status
 from parity.bisect.report import bisect_case
-from parity.bisect.size import Sizes, sized
+from parity.bisect.size import MESH, sized
 
 MUTANTS = Path(__file__).parents[2] / "mutants"
 HOME = "fsdp4.tensor2-auto"
@@ -69,6 +69,6 @@ def test_a_decoder_that_needs_no_setting_shrinks_and_fails_in_the_same_way(plant
     assert config.facts["needed"] == [] and "under the plainest configuration too" in config.sentence
     facts = size.facts
     assert facts["ratio"] >= 4 and facts["sizes"]["batch"] == facts["sizes"]["sequence"] == 2, size.sentence
-    small = sized(case, Sizes(fields=tuple(facts["fields"].items()), cuts=((0, 2), (1, 2)), single=True))
+    small = sized(case, {**facts["fields"], 0: 2, 1: 2, MESH: 1})
     assert report.signature is not None
     assert Question(case=case, signature=report.signature).status(small) is Status.FAILS
