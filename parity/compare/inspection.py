@@ -147,17 +147,13 @@ def _place(source: str) -> str:
 def _collectives(sides: tuple[Side, Side]) -> Section:
     keys = (*COLLECTIVE, "where")
     rows = [collective_rows(read_collectives(side.optimised)) for side in sides]
-    in_order = [sorted(side, key=lambda row: [str(row[key]) for key in keys]) for side in rows]
-    pairs = sorted(_align(in_order, keys), key=lambda pair: -max(_bytes(row) for row in pair if row))
-    totals = [sum(map(_bytes, side)) for side in rows]
+    left, right = ({tuple(row[key] for key in keys): row for row in side} for side in rows)
+    pairs = tuple((left.get(key), right.get(key)) for key in dict.fromkeys((*left, *right)))
+    totals = [sum(int(row["total_bytes"] or 0) for row in side) for side in rows]
     unknown = sum(row["times"] is None for side in rows for row in side)
     more = f"; {unknown} rows with unknown trips are not in it" if unknown else ""
     note = f"{totals[0]:,} and {totals[1]:,} bytes moved per device{more}"
-    return Section(f"collectives, {AFTER}", COLLECTIVE, ("count", "total_bytes"), tuple(pairs), note)
-
-
-def _bytes(row: Row) -> int:
-    return int(row["total_bytes"] or 0)
+    return Section(f"collectives, {AFTER}", COLLECTIVE, ("count", "total_bytes"), pairs, note)
 
 
 def _memory_and_cost(sides: tuple[Side, Side]) -> Iterator[Section]:
