@@ -112,6 +112,35 @@ def test_if_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("branch", ["left", "right"])
+def test_the_culprit_is_found_on_either_of_two_merged_branches(tmp_path, branch):
+    folder = tmp_path / "merged"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    for name, value in (("user.name", "A"), ("user.email", "a@b.c")):
+        git(folder, "config", name, value)
+
+    def commit(name, text):
+        (folder / name).write_text(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"{name} {text}")
+
+    commit("number.txt", "0\n")
+    commit("state.txt", ".\n")
+    git(folder, "tag", "good")
+    for each in ("left", "right"):
+        git(folder, "checkout", "-q", "-b", each, "good")
+        for number in range(5):
+            commit("state.txt", "bad\n") if (each, number) == (branch, 3) else commit(
+                f"{each}.txt", f"{number}\n"
+            )
+    culprit = git(folder, "rev-parse", f"{branch}~1").strip()
+    git(folder, "merge", "-q", "--no-edit", "left")
+    found = search(folder)[0](good="good", bad="HEAD")
+    assert (found.outcome, found.culprits) == ("culprit", (culprit,))
+
+
+@pytest.mark.long
 def test_a_killed_search_resumes(repository):
     before = traces(repository)
     slow, asked = search(repository, seconds=0.2)
