@@ -1,4 +1,4 @@
-"""Interface of the axes: a failure, a question about it, a search, and its result as a sentence and a table."""
+"""Interface of the searches: a failure, a question about it, and the result as a sentence and a table."""
 
 import dataclasses
 import enum
@@ -13,19 +13,18 @@ from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
 from parity.verdicts import BLOCKING, ChannelResult
 
-__all__ = ["Judge", "Question", "Search", "SearchResult", "Signature", "Status", "signature_of"]
+__all__ = ["Question", "Search", "SearchResult", "Signature", "Status", "signature_of"]
 
 
 class Status(enum.StrEnum):
     """Result of a case, compared with a failure.
 
-    ``other``: it fails in another way, or cannot be built, so it is inconclusive. ``ambiguous``: two runs disagree.
+    ``other``: it fails in another way, or cannot be built, so it is inconclusive.
     """
 
     FAILS = "fails"
     PASSES = "passes"
     OTHER = "other"
-    AMBIGUOUS = "ambiguous"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,36 +88,6 @@ def signature_of(result: CaseResult) -> Signature | None:
     return Signature.seen(worst) if worst else None
 
 
-class Judge:
-    """Decides whether other cases fail in the same way.
-
-    Args:
-        signature: the failure.
-        bench: the session that cases share; a new one by default.
-    """
-
-    def __init__(self, signature: Signature, bench: Session | None = None):
-        self.signature, self._bench = signature, bench or Session()
-        self.runs = 0
-
-    def evaluate_case(self, case: Case) -> Status:
-        """Returns the result of a case on the signature's channel.
-
-        Args:
-            case: the case to run.
-        """
-        return self._once(case, self._bench)
-
-    def ask_twice(self, case: Case) -> Status:
-        """Returns the result of a case; ``ambiguous`` if a second run without shared caches disagrees."""
-        first = self.evaluate_case(case)
-        return first if self._once(case, self._bench.renewed()) is first else Status.AMBIGUOUS
-
-    def _once(self, case: Case, bench: Session) -> Status:
-        self.runs += 1
-        return self.signature.status(run_case(case, bench, (self.signature.channel,)).channels)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
     """A failure, and the context of the search for its cause.
@@ -134,7 +103,7 @@ class Question:
 
     case: Case
     signature: Signature
-    bench: Session
+    bench: Session = dataclasses.field(default_factory=Session)
     remade: Callable[[Mapping[str, str]], Case] | None = None
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notify: Callable[[str], None] = lambda words: None
@@ -143,21 +112,22 @@ class Question:
         """Returns the sides of the case, or of another one that is made from it."""
         return Evidence.of(case or self.case, self.bench)
 
-    def judge(self) -> Judge:
-        """Returns the judge of other cases."""
-        return Judge(self.signature, self.bench)
+    def status(self, case: Case, *, fresh: bool = False) -> Status:
+        """Returns the status of a case; a fresh run shares no caches."""
+        session = self.bench.renewed() if fresh else self.bench
+        return self.signature.status(run_case(case, session, (self.signature.channel,)).channels)
+
+    def status_of(self, make: Callable[[], Case]) -> Status:
+        """Returns the status of a case that may have settings that exclude each other, which are inconclusive."""
+        try:
+            return self.status(make())
+        except (ValueError, TypeError):
+            return Status.OTHER
+
+    def is_ambiguous(self, case: Case) -> bool:
+        """Returns True if a second run, without shared caches, disagrees."""
+        return self.status(case) is not self.status(case, fresh=True)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
-    """A search for the cause of a failure.
-
-    Args:
-        name: as on the command line.
-        about: description in one line.
-        look: returns the result.
-    """
-
-    name: str
-    about: str
-    look: Callable[[Question], SearchResult]
+Search = Callable[[Question], SearchResult]
+"""A search for the cause of a failure."""

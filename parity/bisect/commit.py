@@ -1,74 +1,65 @@
-"""The axis ``commit``: the first commit with the same failure, by ``git bisect`` in a separate worktree.
+"""The axis ``commit``: the first commit with the same failure, each checked out in a separate worktree.
 
-The result of each commit is kept in a log inside the repository's ``.git`` until the search ends. A search that was
-killed continues from it. The user's working tree, index and branches are never changed.
+The worktree and the results are kept inside the repository's ``.git`` until the search ends. The user's working tree,
+index and branches are never changed.
 """
 
 import contextlib
-import dataclasses
-import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from parity.bisect.axis import Status
-from parity.bisect.check import Check, Found, Outcome, Places
+from parity.bisect.history import Check, Found, History
+from parity.compare.backends.cache import digest
 
-__all__ = ["CommitSearch", "search_commits"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CommitSearch:
-    """A search over commits.
-
-    Args:
-        repository: a folder in it.
-        good, bad: a commit that passes and one that fails.
-        check: repeated at each commit, in its worktree.
-    """
-
-    repository: Path
-    good: str
-    bad: str
-    check: Check
+__all__ = ["search_commits"]
 
 
-def search_commits(search: CommitSearch, notify: Callable[[str], None] = lambda words: None) -> Found:
+def search_commits(
+    check: Check,
+    where: Path,
+    good: str,
+    bad: str,
+    *,
+    notify: Callable[[str], None] = lambda words: None,
+) -> Found:
     """Returns the first commit with the failure of the bad one.
 
     Args:
-        search: repository, commits and check.
+        check: repeated at each commit, in its worktree.
+        where: a folder in the repository.
+        good, bad: a commit that passes and one that fails.
         notify: called with the progress, as text.
 
     Raises:
         ValueError: no repository, no such commits, or the good one fails or the bad one passes.
     """
-    good, bad = (_commit(search.repository, name) for name in (search.good, search.bad))
-    _ = _git(
-        search.repository, "merge-base", "--is-ancestor", good, bad, why="--good must be an ancestor of --bad"
-    )
-    folder = _folder(search, good, bad)
+    low, high = (_commit(where, name) for name in (good, bad))
+    _git(where, "merge-base", "--is-ancestor", low, high, why="--good must be an ancestor of --bad")
+    common = Path(where, _git(where, "rev-parse", "--git-common-dir"))
+    folder = (common / "parity-bisect" / digest([low, high, repr(check)])[:16]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    with _worktree(search.repository, folder, bad) as tree:
+    with _worktree(where, folder, high) as tree:
 
         @contextlib.contextmanager
         def lay(commit: str) -> Iterator[tuple[Path, list[str]]]:
             _git(tree, "checkout", "--quiet", "--detach", "--force", commit)
             yield tree, [str(tree)]
 
-        places = Places(folder, search.check, lay, lambda commit: notify(f"commit {commit[:10]}"))
-        for option, name, commit, status, does in (
-            ("--bad", search.bad, bad, Status.FAILS, "fails"),
-            ("--good", search.good, good, Status.PASSES, "passes"),
+        def between(goods: Sequence[str], last: str) -> list[str]:
+            return _git(tree, "rev-list", "--topo-order", "--reverse", last, "--not", *goods).split()
+
+        history = History(folder, check, lay, lambda commit: notify(f"commit {commit[:10]}"))
+        for option, commit, status, does in (
+            (f"--bad {bad}", high, Status.FAILS, "fails"),
+            (f"--good {good}", low, Status.PASSES, "passes"),
         ):
-            if places(commit) is not status:
-                said = places.said(commit)
-                raise ValueError(f"{option} {name}: got a case that says {said}, expected one that {does}")
-        outcome, commits = _bisect(tree, good, bad, places)
-        ends = (commits[0], _commit(tree, f"{commits[0]}~1")) if outcome is Outcome.CULPRIT else ()
-        return places.found(outcome, commits, ends)
+            if (said := history.ask(commit)).status is not status:
+                raise ValueError(f"{option}: got a case that says {said}, expected one that {does}")
+        return history.search(low, high, between)
 
 
 def _git(where: Path, *words: str, why: str = "") -> str:
@@ -80,16 +71,8 @@ def _git(where: Path, *words: str, why: str = "") -> str:
 
 
 def _commit(where: Path, name: str) -> str:
-    return _git(
-        where, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", why="expected a commit"
-    )
-
-
-def _folder(search: CommitSearch, good: str, bad: str) -> Path:
-    """Returns the folder of a search's log; it depends only on the commits and the check."""
-    common = Path(search.repository, _git(search.repository, "rev-parse", "--git-common-dir"))
-    key = hashlib.sha256(repr((good, bad, search.check)).encode()).hexdigest()[:16]
-    return (common / "parity-bisect" / key).resolve()
+    full = f"{name}^{{commit}}"
+    return _git(where, "rev-parse", "--verify", "--end-of-options", full, why="expected a commit")
 
 
 @contextlib.contextmanager
@@ -105,20 +88,3 @@ def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(tree, ignore_errors=True)
         _git(repository, "worktree", "prune")
-
-
-def _bisect(tree: Path, good: str, bad: str, places: Places) -> tuple[Outcome, tuple[str, ...]]:
-    """Runs ``git bisect``; returns the culprit, or the commits that may be."""
-    _git(tree, "bisect", "start", bad, good)
-    words = {Status.PASSES: "good", Status.FAILS: "bad"}
-    while True:
-        lines = _git(tree, "bisect", "log").splitlines()
-        for kind, outcome in (("first bad", Outcome.CULPRIT), ("possible first bad", Outcome.SEVERAL)):
-            named = [line for line in lines if line.startswith(f"# {kind} commit")]
-            if named:
-                return outcome, tuple(line.partition("[")[2].partition("]")[0] for line in named)
-        word = words.get(places(_commit(tree, "HEAD")), "skip")
-        # git ends with 2 if only skipped commits are left, which its log names
-        ended = subprocess.run(["git", "bisect", word], cwd=tree, capture_output=True, text=True, check=False)
-        if ended.returncode not in (0, 2):
-            raise ValueError(f"git bisect {word}: got {ended.stderr.strip()}")

@@ -4,17 +4,17 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from parity.bisect.axis import Question, Search, SearchResult, Status
+from parity.bisect.axis import Question, SearchResult, Status
 from parity.cases.case import Case
 
-__all__ = ["AXIS", "minimal_part"]
+__all__ = ["minimal_part", "search_settings"]
 
 Settings = Mapping[str, str]
 Kept = Sequence[Settings]
 T = TypeVar("T")
 
 
-def look(question: Question) -> SearchResult:
+def search_settings(question: Question) -> SearchResult:
     """Removes settings, or switches off parts of the model, until the remaining ones are all needed for the failure."""
     whole, remade, vary = question.case, question.remade, question.case.explore.with_settings
     if question.given and remade:
@@ -50,27 +50,22 @@ def _merged(parts: Kept) -> dict[str, str]:
 def _search(
     question: Question, parts: Sequence[Settings], make: Callable[[Kept], Case], *, given: bool
 ) -> SearchResult:
-    judge = question.judge()
     statuses: dict[tuple[int, ...], Status] = {}
 
-    def evaluate_case(kept: Kept) -> Status:
+    def status(kept: Kept) -> Status:
         key = tuple(number for number, part in enumerate(parts) if part in kept)
         if key not in statuses:
             question.notify(f"config: {len(key)} of {len(parts)} settings kept, run {len(statuses) + 1}")
-            try:
-                statuses[key] = judge.evaluate_case(make(kept))
-            except ValueError:  # an invalid combination of settings is inconclusive
-                statuses[key] = Status.OTHER
+            statuses[key] = question.status_of(lambda: make(kept))
         return statuses[key]
 
-    if evaluate_case(parts) is not Status.FAILS:
+    if status(parts) is not Status.FAILS:
         return SearchResult.nothing("config", "the case no longer fails alike: nothing to narrow down")
-    needed = minimal_part(parts, lambda kept: evaluate_case(kept) is Status.FAILS)
+    needed = minimal_part(parts, lambda kept: status(kept) is Status.FAILS)
     rows = tuple(
-        (_words(part), str(evaluate_case([other for other in needed if other is not part])))
-        for part in needed
+        (_words(part), str(status([other for other in needed if other is not part]))) for part in needed
     )
-    if judge.ask_twice(make(needed)) is Status.AMBIGUOUS:
+    if question.is_ambiguous(make(needed)):
         return SearchResult.nothing(
             "config", "ambiguous: the smallest configuration fails and passes by turns"
         )
@@ -112,8 +107,3 @@ def minimal_part(whole: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> li
 
 def _words(part: Settings) -> str:
     return " and ".join(f"{name}={text}" for name, text in part.items())
-
-
-AXIS = Search(
-    name="config", about="the settings that a failure needs, none of which can be left out", look=look
-)

@@ -3,16 +3,16 @@
 import collections
 import dataclasses
 
-from parity.bisect.axis import Question, Search, SearchResult
+from parity.bisect.axis import Question, SearchResult
 from parity.builds.tree import Role
 from parity.builds.weights.map import strip_container
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import Alignment
-from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
+from parity.compare.origin.evaluated import evaluate_case, on_one_device
 from parity.compare.origin.trace import Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["AXIS"]
+__all__ = ["search_modules"]
 
 MOST = 24
 """Maximum number of rows of the table."""
@@ -58,21 +58,11 @@ def uses(trace: Trace) -> list[Use]:
     return [use for use in found if use.backward or use.node < start]
 
 
-def look(question: Question) -> SearchResult:
+def search_modules(question: Question) -> SearchResult:
     """Returns the distance of each module's activation and cotangent, in units of the noise."""
     work = question.work(on_one_device(question.case))
     question.notify("module: what each module makes")
-    return describe(work, evaluate_case(work, question.signature.channel))
-
-
-def describe(work: Evidence, found: Evaluated) -> SearchResult:
-    """Returns the table of modules.
-
-    Args:
-        work: the case.
-        found: both sides evaluated.
-    """
-    rows = _rows(work, found.alignment)
+    rows = _rows(work, evaluate_case(work, question.signature.channel).alignment)
     if not rows:
         return SearchResult.nothing("module", "no module has weights that both sides use")
     differs = [row for row in rows if row.differs(False) or row.differs(True)]
@@ -143,6 +133,3 @@ def _name(use: Use) -> str:
 
 def _text(number: float | None) -> str:
     return "-" if number is None else "same" if number == 0 else f"{number:.3g}"
-
-
-AXIS = Search(name="module", about="how far what each module makes is apart, in execution order", look=look)

@@ -4,20 +4,37 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.bisect import config, module, operation, size, weight
-from parity.bisect.axis import Judge, Question, Search, SearchResult, Signature, Status, signature_of
+from parity.bisect.axis import Question, Search, SearchResult, Signature, Status, signature_of
+from parity.bisect.config import search_settings
+from parity.bisect.module import search_modules
+from parity.bisect.size import search_sizes
+from parity.bisect.weight import search_weights
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
 from parity.compare.clock import SideError
+from parity.compare.origin.operation import locate
 from parity.compare.session import Session
 from parity.run.explain import explain, places
 from parity.run.run import CaseResult, run_case
 
 __all__ = ["AXES", "SCHEMA", "Report", "bisect_case", "unknown_axis"]
 
-AXES: Mapping[str, Search] = {each.AXIS.name: each.AXIS for each in (operation, module, weight, config, size)}
-"""The axes, in the order of the searches."""
-OF_VALUES = (operation.AXIS.name, module.AXIS.name)
+
+def search_operations(question: Question) -> SearchResult:
+    """Evaluates both programs and names the first operation that is beyond the floor."""
+    question.notify("op: both programs, operation by operation")
+    return locate(question.case, question.bench, question.signature.channel)
+
+
+AXES: Mapping[str, Search] = {
+    "op": search_operations,
+    "module": search_modules,
+    "weight": search_weights,
+    "config": search_settings,
+    "size": search_sizes,
+}
+"""The searches by name, in their order."""
+OF_VALUES = ("op", "module")
 """The searches that follow values, which the others only shrink or switch off."""
 SCHEMA = 1
 
@@ -120,9 +137,9 @@ def bisect_case(
     if signature is None:
         return Report(case=case.id, result=result, signature=None)
     notify("the case itself, again")
-    if Judge(signature, bench.renewed()).evaluate_case(case) is not Status.FAILS:
-        return Report(case=case.id, result=result, signature=signature, ambiguous=True)
     question = Question(case=case, signature=signature, bench=bench, notify=notify, **more)
+    if question.status(case, fresh=True) is not Status.FAILS:
+        return Report(case=case.id, result=result, signature=signature, ambiguous=True)
     findings = tuple(_search(name, question) for name in axes)
     return Report(case=case.id, result=result, signature=signature, findings=findings)
 
@@ -130,6 +147,6 @@ def bisect_case(
 def _search(name: str, question: Question) -> SearchResult:
     """Returns the result of one search; an error of a side ends only this search."""
     try:
-        return AXES[name].look(question)
+        return AXES[name](question)
     except (MapError, SideError) as error:
         return SearchResult.nothing(name, f"cannot be asked: {str(error).splitlines()[0]}")

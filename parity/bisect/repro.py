@@ -4,17 +4,17 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.bisect.axis import Judge, Signature, Status
+from parity.bisect.axis import Question, Signature, Status
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
 from parity.compare.backends.environment import describe_environment
 from parity.run.run import is_own
 
-__all__ = ["ReproSpec", "check_free", "replay", "write_repro"]
+__all__ = ["check_free", "replay", "write_repro"]
 
 SCHEMA = 1
 CODE = "code"
@@ -33,29 +33,17 @@ sys.exit(replay(Path(__file__).resolve().parent))
 '''
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReproSpec:
-    """Content of a repro.
-
-    Args:
-        case: the case.
-        signature: its failure.
-        pairs: further pairs in addition to the project's, ``module:ATTRIBUTE``.
-        settings: config fields that are set.
-    """
-
-    case: Case
-    signature: Signature
-    pairs: tuple[str, ...] = ()
-    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def write_repro(folder: Path, recipe: ReproSpec) -> None:
+def write_repro(
+    folder: Path, case: Case, signature: Signature, pairs: Sequence[str], settings: Mapping[str, str]
+) -> None:
     """Writes a folder with the project's code for a case, and a script that runs it.
 
     Args:
         folder: must be new or empty.
-        recipe: the content.
+        case: the case.
+        signature: its failure.
+        pairs: further pairs in addition to the project's, ``module:ATTRIBUTE``.
+        settings: config fields that are set.
 
     Raises:
         ValueError: the folder is not empty, or no pair has the case.
@@ -64,21 +52,21 @@ def write_repro(folder: Path, recipe: ReproSpec) -> None:
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / CODE).mkdir(parents=True)
-    pair = _pair_of(recipe)
+    pair = _pair_of(case, pairs, settings)
     for name in _modules():
         _copy(name, partial / CODE)
     (partial / CODE / "pyproject.toml").write_text(f"[tool.parity]\npairs = [{json.dumps(pair)}]\n")
     record = {
         "schema": SCHEMA,
-        "case": recipe.case.id,
-        "backend": recipe.case.placement.backend,
-        "settings": dict(recipe.settings),
-        "signature": dataclasses.asdict(recipe.signature),
+        "case": case.id,
+        "backend": case.placement.backend,
+        "settings": dict(settings),
+        "signature": dataclasses.asdict(signature),
         "environment": describe_environment(),
     }
     (partial / "repro.json").write_text(json.dumps(record, indent=2, default=str) + "\n")
-    (partial / "repro.py").write_text(SCRIPT.format(backend=recipe.case.placement.backend))
-    (partial / "README.md").write_text(_about(record, recipe))
+    (partial / "repro.py").write_text(SCRIPT.format(backend=case.placement.backend))
+    (partial / "README.md").write_text(_about(record, signature))
     if folder.exists():
         folder.rmdir()
     partial.replace(folder)
@@ -96,14 +84,14 @@ def check_free(folder: Path) -> None:
         )
 
 
-def _pair_of(recipe: ReproSpec) -> str:
+def _pair_of(case: Case, pairs: Sequence[str], settings: Mapping[str, str]) -> str:
     """Returns the name of the pair that has the case."""
-    names = dict.fromkeys((*recipe.pairs, *find_settings(Path.cwd()).pairs))
+    names = dict.fromkeys((*pairs, *find_settings(Path.cwd()).pairs))
     for name in names:
         for pair in load_pairs(name):
-            if any(case.id == recipe.case.id for case in _cases(pair, recipe.settings)):
+            if any(one.id == case.id for one in _cases(pair, settings)):
                 return name
-    raise ValueError(f"repro of {recipe.case.id}: none of the pairs {', '.join(names)} has this case")
+    raise ValueError(f"repro of {case.id}: none of the pairs {', '.join(names)} has this case")
 
 
 def _cases(pair: Any, settings: Mapping[str, str]) -> Iterable[Case]:
@@ -128,12 +116,12 @@ def _copy(name: str, folder: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def _about(record: Mapping[str, Any], recipe: ReproSpec) -> str:
+def _about(record: Mapping[str, Any], signature: Signature) -> str:
     environment = record["environment"]
     packages = {"python": environment["python"], **environment["packages"]}
     versions = ", ".join(f"{name} {value}" for name, value in packages.items() if value)
     return (
-        f"# {recipe.case.id}\n\n{recipe.signature}\n\n```\npython repro.py\n```\n\nNeeds linen-nnx-parity, "
+        f"# {record['case']}\n\n{signature}\n\n```\npython repro.py\n```\n\nNeeds linen-nnx-parity, "
         f"and no project beside it. Exit code 1: the failure is there; 0: the case passes; 3: something else fails.\n"
         f"Data files that the code reads are not in this folder.\n\nWritten with {versions}.\n"
     )
@@ -158,7 +146,8 @@ def replay(folder: Path) -> int:
     cases = collect((), record["settings"], code, select=(record["case"],))[1]
     case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
     signature = Signature.read(record["signature"])
-    status = Judge(signature).evaluate_case(case.with_placement(backend=record["backend"]))
+    case = case.with_placement(backend=record["backend"])
+    status = Question(case=case, signature=signature).status(case)
     words = {Status.FAILS: "the same failure", Status.PASSES: "passes"}.get(status, "fails otherwise")
     print(f"{record['case']}: {words}: {signature}")
     return {Status.FAILS: 1, Status.PASSES: 0}.get(status, 3)

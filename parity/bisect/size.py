@@ -9,34 +9,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.bisect.axis import Question, Search, SearchResult, Status
+from parity.bisect.axis import Question, SearchResult, Status
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.clock import SideError
 from parity.ir.jaxprs import bodies, opened
 
-__all__ = ["AXIS", "Sizes", "sized"]
+__all__ = ["MESH", "search_sizes", "sized"]
 
-AXES = ("batch", "sequence")
-"""The names of the first two dimensions of a batch."""
+AXES = (0, 1)
+"""The dimensions of a batch that are cut."""
+MESH = -1
+NAMES: Mapping[str | int, str] = {0: "batch", 1: "sequence", MESH: "mesh"}
 SMALLEST = 2
 """Least number of rows or positions; a single one cannot be confused with another."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Sizes:
-    """Sizes of a case.
-
-    Args:
-        fields: sizes of the config.
-        cuts: ``(dimension, size)`` of the batch's first two dimensions, if they are cut.
-        single: True if it runs on one device instead of its mesh.
-    """
-
-    fields: tuple[tuple[str, int], ...] = ()
-    cuts: tuple[tuple[int, int], ...] = ()
-    single: bool = False
+Sizes = Mapping[str | int, int]
+"""Sizes of a case: of each field of its config, of each dimension in `AXES`, and 1 for `MESH` on a single device."""
 
 
 def sized(case: Case, sizes: Sizes) -> Case:
@@ -44,13 +33,13 @@ def sized(case: Case, sizes: Sizes) -> Case:
 
     Args:
         case: any; it needs ``with_settings`` if fields change.
-        sizes: sizes of the result.
+        sizes: sizes of the result; others stay as they are.
 
     Raises:
         ValueError: the sizes are invalid for the config.
     """
-    made = case
-    changed = {name: str(size) for name, size in sizes.fields if case.explore.sizes[name] != size}
+    made, own = case, case.explore.sizes
+    changed = {str(name): str(size) for name, size in sizes.items() if name in own and own[str(name)] != size}
     if changed and case.explore.with_settings:
         varied = case.explore.with_settings(changed)
         made = dataclasses.replace(
@@ -59,14 +48,14 @@ def sized(case: Case, sizes: Sizes) -> Case:
             candidate=varied.candidate,
             float64_reference=case.float64_reference and varied.float64_reference,
         )
-    if sizes.cuts:
+    if cuts := {axis: sizes[axis] for axis in AXES if axis in sizes}:
         sides = {
-            name: _cut(getattr(made, name), dict(sizes.cuts))
+            name: _cut(getattr(made, name), cuts)
             for name in ("reference", "candidate", "float64_reference")
             if getattr(made, name)
         }
         made = dataclasses.replace(made, **sides)
-    return dataclasses.replace(made, mesh=MeshSpec(), candidate_mesh=None) if sizes.single else made
+    return dataclasses.replace(made, mesh=MeshSpec(), candidate_mesh=None) if MESH in sizes else made
 
 
 def _cut(make: Callable[[], Build], cuts: Mapping[int, int]) -> Callable[[], Build]:
@@ -89,7 +78,7 @@ def _lengths(build: Build) -> dict[int, int]:
     """Returns the size of each of the first dimensions of a batch that all its arrays share."""
     shapes = [each.shape for each in build.abstract_inputs.values() if len(each.shape)]
     found = {}
-    for axis in range(len(AXES)):
+    for axis in AXES:
         sizes = {shape[axis] for shape in shapes if len(shape) > axis}
         if len(sizes) == 1 and all(len(shape) >= 2 for shape in shapes):
             found[axis] = sizes.pop()
@@ -126,83 +115,61 @@ def entries_made(jaxpr: Any) -> int:
     return total
 
 
-def look(question: Question) -> SearchResult:
+def search_sizes(question: Question) -> SearchResult:
     """Reduces one size after another while the case still fails in the same way."""
-    case, judge = question.case, question.judge()
-    first = question.work(case)
-    start = Sizes(
-        fields=tuple(case.explore.sizes.items()) if case.explore.with_settings else (),
-        cuts=tuple(_lengths(first.builds[0]).items()),
-    )
+    case, runs = question.case, 0
+    fields = case.explore.sizes if case.explore.with_settings else {}
+    start: Sizes = {**_lengths(question.work().builds[0]), **fields}
 
     def fails(sizes: Sizes) -> bool:
-        question.notify(f"size: run {judge.runs + 1}, {_words(sizes)}")
-        try:
-            return judge.evaluate_case(sized(case, sizes)) is Status.FAILS
-        except (ValueError, TypeError):  # incompatible sizes
-            return False
+        nonlocal runs
+        runs += 1
+        words = ", ".join(f"{NAMES.get(key, key)} {size}" for key, size in sizes.items())
+        question.notify(f"size: run {runs}, {words}")
+        return question.status_of(lambda: sized(case, sizes)) is Status.FAILS
 
-    found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.fixed_axes)
+    found = {**start, MESH: 1}
+    if not case.mesh.axes or case.fixed_axes or not fails(found):
+        found = start
+    while smaller := next(filter(fails, _steps(found)), None):
+        found = smaller
     small = sized(case, found)
     if found == start:
         return SearchResult.nothing(
             "size", "nothing can be made smaller: no smaller case fails in the same way"
         )
-    if judge.ask_twice(small) is Status.AMBIGUOUS:
+    if question.is_ambiguous(small):
         return SearchResult.nothing("size", "ambiguous: the smallest case fails and passes by turns")
     work = [_work(each, question) for each in (case, small)]
     ratio = work[0] / work[1] if all(work) else 1.0
-    changed = [
-        (name, before, after) for name, before, after in _compared(start, found, case) if before != after
+    rows: list[tuple[str, str, str | int]] = [
+        (NAMES.get(key, str(key)), str(before), found[key])
+        for key, before in start.items()
+        if found[key] != before
     ]
-    words = ", ".join(f"{name} {after}" for name, _, after in changed)
+    rows += [(NAMES[MESH], str(case.mesh), "single")] if MESH in found else []
+    words = ", ".join(f"{name} {after}" for name, _, after in rows)
     return SearchResult(
         axis="size",
-        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.runs} runs)",
+        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({runs + 2} runs)",
         head=("size", "before", "after"),
-        rows=tuple((name, str(before), str(after)) for name, before, after in changed),
+        rows=tuple((name, before, str(after)) for name, before, after in rows),
         facts={
-            "sizes": {name: after for name, _, after in changed},
-            "fields": dict(found.fields),
+            "sizes": {name: after for name, _, after in rows},
+            "fields": {name: found[name] for name in fields},
             "work": work,
             "ratio": ratio,
         },
     )
 
 
-def _shrunk(sizes: Sizes, fails: Any, *, can_leave: bool) -> Sizes:
-    """Returns sizes of which none can be reduced alone, neither to its least value nor by half."""
-    if can_leave and fails(alone := dataclasses.replace(sizes, single=True)):
-        sizes = alone
-    while smaller := next(filter(fails, _steps(sizes)), None):
-        sizes = smaller
-    return sizes
-
-
 def _steps(sizes: Sizes) -> Iterator[Sizes]:
     """Yields sizes with one of them reduced: to its least value, then to half."""
-    for kind in ("cuts", "fields"):
-        least = SMALLEST if kind == "cuts" else 1
-        for position, (name, size) in enumerate(getattr(sizes, kind)):
-            for smaller in dict.fromkeys((least, size // 2)):
-                if least <= smaller < size:
-                    entries = list(getattr(sizes, kind))
-                    entries[position] = (name, smaller)
-                    yield dataclasses.replace(sizes, **{kind: tuple(entries)})
-
-
-def _compared(start: Sizes, found: Sizes, case: Case) -> Iterator[tuple[str, Any, Any]]:
-    for (name, before), (_, after) in zip(_named(start), _named(found), strict=True):
-        yield name, before, after
-    yield "mesh", str(case.mesh), "single" if found.single else str(case.mesh)
-
-
-def _named(sizes: Sizes) -> list[tuple[str, int]]:
-    return [*sizes.fields, *((AXES[axis], size) for axis, size in sizes.cuts)]
-
-
-def _words(sizes: Sizes) -> str:
-    return ", ".join([f"{name} {size}" for name, size in _named(sizes)] + ["one device"] * sizes.single)
+    for key, size in sizes.items():
+        least = SMALLEST if key in AXES else 1
+        for smaller in dict.fromkeys((least, size // 2)):
+            if least <= smaller < size:
+                yield {**sizes, key: smaller}
 
 
 def _work(case: Case, question: Question) -> int:
@@ -210,6 +177,3 @@ def _work(case: Case, question: Question) -> int:
         return entries_made(question.work(case).reference.traced.jaxpr)
     except SideError:
         return 0
-
-
-AXIS = Search(name="size", about="the smallest case that still fails alike", look=look)

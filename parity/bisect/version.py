@@ -5,7 +5,6 @@ satisfy. The environment of the search is never changed.
 """
 
 import contextlib
-import dataclasses
 import importlib.metadata
 import re
 import shutil
@@ -18,58 +17,62 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from parity.bisect.axis import Status
-from parity.bisect.check import Check, Found, Outcome, Places, UntestableError
+from parity.bisect.history import Check, Found, History, UntestableError
 from parity.compare.backends.cache import default_folder, digest
 
-__all__ = ["VersionSearch", "available", "overlay", "search_versions"]
+__all__ = ["available", "overlay", "search_versions"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VersionSearch:
-    """A search over versions.
-
-    Args:
-        requirement: package and range, such as ``jax>=0.10,<0.13``.
-        check: repeated with each version.
-        where: its working directory.
-        kept: folder for versions and results during the search.
-    """
-
-    requirement: str
-    check: Check
-    where: Path
-    kept: Path = dataclasses.field(default_factory=lambda: default_folder() / "bisect")
-
-
-def search_versions(search: VersionSearch, notify: Callable[[str], None] = lambda words: None) -> Found:
+def search_versions(
+    check: Check,
+    where: Path,
+    requirement: str,
+    *,
+    kept: Path | None = None,
+    notify: Callable[[str], None] = lambda words: None,
+) -> Found:
     """Returns the first version that fails, or the first that passes if the oldest one fails.
 
     Args:
-        search: package, range and check.
+        check: repeated with each version.
+        where: the working directory.
+        requirement: package and range, such as ``jax>=0.10,<0.13``.
+        kept: folder for versions and results during the search; by default in that of caches.
         notify: called with the progress, as text.
 
     Raises:
         ValueError: no such package or versions, or the oldest and the newest have the same result.
     """
-    wanted = _requirement(search.requirement)
+    wanted = _requirement(requirement)
     versions = available(wanted)
-    folder = search.kept / digest([search.requirement, repr(search.check), str(search.where.resolve())])[:16]
+    folder = kept or default_folder() / "bisect"
+    folder /= digest([requirement, repr(check), str(where.resolve())])[:16]
 
     @contextlib.contextmanager
     def lay(version: str) -> Iterator[tuple[Path, list[str]]]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             if Version(importlib.metadata.version(wanted.name)) == Version(version):
-                yield search.where, []
+                yield where, []
                 return
         overlaid = folder / f"{wanted.name}-{version}"
         shutil.rmtree(overlaid, ignore_errors=True)
         try:
             overlay(wanted.name, version, overlaid)
-            yield search.where, [str(overlaid)]
+            yield where, [str(overlaid)]
         finally:
             shutil.rmtree(overlaid, ignore_errors=True)
 
-    return _between(versions, Places(folder, search.check, lay, lambda name: notify(f"{wanted.name} {name}")))
+    def between(lows: Sequence[str], high: str) -> list[str]:
+        return versions[max(map(versions.index, lows)) + 1 : versions.index(high) + 1]
+
+    history = History(folder, check, lay, lambda name: notify(f"{wanted.name} {name}"))
+    answers = {version: history.ask(version) for version in (versions[-1], versions[0])}
+    if {answer.status for answer in answers.values()} != {Status.PASSES, Status.FAILS}:
+        words = ", ".join(f"{version} {answers[version]}" for version in (versions[0], versions[-1]))
+        raise ValueError(
+            f"--search version: got {words}, expected one end that passes and one that fails; choose another range"
+        )
+    return history.search(versions[0], versions[-1], between)
 
 
 def available(wanted: Requirement) -> list[str]:
@@ -142,27 +145,3 @@ def _pip(*words: str) -> str:
         ]
         raise UntestableError(f"pip {words[0]}: got {lines[-1].removeprefix('ERROR: ')}")
     return ended.stdout
-
-
-def _between(versions: Sequence[str], places: Places) -> Found:
-    """Bisects a range whose ends differ; skips versions that cannot be tested."""
-    low, high = 0, len(versions) - 1
-    last, first = places(versions[high]), places(versions[low])
-    if {first, last} != {Status.PASSES, Status.FAILS}:
-        words = ", ".join(f"{versions[at]} {places.said(versions[at])}" for at in (low, high))
-        raise ValueError(
-            f"--search version: got {words}, expected one end that passes and one that fails; choose another range"
-        )
-    skipped: set[int] = set()
-    while rest := [at for at in range(low + 1, high) if at not in skipped]:
-        middle = min(rest, key=lambda at: abs(2 * at - low - high))
-        status = places(versions[middle])
-        if status is first:
-            low = middle
-        elif status is last:
-            high = middle
-        else:
-            skipped.add(middle)
-    outcome = Outcome.CULPRIT if high - low == 1 else Outcome.SEVERAL
-    culprits = versions[low + 1 : high + 1]
-    return places.found(outcome, culprits, (versions[low], versions[high]), fixed=last is Status.PASSES)

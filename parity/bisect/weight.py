@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 
-from parity.bisect.axis import Question, Search, SearchResult
+from parity.bisect.axis import Question, SearchResult
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity, Permute
@@ -12,7 +12,7 @@ from parity.channels import CHANNELS
 from parity.compare.evidence import Evidence
 from parity.verdicts import BLOCKING
 
-__all__ = ["AXIS"]
+__all__ = ["search_weights"]
 
 MOST = 200
 """Maximum number of changes that are tried."""
@@ -67,7 +67,7 @@ def _common(left: str, right: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
 
 
-def look(question: Question) -> SearchResult:
+def search_weights(question: Question) -> SearchResult:
     """Tries maps with one change until the failure disappears."""
     work, tried = question.work(), 0
     channel = CHANNELS[question.signature.channel]
@@ -86,6 +86,3 @@ def look(question: Question) -> SearchResult:
     return SearchResult.nothing(
         "weight", f"none of {tried} changes of the map makes the failure vanish: no weight is to blame"
     )
-
-
-AXIS = Search(name="weight", about="the change of the weight map that makes the failure vanish", look=look)

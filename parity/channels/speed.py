@@ -1,5 +1,6 @@
 """The channel ``speed``: time to compile and to run a step, candidate over reference, measured alternately."""
 
+import functools
 from collections.abc import Callable, Mapping
 
 from parity.cases.accepted import Budget, budgets_for
@@ -12,7 +13,10 @@ from parity.verdicts import SIDES, ChannelResult, Finding
 __all__ = ["CHANNEL"]
 
 MEASURES: Mapping[str, Callable[[Evidence], tuple[Callable[[], float], Callable[[], float]]]] = {
-    "compile": lambda evidence: (compile_seconds(evidence.reference), compile_seconds(evidence.candidate)),
+    "compile": lambda evidence: (
+        functools.partial(compile_seconds, evidence.reference),
+        functools.partial(compile_seconds, evidence.candidate),
+    ),
     "step": lambda evidence: steps(evidence.sides, (evidence.state, evidence.candidate_state)),
 }
 

@@ -1,14 +1,14 @@
 """``parity bench``: the ratio of NNX to Linen, and the growth of the harness over sizes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
 __all__ = ["bench"]
 
@@ -49,64 +49,75 @@ def bench(
     if scaling or sizes:
         others = {"SELECT": select, "--pair": pair, "--set": setting}
         others |= {"--rounds": rounds != ROUNDS, "--backend": backend != "cpu"}
-        given = [name for name, value in others.items() if value]
-        raise typer.Exit(_scaling(sizes or (), json, given if scaling else None, enforce=enforce))
-    _optimise()
+        _check_scaling([name for name, value in others.items() if value], scaling=scaling)
+    else:
+        _optimise()
 
-    from parity.cases.settings import collect, find_settings, parse_settings
-    from parity.compare.backends.registry import find
-    from parity.compare.timing.measure import measure_each, subjects
-    from parity.report.bench import bench_record, print_bench, print_measured
+    from parity.report.bench import bench_record, print_bench, print_curve, print_measured
     from parity.report.records import write_json
 
     checked_files(json=json)
+    if scaling:
+        key, judge, show, measured = "scaling", "too_fast", print_curve, _curves(sizes or ())
+    else:
+        key, judge, show = "comparisons", "above", print_measured
+        measured = _comparisons(tuple(select or ()), tuple(pair or ()), setting, backend, rounds)
+    screen, found, whole = console(), [], True
+    try:
+        for one in measured:
+            found.append(one)
+            show(screen, one)
+    except KeyboardInterrupt:
+        whole = False
+    if key == "comparisons":
+        print_bench(screen, found)
+    if json:
+        write_json(bench_record(key, found), json)
+    if not whole:
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(DIFFERENCE if enforce and any(one[judge] for one in found) else PARITY)
+
+
+def _notify(words: str) -> None:
+    echo(words, "dim")
+
+
+def _comparisons(
+    select: tuple[str, ...], pairs: tuple[str, ...], setting: list[str] | None, backend: str, rounds: int
+) -> Iterator[dict[str, Any]]:
+    """Returns the measurements of cases as they end.
+
+    Raises:
+        ValueError: cases or backend cannot be used.
+    """
+    from parity.cases.settings import collect, find_settings, parse_settings
+    from parity.compare.backends.registry import find
+    from parity.compare.timing.measure import measure_each, subjects
+
     target = find(backend)
     if not target.executes:
         raise ValueError(f"--backend {backend}: this backend runs no programs; use cpu, tpu or gpu")
-    table = find_settings(Path.cwd()).bench
-    every = collect(tuple(pair or ()), parse_settings(setting), select=select or ())[1]
-    chosen = subjects(table, every, tuple(select or ()))
-    screen, found, whole = console(), [], True
-    progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
-    try:
-        for one in measure_each(chosen, target, rounds, progress):
-            found.append(one)
-            print_measured(screen, one)
-    except KeyboardInterrupt:
-        whole = False
-    print_bench(screen, found)
-    if json:
-        write_json(bench_record(found), json)
-    if not whole:
-        raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(DIFFERENCE if enforce and any(one.above for one in found) else PARITY)
+    every = collect(pairs, parse_settings(setting), select=select)[1]
+    chosen = subjects(find_settings(Path.cwd()).bench, every, select)
+    return measure_each(chosen, target, rounds, _notify)
 
 
-def _scaling(asked: Sequence[str], json: Path | None, others: list[str] | None, *, enforce: bool) -> int:
-    """Measures and prints the cost over sizes; returns the exit code."""
-    if others is None:
+def _curves(sizes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Returns the cost over the sizes of each axis as it is measured.
+
+    Raises:
+        ValueError: there is no such axis.
+    """
+    from parity.compare.timing.scaling import measure_scaling, parse_sizes
+    from parity.run.run import run_case
+
+    return (measure_scaling(axis, each, run_case, _notify) for axis, each in parse_sizes(sizes).items())
+
+
+def _check_scaling(others: Sequence[str], *, scaling: bool) -> None:
+    if not scaling:
         raise ValueError("--sizes: needs --scaling")
     if others:
         raise ValueError(
             f"--scaling: got {others[0]} too, expected one of them; it has its own pairs and rounds"
         )
-    from parity.compare.timing.scaling import measure_scaling, parse_sizes
-    from parity.report.bench import print_curve, scaling_record
-    from parity.report.records import check_writable, write_json
-    from parity.run.run import run_case
-
-    if json:
-        check_writable(json, "--json")
-    screen, found, whole = console(), [], True
-    progress = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
-    try:
-        for axis, sizes in parse_sizes(asked).items():
-            found.append(measure_scaling(axis, sizes, run_case, progress))
-            print_curve(screen, found[-1])
-    except KeyboardInterrupt:
-        whole = False
-    if json:
-        write_json(scaling_record(found), json)
-    if not whole:
-        return INTERRUPTED
-    return DIFFERENCE if enforce and any(curve.too_fast for curve in found) else PARITY

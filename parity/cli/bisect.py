@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from parity.cli import options
@@ -13,7 +14,7 @@ from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from parity.bisect.check import Found
+    from parity.bisect.history import Found
     from parity.bisect.report import Report
     from parity.cases.case import Case
     from parity.run.request import Request
@@ -31,7 +32,7 @@ SENTENCES = {
     "ambiguous": "ambiguous: {names} sometimes fails and sometimes passes; the check is not deterministic, so it "
     "names no culprit",
 }
-RESULTS = {"fails": "fails", "passes": "passes", "other": "cannot be tested", "ambiguous": "is ambiguous"}
+RESULTS = {"fails": "fails", "passes": "passes", "other": "cannot be tested"}
 SHORT = 12
 """Number of digits of a commit that are printed."""
 
@@ -60,7 +61,7 @@ def bisect(
 ) -> None:
     """Find the cause of one failure. It is an operation, module, weight, setting, size, commit or version."""
     from parity.bisect.report import AXES, bisect_case
-    from parity.bisect.repro import ReproSpec, check_free, write_repro
+    from parity.bisect.repro import check_free, write_repro
     from parity.cases.settings import parse_settings
     from parity.report.formats import FORMS
     from parity.report.records import write_json, write_text
@@ -95,9 +96,7 @@ def bisect(
         write_text(FORMS["html"](_whole(report), ()), html)
         echo(f"html: {html}")
     if repro and report.signature:
-        write_repro(
-            repro, ReproSpec(case=chosen, signature=report.signature, pairs=tuple(pair or ()), settings=given)
-        )
+        write_repro(repro, chosen, report.signature, pair or (), given)
         echo(f"repro: {repro}; python {repro / 'repro.py'} shows it again")
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
 
@@ -138,20 +137,18 @@ def _search_history(
     ends: tuple[str, ...], case: str, pairs: list[str] | None, settings: list[str] | None
 ) -> "Found":
     """Searches commits between two ends, or versions in one range; each check runs the command again."""
-    from parity.bisect.check import REPORT, Check
-    from parity.bisect.commit import CommitSearch, search_commits
-    from parity.bisect.version import VersionSearch, search_versions
+    from parity.bisect.commit import search_commits
+    from parity.bisect.history import REPORT, Check
+    from parity.bisect.version import search_versions
 
     more = [word for text in pairs or () for word in ("--pair", text)]
     more += [word for text in settings or () for word in ("--set", text)]
     words = (sys.executable, "-m", "parity", "run", case, "--json", REPORT, *more)
-    check = Check(words=words, case=case)
+    search = search_commits if len(ends) == 2 else search_versions
     with console().status("", spinner="dots") as status:
-        notify = lambda words: status.update(words)  # noqa: E731
-        if len(ends) == 1:
-            return search_versions(VersionSearch(requirement=ends[0], check=check, where=Path.cwd()), notify)
-        good, bad = ends
-        return search_commits(CommitSearch(repository=Path.cwd(), good=good, bad=bad, check=check), notify)
+        return search(
+            Check(words=words, case=case), Path.cwd(), *ends, notify=lambda words: status.update(words)
+        )
 
 
 def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> int:
@@ -163,19 +160,19 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
     sentence = SENTENCES[found.outcome].format(kind=kind, does=does, names=names)
     echo(f"{case}: {found.signature}: {sentence}")
     for entry in found.log:
-        why = f": {entry['why']}" if "why" in entry else ""
-        echo(f"  {entry['name'][:SHORT]} {RESULTS[entry['answer']]}{why}")
+        why = f": {entry.why}" if entry.why else ""
+        echo(f"  {entry.name[:SHORT]} {RESULTS[entry.status]}{why}")
     echo(f"{found.evaluated} {kind}s tested, {len(found.log) - found.evaluated} could not be tested")
     if json:
         record = {
             "schema": 1,
             "case": case,
             "signature": dataclasses.asdict(found.signature),
-            "outcome": str(found.outcome),
+            "outcome": found.outcome,
             "fixed": found.fixed,
             f"{kind}s": list(found.culprits),
             "sentence": sentence,
-            "log": [dict(entry) for entry in found.log],
+            "log": [msgspec.to_builtins(entry) for entry in found.log],
         }
         write_json(record, json)
     return USAGE if found.outcome == "ambiguous" else DIFFERENCE

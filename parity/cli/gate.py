@@ -52,7 +52,7 @@ def gate(
     from parity.gate.baselines import accept as accept_baselines
     from parity.gate.baselines import fallen
     from parity.gate.flips import find_rules
-    from parity.gate.judge import gate_record, judge
+    from parity.gate.judge import judge
     from parity.gate.relaxation import relaxed
     from parity.gate.table import print_gate
     from parity.report.formats import write_forms
@@ -78,7 +78,8 @@ def gate(
     lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
     readiness = [judge(flip, report, rules, planned, lower, part) for flip in chosen]
     looser = relaxed(rules, base)
-    judged = report["gate"] = gate_record(readiness, looser.blocks, looser.notes)
+    judged = {"flips": readiness, "relaxed": list(looser.blocks), "notes": list(looser.notes)}
+    report["gate"] = judged
     if part and all(flip["absent"] == len(flip["cells"]) for flip in judged["flips"]):
         echo(f"--part: {earlier} has no case of these flips, so nothing is judged")
     unwritten = write_forms(report, forms, before)

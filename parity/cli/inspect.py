@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from parity.cases.case import Case
-    from parity.compare.evidence import Evidence
-    from parity.compare.inspection import Summary
     from parity.compare.session import Session
 
 __all__ = ["inspect"]
@@ -37,9 +35,12 @@ def inspect(
 
     For several cases: one line for each side.
     """
+    from parity.channels import CHANNELS, Aspect, of_aspect
     from parity.compare.evidence import Evidence
+    from parity.compare.inspection import inspect_sides
     from parity.report.records import write_json
-    from parity.report.structure import print_summaries, summaries_record
+    from parity.report.structure import print_placements, print_sections, print_summaries
+    from parity.run.run import run_case
 
     checked_files(json=json)
     request = make_request(
@@ -56,26 +57,30 @@ def inspect(
     cases, session = request.open_cases()
     summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)
-    record = summaries_record(summaries)
-    differs = any(side.error for one in summaries for side in one.sides)
+    differs = any(side["error"] for one in summaries for side in one["sides"])
     alone = Evidence.of(cases[0], session) if len(cases) == len(summaries) == 1 else None
     if alone and not differs:
-        found, differs = _sections(alone, session)
-        record["cases"][0] |= found
+        sections = inspect_sides(alone)
+        result = run_case(alone.case, session, of_aspect(Aspect.STRUCTURE))
+        print_sections(console(), result, sections)
+        differs = bool(result.blocking)
+        summaries[0]["channels"] = {name: str(channel.verdict) for name, channel in result.channels.items()}
+        summaries[0]["sections"] = [section._asdict() for section in sections]
     if json:
-        write_json(record, json)
+        write_json({"schema": 1, "cases": summaries}, json)
         echo(f"report: {json}")
-    if alone and _placed(alone.case):
-        differs |= _placements(alone)
+    if alone and alone.case.mesh.axes and "sharding" not in alone.case.accept.not_applicable:
+        placements, screen = CHANNELS["sharding"].look(alone), console()
+        screen.print()
+        print_placements(screen, alone, placements)
+        differs |= placements.verdict in BLOCKING
     if len(summaries) < len(cases):
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(DIFFERENCE if differs else PARITY)
 
 
-def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Console") -> "list[Summary]":
-    """Returns the structure of each case, one after the other; both sides of a case compile at once.
-
-    When interrupted, it returns the finished ones.
+def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Console") -> list[dict[str, Any]]:
+    """Returns the numbers of each case, one after the other; those of the finished ones if it is interrupted.
 
     Args:
         session: compiles the cases, even if they are proved.
@@ -91,32 +96,3 @@ def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Conso
             console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
             summaries.append(summarise_case(Evidence.of(case, session)))
     return summaries
-
-
-def _placed(case: "Case") -> bool:
-    """True if a case has a mesh, and the sharding of both sides can be compared."""
-    return bool(case.mesh.axes) and "sharding" not in case.accept.not_applicable
-
-
-def _sections(work: "Evidence", session: "Session") -> tuple[dict[str, Any], bool]:
-    """Prints the structure of both sides; returns it as plain data, and True if it differs."""
-    from parity.channels import Aspect, of_aspect
-    from parity.compare.inspection import inspect_sides
-    from parity.report.structure import print_sections, sections_record
-    from parity.run.run import run_case
-
-    sections = inspect_sides(work)
-    result = run_case(work.case, session, of_aspect(Aspect.STRUCTURE))
-    print_sections(console(), result, sections)
-    return sections_record(result, sections), bool(result.blocking)
-
-
-def _placements(work: "Evidence") -> bool:
-    """Prints the placement of every leaf; returns True if the placements differ."""
-    from parity.channels import CHANNELS
-    from parity.report.structure import placements, print_placements
-
-    result, screen = CHANNELS["sharding"].look(work), console()
-    screen.print()
-    print_placements(screen, work.case, result, placements(work))
-    return result.verdict in BLOCKING

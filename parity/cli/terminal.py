@@ -119,5 +119,5 @@ def read_earlier(since: Sequence[Path] | None) -> list[Record]:
 
 def say_changes(earlier: Sequence[Record], report: Record) -> None:
     """Prints the changes since the latest of some earlier reports."""
-    for change in changes(earlier[-1], report) if earlier else ():
-        echo(change.sentence(), "bold red" if change.worse else "")
+    for sentence, worse in changes(earlier[-1], report) if earlier else ():
+        echo(sentence, "bold red" if worse else "")

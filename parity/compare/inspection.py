@@ -1,11 +1,9 @@
 """The structure of both sides: rows of loops, collectives and memory, paired, and in one line each."""
 
-import collections
 import contextlib
-import dataclasses
 import difflib
-import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
@@ -17,24 +15,37 @@ from parity.ir.hlo.model import LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.lowered import lowered_loops
 
-__all__ = ["Row", "Section", "Summary", "inspect_sides", "loop_rows", "summarise_case"]
+__all__ = ["Row", "Section", "inspect_sides", "loop_rows", "summarise_case"]
 
 Row = dict[str, str | int | None]
 """One line of a table by column; None is an unknown number."""
-Pair = tuple[Row | None, Row | None]
 
-BEFORE, AFTER = "before optimisation", "after optimisation"
+AFTER = "after optimisation"
 COST = ("flops", "bytes_accessed")
-COLLECTIVE = ("kind", "dtype", "bytes", "group", "times", "where", "direction")
+COLLECTIVE = ("kind", "dtype", "bytes", "group", "times", "direction")
+"""Columns that distinguish collectives, as does ``where``."""
+
+
+class Section(NamedTuple):
+    """One aspect of both sides.
+
+    Args:
+        title: the aspect, and before or after optimisation.
+        labels: columns that identify a row.
+        numbers: columns that are compared.
+        rows: (reference, candidate); None if a side has no such row.
+        note: a hint for the reader; may be empty.
+    """
+
+    title: str
+    labels: tuple[str, ...]
+    numbers: tuple[str, ...]
+    rows: tuple[tuple[Row | None, Row | None], ...]
+    note: str = ""
 
 
 def loop_rows(tree: LoopTree) -> list[Row]:
-    """Returns one row per loop, outer before inner.
-
-    Returns:
-        Columns stage, path, depth, trips, runs (of the loop as a whole), carries, carry_bytes, stacked_bytes,
-        passthrough_bytes, label, direction, function, source, name.
-    """
+    """Returns one row per loop, outer before inner; ``runs`` are those of the loop as a whole."""
     return [
         {
             "stage": tree.stage,
@@ -57,69 +68,28 @@ def loop_rows(tree: LoopTree) -> list[Row]:
 
 
 def collective_rows(collectives: Sequence[Collective]) -> list[Row]:
-    """Returns one row per kind of collective, the most bytes first.
-
-    Returns:
-        Columns kind, dtype, bytes, group, times, where (loop or outside), direction, count, total_bytes.
-    """
-    counts = collections.Counter(
-        (
-            one.kind,
-            one.dtype,
-            one.bytes,
-            one.group,
-            one.times,
-            "loop" if one.depth else "outside",
-            one.provenance.tags[0],
-            one.total_bytes,
-        )
-        for one in collectives
-    )
-    rows: list[Row] = [
-        {
-            **dict(zip(COLLECTIVE, key, strict=True)),
-            "count": count,
-            "total_bytes": None if each is None else each * count,
-        }
-        for (*key, each), count in counts.items()
-    ]
-    return sorted(rows, key=lambda row: -int(row["total_bytes"] or 0))
+    """Returns one row per kind of collective, the most bytes first; ``where`` is ``loop`` or ``outside``."""
+    rows: dict[tuple[Any, ...], Row] = {}
+    for one in collectives:
+        row = {name: getattr(one, name) for name in COLLECTIVE[:-1]} | {"direction": one.provenance.tags[0]}
+        row["where"] = "loop" if one.depth else "outside"
+        row = rows.setdefault(tuple(row.values()), {**row, "count": 0, "total_bytes": None})
+        row["count"] = count = int(row["count"] or 0) + 1
+        row["total_bytes"] = None if one.total_bytes is None else one.total_bytes * count
+    return sorted(rows.values(), key=lambda row: -int(row["total_bytes"] or 0))
 
 
 def memory_rows(memory: Memory) -> list[Row]:
-    """Returns one row per quantity.
-
-    Returns:
-        Columns quantity, value, unit, reason (why the value is None).
-    """
+    """Returns one row per quantity; ``reason`` says why a value is None."""
     return [
         {
-            "quantity": quantity,
-            "value": memory.values.get(quantity),
+            "quantity": name,
+            "value": memory.values.get(name),
             "unit": unit,
-            "reason": memory.reasons.get(quantity, ""),
+            "reason": memory.reasons.get(name, ""),
         }
-        for quantity, unit in QUANTITIES.items()
+        for name, unit in QUANTITIES.items()
     ]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Section:
-    """One aspect of both sides.
-
-    Args:
-        title: the aspect, and before or after optimisation.
-        labels: columns that identify a row.
-        numbers: columns that are compared.
-        rows: (reference, candidate); None if a side has no such row.
-        note: a hint for the reader; may be empty.
-    """
-
-    title: str
-    labels: tuple[str, ...]
-    numbers: tuple[str, ...]
-    rows: tuple[Pair, ...]
-    note: str = ""
 
 
 def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
@@ -132,48 +102,37 @@ def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
     return (*_loops(sides), _collectives(sides), *_memory_and_cost(sides))
 
 
-def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, ...]:
-    """Pairs rows of equal keys in order."""
+def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yields pairs of rows of equal keys, in order, and the rows without a partner."""
     left, right = sides
     marks = [[tuple(row[key] for key in keys) for row in rows] for rows in sides]
-    pairs: list[Pair] = []
     for tag, a, b, c, d in difflib.SequenceMatcher(None, *marks, autojunk=False).get_opcodes():
         if tag == "equal":
-            pairs += zip(left[a:b], right[c:d], strict=True)
+            yield from zip(left[a:b], right[c:d], strict=True)
         else:
-            pairs += [(row, None) for row in left[a:b]] + [(None, row) for row in right[c:d]]
-    return tuple(pairs)
-
-
-def _by_key(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, ...]:
-    """Pairs rows of equal keys in any order."""
-    held: list[dict[tuple, list[Row]]] = [collections.defaultdict(list), collections.defaultdict(list)]
-    for groups, rows in zip(held, sides, strict=True):
-        for row in rows:
-            groups[tuple(row[key] for key in keys)].append(row)
-    return tuple(
-        pair
-        for key in dict.fromkeys((*held[0], *held[1]))
-        for pair in itertools.zip_longest(held[0].get(key, ()), held[1].get(key, ()))
-    )
+            yield from [*((row, None) for row in left[a:b]), *((None, row) for row in right[c:d])]
 
 
 def _loops(sides: tuple[Side, Side]) -> Iterator[Section]:
-    numbers = ("trips", "carries", "carry_bytes")
-    lowered = [lowered_loops(side.functions) for side in sides]
-    yield _loop_section(BEFORE, lowered, (*numbers, "stacked_bytes"))
     left, right = optimised = [optimised_loops(side.optimised) for side in sides]
-    yield _loop_section(AFTER, optimised, numbers, f"; fusions {left.fusions:,} and {right.fusions:,}")
-
-
-def _loop_section(stage: str, trees: Sequence[LoopTree], numbers: tuple[str, ...], more: str = "") -> Section:
-    rows: list[list[Row]] = [
-        [{**row, "loop": _loop(row), "at": _place(str(row["source"]))} for row in loop_rows(tree)]
-        for tree in trees
-    ]
-    pairs = _align(rows, ("depth", "direction", "label", "trips"))
-    note = f"{trees[0].count} and {trees[1].count} loops{more}"
-    return Section(title=f"loops, {stage}", labels=("loop", "at"), numbers=numbers, rows=pairs, note=note)
+    fusions = f"; fusions {left.fusions:,} and {right.fusions:,}"
+    numbers = ("trips", "carries", "carry_bytes")
+    for stage, trees, shown, more in (
+        (
+            "before optimisation",
+            [lowered_loops(side.functions) for side in sides],
+            (*numbers, "stacked_bytes"),
+            "",
+        ),
+        (AFTER, optimised, numbers, fusions),
+    ):
+        rows: list[list[Row]] = [
+            [{**row, "loop": _loop(row), "at": _place(str(row["source"]))} for row in loop_rows(tree)]
+            for tree in trees
+        ]
+        pairs = tuple(_align(rows, ("depth", "direction", "label", "trips")))
+        note = f"{trees[0].count} and {trees[1].count} loops{more}"
+        yield Section(f"loops, {stage}", ("loop", "at"), shown, pairs, note)
 
 
 def _loop(row: Row) -> str:
@@ -186,106 +145,62 @@ def _place(source: str) -> str:
 
 
 def _collectives(sides: tuple[Side, Side]) -> Section:
+    keys = (*COLLECTIVE, "where")
     rows = [collective_rows(read_collectives(side.optimised)) for side in sides]
-    labels = ("kind", "dtype", "bytes", "group", "times", "direction")
+    left, right = ({tuple(row[key] for key in keys): row for row in side} for side in rows)
+    pairs = tuple((left.get(key), right.get(key)) for key in dict.fromkeys((*left, *right)))
     totals = [sum(int(row["total_bytes"] or 0) for row in side) for side in rows]
     unknown = sum(row["times"] is None for side in rows for row in side)
-    return Section(
-        title=f"collectives, {AFTER}",
-        labels=labels,
-        numbers=("count", "total_bytes"),
-        rows=_by_key(rows, (*labels, "where")),
-        note=f"{totals[0]:,} and {totals[1]:,} bytes moved per device"
-        + (f"; {unknown} rows with unknown trips are not in it" if unknown else ""),
-    )
+    more = f"; {unknown} rows with unknown trips are not in it" if unknown else ""
+    note = f"{totals[0]:,} and {totals[1]:,} bytes moved per device{more}"
+    return Section(f"collectives, {AFTER}", COLLECTIVE, ("count", "total_bytes"), pairs, note)
 
 
 def _memory_and_cost(sides: tuple[Side, Side]) -> Iterator[Section]:
-    rows = [memory_rows(read_memory(side.compiled)) for side in sides]
+    held = [memory_rows(read_memory(side.compiled)) for side in sides]
     cycles = [read_cycles(side.optimised) for side in sides]
-    memory = [[row for row in held if row["quantity"] not in COST] for held in rows]
+    memory = [[row for row in rows if row["quantity"] not in COST] for rows in held]
     cost: list[list[Row]] = [
         [
-            *(row for row in held if row["quantity"] in COST),
+            *(row for row in rows if row["quantity"] in COST),
             {"quantity": "estimated cycles", "unit": "x trips", "value": one.total},
             {"quantity": "of them in loops", "unit": "x trips", "value": one.in_loops},
         ]
-        for held, one in zip(rows, cycles, strict=True)
+        for rows, one in zip(held, cycles, strict=True)
     ]
     reasons = dict.fromkeys(f"no cycles: {one.reason}" for one in cycles if one.reason)
     note = "; ".join(("flops and bytes_accessed count a loop's body once", *reasons))
-    for title, held, words in (("memory per device", memory, ""), ("cost", cost, note)):
-        pairs = _align(held, ("quantity",))
-        labels = ("quantity", "unit")
-        yield Section(title=f"{title}, {AFTER}", labels=labels, numbers=("value",), rows=pairs, note=words)
+    for title, rows, words in (("memory per device", memory, ""), ("cost", cost, note)):
+        pairs = tuple(_align(rows, ("quantity",)))
+        yield Section(f"{title}, {AFTER}", ("quantity", "unit"), ("value",), pairs, words)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SideSummary:
-    """One side of a case.
+def summarise_case(evidence: Evidence) -> dict[str, Any]:
+    """Compiles both sides, proved or not; returns their names and numbers as plain data.
 
-    Args:
-        build: its name.
-        flavour: ``linen`` or ``nnx``.
-        numbers: by name, bytes per device; None if the backend does not report it.
-        error: why there are no numbers; empty if there are.
+    A number is None if the backend does not state it, and a side that does not compile has an ``error`` instead.
     """
-
-    build: str
-    flavour: str
-    numbers: dict[str, float | None]
-    error: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Both sides of a case.
-
-    Args:
-        id: id of the case.
-        backend: the backend it was compiled for.
-        mesh: the mesh it was compiled for.
-        sides: reference and candidate.
-    """
-
-    id: str
-    backend: str
-    mesh: str
-    sides: tuple[SideSummary, SideSummary]
-
-    def ratio(self, name: str) -> float | None:
-        """Returns candidate over reference; None if one of them is unknown, or the reference is zero."""
-        left, right = (side.numbers.get(name) for side in self.sides)
-        return right / left if left and right is not None else None
-
-
-def summarise_case(evidence: Evidence) -> Summary:
-    """Compiles both sides, proved or not, and reads them; a side that does not compile has an error."""
     case = evidence.case
     for side in evidence.sides:
         with contextlib.suppress(SideError):  # reported when the side is read
             side.begin()
-    return Summary(
-        id=case.id,
-        backend=case.placement.backend,
-        mesh=str(case.meshes[1]),
-        sides=(_summary(evidence.reference), _summary(evidence.candidate)),
-    )
+    backend, mesh = case.placement.backend, str(case.meshes[1])
+    return {"id": case.id, "backend": backend, "mesh": mesh, "sides": [*map(_summary, evidence.sides)]}
 
 
-def _summary(side: Side) -> SideSummary:
+def _summary(side: Side) -> dict[str, Any]:
     numbers, why = {}, ""
     try:
         numbers = _numbers(side)
     except SideError as error:
         why = f"{error.phase}: {(str(error.cause).splitlines() or [''])[0]}"
-    return SideSummary(build=side.build.name, flavour=str(side.build.flavour), numbers=numbers, error=why)
+    return {"build": side.build.name, "flavour": str(side.build.flavour), "numbers": numbers, "error": why}
 
 
 def _numbers(side: Side) -> dict[str, float | None]:
     """Returns the numbers of a side's line; moved bytes count with their trips."""
     collectives, memory = read_collectives(side.optimised), read_memory(side.compiled).values
-    moved = [None if one.times is None else one.bytes * one.times for one in collectives]
+    moved = [one.total_bytes for one in collectives]
     compilation = getattr(side.compiled, "compilation", None)
     return {
         "loops_lowered": lowered_loops(side.functions).count,

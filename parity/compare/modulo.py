@@ -11,7 +11,6 @@ from parity.compare.exactness import walk
 from parity.compare.side import STATE, Side
 from parity.ir.location import operation_source
 from parity.ir.mlir import attribute_items, dictionary_items
-from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, prove
 
@@ -76,13 +75,8 @@ def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
 
 
 def _otherwise(sides: tuple[Side, Side]) -> tuple[ShardingDifference, ...]:
-    """Returns the places whose annotations differ, arguments and results by name."""
-    left, right = (
-        collections.Counter(
-            {(_named(side, place), text): times for (place, text), times in annotations(side.lowered).items()}
-        )
-        for side in sides
-    )
+    """Returns the places whose annotations differ: the mesh, arguments and results by name, operations by line."""
+    left, right = (collections.Counter(_annotated(side)) for side in sides)
     alone = [_by_place(left - right), _by_place(right - left)]
     places = dict.fromkeys((*alone[0], *alone[1]))
     return tuple(
@@ -97,45 +91,30 @@ def _by_place(counts: collections.Counter[tuple[str, str]]) -> dict[str, str]:
     return {place: "; ".join(texts) for place, texts in found.items()}
 
 
-def _named(side: Side, place: str) -> str:
-    """Returns a place with the leaf's name for its position."""
-    kind, _, rest = place.partition(" ")
-    if kind == "argument":
-        of, path = side.read_arguments.get(int(rest), (STATE, rest))
-        return f"argument {path}" if of == STATE else f"argument {of} {path}"
-    if kind == "result":
-        return f"result {' '.join(side.results[int(rest)])}" if int(rest) < len(side.results) else place
-    return place
-
-
 _SHARDING = ("sdy.sharding", "mhlo.sharding", "sharding")
 _NAMED = re.compile(r"#sdy\.sharding<(.*)>$", re.DOTALL)
 
 
-def annotations(program: Any) -> collections.Counter[tuple[str, str]]:
-    """Returns the number of each sharding annotation of a lowered program: ``(place, sharding)``.
-
-    Args:
-        program: a ``jax.stages.Lowered``, an MLIR module, or its functions.
-    """
-    functions = Functions.of(program)
+def _annotated(side: Side) -> Iterator[tuple[str, str]]:
+    """Yields place and sharding of each annotation of the lowered program."""
+    functions = side.functions
     with functions.module.context:
-        return collections.Counter(_annotated(functions))
-
-
-def _annotated(functions: Functions) -> Iterator[tuple[str, str]]:
-    for text in functions.signatures.meshes.values():
-        yield "mesh", text.removeprefix("#sdy.mesh")
-    of_main = dict(attribute_items(functions["main"].operation))
-    for kind, name in (("argument", "arg_attrs"), ("result", "res_attrs")):
-        for position, each in enumerate(of_main.get(name) or ()):
-            for text in _shardings(dictionary_items(each)):
-                yield f"{kind} {position}", text
-    for name in functions.signatures.functions:
-        for op in functions[name].body.walk():
-            for text in _shardings(op.form.attributes.items()):
-                frames = operation_source(op.source).frames
-                yield f"{op.name} {frames[0].place if frames else 'unknown place'}", text
+        for text in functions.signatures.meshes.values():
+            yield "mesh", text.removeprefix("#sdy.mesh")
+        given = {
+            at: path if of == STATE else f"{of} {path}" for at, (of, path) in side.read_arguments.items()
+        }
+        returned = {at: " ".join(name) for at, name in enumerate(side.results)}
+        of_main = dict(attribute_items(functions["main"].operation))
+        for kind, key, names in (("argument", "arg_attrs", given), ("result", "res_attrs", returned)):
+            for at, each in enumerate(of_main.get(key) or ()):
+                for text in _shardings(dictionary_items(each)):
+                    yield f"{kind} {names.get(at, at)}", text
+        for name in functions.signatures.functions:
+            for op in functions[name].body.walk():
+                for text in _shardings(op.form.attributes.items()):
+                    frames = operation_source(op.source).frames
+                    yield f"{op.name} {frames[0].place if frames else 'unknown place'}", text
 
 
 def _shardings(attributes: Iterable[tuple[str, Any]]) -> Iterator[str]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parity.cases.tables import Table, read
+from parity.report.changes import is_worse
 from parity.report.reading import Record
 from parity.report.records import write_text
-from parity.verdicts import Verdict, implies
+from parity.verdicts import Verdict
 
 __all__ = ["accept", "fallen"]
 
@@ -64,9 +65,9 @@ def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
             continue
         accepted = _read(path)
         words = [
-            f"{name} fell from {was} to {now}; fix it, or accept it with `parity gate --accept`"
+            f"{name} fell from {was} to {now or 'missing'}; fix it, or accept it with `parity gate --accept`"
             for name, was in accepted.items()
-            if _lower(now := case["channels"].get(name, {}).get("verdict", "missing"), was)
+            if is_worse(was, now := case["channels"].get(name, {}).get("verdict", ""))
         ]
         if words:
             found[case["id"]] = words
@@ -85,7 +86,3 @@ def _read(path: Path) -> dict[str, Verdict]:
         raise ValueError(
             f"baseline {path}: {error}, expected a file of `parity gate --accept`; accept the case again"
         ) from error
-
-
-def _lower(now: str, was: Verdict) -> bool:
-    return now == "missing" or not implies(Verdict(now), was)

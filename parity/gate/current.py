@@ -11,7 +11,7 @@ from parity.report.reading import Record
 from parity.report.records import channel_record, counted
 from parity.run.run import verdict_of
 from parity.run.waiving import PREFIX, waive
-from parity.verdicts import ChannelResult, Finding, Verdict, channel_of
+from parity.verdicts import ChannelResult, Verdict, channel_of
 
 __all__ = ["with_current_waivers"]
 
@@ -39,8 +39,7 @@ def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]
 
 def _case(case: Record, waivers: Sequence[Waiver]) -> dict[str, Any]:
     before = {name: channel_of(name, one) for name, one in case["channels"].items()}
-    bare = {name: _without_gone(case["id"], one, waivers) for name, one in before.items()}
-    after = waive(case["id"], bare, waivers)
+    after = waive(case["id"], {name: _unwaived(one) for name, one in before.items()}, waivers)
     changed = {
         name: channel_record(one)
         for name, one in after.items()
@@ -51,18 +50,13 @@ def _case(case: Record, waivers: Sequence[Waiver]) -> dict[str, Any]:
     return {**case, "channels": {**case["channels"], **changed}, "verdict": str(verdict_of(after))}
 
 
-def _without_gone(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> ChannelResult:
-    """Returns a channel without the acceptances of waivers that no longer exist."""
-
-    def gone(finding: Finding) -> bool:
-        reasons = [PREFIX + one.reason for one in waivers if one.covers(case, result.name, finding.where)]
-        return finding.next_step.startswith(PREFIX) and finding.next_step not in reasons
-
-    if not any(map(gone, result.findings)):
-        return result
+def _unwaived(result: ChannelResult) -> ChannelResult:
+    """Returns a channel without its acceptances, of which the current waivers may renew some."""
     findings = tuple(
-        dataclasses.replace(finding, next_step=f"no longer {finding.next_step}") if gone(finding) else finding
-        for finding in result.findings
+        dataclasses.replace(one, next_step=f"no longer {one.next_step}")
+        if one.next_step.startswith(PREFIX)
+        else one
+        for one in result.findings
     )
     verdict = Verdict.FAILED if result.verdict is Verdict.WAIVED else result.verdict
     return dataclasses.replace(result, verdict=verdict, findings=findings)

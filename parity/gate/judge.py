@@ -1,7 +1,6 @@
 """Judges a report: the readiness of each flip, cell by cell of feature x mesh x channel."""
 
 import collections
-import dataclasses
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,9 +13,10 @@ from parity.report.reading import Record
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, SIDES, Requirement, Verdict
 
-__all__ = ["gate_record", "judge"]
+__all__ = ["judge"]
 
 READY, WAIVED, NO_QUESTION, ABSENT = "ready", "waived", "no question", "not in the record"
+EVERY = "all channels"
 BLOCKED = ("missing", "failed", "below", "ambiguous", "skipped")
 """Blocking states of a cell, the worst first."""
 STATES = (*BLOCKED, ABSENT, WAIVED, READY, NO_QUESTION)
@@ -24,104 +24,11 @@ AMBIGUOUS = frozenset({Verdict.TIE, Verdict.UNPROVED})
 LONGEST = 400
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One requirement of a flip: a channel of a feature on a mesh.
-
-    Args:
-        feature, mesh, channel: position of the cell.
-        state: ``ready``, ``waived``, ``no question``, ``not in the record``, or one of `BLOCKED`.
-        verdict: verdict of the channel in the decisive case; empty if it is missing.
-        why: as text, if the cell is not ready.
-    """
-
-    feature: str
-    mesh: str
-    channel: str
-    state: str
-    verdict: str = ""
-    why: str = ""
-
-    @property
-    def blocks(self) -> bool:
-        """True if the cell blocks the flip."""
-        return self.state in BLOCKED
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Readiness:
-    """Judgement of a flip.
-
-    Args:
-        name: its name.
-        flip: the flip.
-        cells: all its cells.
-        cases: ids of the cases that it affects.
-        others: further blocks, from baselines and budgets.
-    """
-
-    name: str
-    flip: Flip
-    cells: tuple[Cell, ...]
-    cases: tuple[str, ...]
-    others: tuple[str, ...] = ()
-
-    @property
-    def blocks(self) -> list[str]:
-        """The blocks of the flip as sentences, the worst first."""
-        grouped: dict[tuple[str, ...], list[Cell]] = collections.defaultdict(list)
-        for cell in self.cells:
-            if cell.blocks:
-                grouped[cell.feature, cell.mesh, cell.state, cell.why].append(cell)
-        held = sorted(grouped.values(), key=lambda cells: STATES.index(cells[0].state))
-        return [*map(_sentence, held), *self.others]
-
-    @property
-    def absent(self) -> int:
-        """Number of cells with a case that the record lacks, which is allowed for a part of the cases."""
-        return sum(cell.state == ABSENT for cell in self.cells)
-
-    @property
-    def verdict(self) -> str:
-        """``blocked``, else ``open`` if cells are not in the record, else ``ready``: the flip may be made."""
-        return "blocked" if self.blocks else "open" if self.absent else READY
-
-    def record(self) -> dict[str, Any]:
-        """Returns the judgement in the form of the schema."""
-        return {
-            "name": self.name,
-            "about": self.flip.about,
-            "before": {key: str(setting) for key, setting in self.flip.before.items()},
-            "after": {key: str(setting) for key, setting in self.flip.after.items()},
-            "verdict": self.verdict,
-            "cases": len(self.cases),
-            "waived": sum(cell.state == WAIVED for cell in self.cells),
-            "absent": self.absent,
-            "cells": [dataclasses.asdict(cell) for cell in self.cells],
-            "blocks": self.blocks,
-        }
-
-
-def _sentence(cells: Sequence[Cell]) -> str:
-    """Returns one sentence for the cells of a feature and mesh that block for the same reason."""
-    first = cells[0]
-    mesh = f" @{first.mesh}" if first.mesh else ""
-    channels = ", ".join(cell.channel for cell in cells)
-    text = f"{first.feature}{mesh} {first.state}: {channels}: {first.why}"
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
-
-
-def gate_record(
-    readiness: Sequence[Readiness], relaxed: Sequence[str], notes: Sequence[str]
-) -> dict[str, Any]:
-    """Returns the results of a gate, for a report.
-
-    Args:
-        readiness: readiness of each flip.
-        relaxed: settings relaxed since the merge base, as sentences.
-        notes: further remarks.
-    """
-    return {"flips": [one.record() for one in readiness], "relaxed": list(relaxed), "notes": list(notes)}
+CELL = ("feature", "mesh", "channel", "state", "verdict", "why")
+"""Fields of a requirement of a flip; the verdict is that of the decisive case, and a ready cell has no reason."""
+Cell = dict[str, str]
+Answer = tuple[str, str, str]
+"""State, verdict and reason of a channel of one case."""
 
 
 def judge(
@@ -131,8 +38,10 @@ def judge(
     planned: Collection[str],
     fallen: Mapping[str, Sequence[str]],
     part: bool = False,
-) -> Readiness:
-    """Returns the readiness of a flip.
+) -> dict[str, Any]:
+    """Returns the readiness of a flip, in the form of the schema.
+
+    Its verdict is ``blocked``, else ``open`` if cells are not in the record, else ``ready``: the flip may be made.
 
     Args:
         name: the flip to judge.
@@ -146,7 +55,6 @@ def judge(
     results = {case["id"]: case for case in report["cases"]}
     cells: list[Cell] = []
     touched: dict[str, None] = {}
-    others: list[str] = []
     for label, feature in flip.parts.items():
         ids = [one for one in planned if any(selects(one, selector) for selector in feature.cases)]
         touched.update(dict.fromkeys(ids))
@@ -163,11 +71,43 @@ def judge(
                     else (ABSENT if part else "missing", "", f"{one}: the report has no such case; run it")
                     for one in members
                 ]
-                cells.append(_cell((label, mesh, channel), found, rules))
+                cells.append(_decided((label, mesh, channel), found, rules))
+    blocks = _blocks(cells)
     for one in touched:
-        others += [f"{one}: {text}" for text in fallen.get(one, ())]
-        others += [f"{one}: {text}" for text in _over_budget(budgets, results.get(one))]
-    return Readiness(name=name, flip=flip, cells=tuple(cells), cases=tuple(touched), others=tuple(others))
+        others = (*fallen.get(one, ()), *_over_budget(budgets, results.get(one)))
+        blocks += [f"{one}: {text}" for text in others]
+    counts = collections.Counter(cell["state"] for cell in cells)
+    return {
+        "name": name,
+        "about": flip.about,
+        "before": {key: str(setting) for key, setting in flip.before.items()},
+        "after": {key: str(setting) for key, setting in flip.after.items()},
+        "verdict": "blocked" if blocks else "open" if counts[ABSENT] else READY,
+        "cases": len(touched),
+        "waived": counts[WAIVED],
+        "absent": counts[ABSENT],
+        "cells": cells,
+        "blocks": blocks,
+    }
+
+
+def _blocks(cells: Sequence[Cell]) -> list[str]:
+    """Returns a sentence for the cells of a feature and mesh that block for the same reason, the worst first."""
+    grouped: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+    for cell in cells:
+        if cell["state"] in BLOCKED:
+            grouped[cell["feature"], cell["mesh"], cell["state"], cell["why"]].append(cell["channel"])
+    texts = []
+    for (feature, mesh, state, why), channels in sorted(
+        grouped.items(), key=lambda one: BLOCKED.index(one[0][2])
+    ):
+        text = f"{feature}{mesh and f' @{mesh}'} {state}: {', '.join(channels)}: {why}"
+        texts.append(text if len(text) <= LONGEST else f"{text[:LONGEST]} ...")
+    return texts
+
+
+def _cell(where: tuple[str, str, str], state: str, verdict: str = "", why: str = "") -> Cell:
+    return dict(zip(CELL, (*where, state, verdict, why), strict=True))
 
 
 def _absent(
@@ -177,29 +117,28 @@ def _absent(
     for selector in feature.cases:
         if not any(selects(one, selector) for one in ids):
             why = matches_none(selector, planned)
-            yield Cell(feature=name, mesh="", channel="all channels", state="missing", why=why)
+            yield _cell((name, "", EVERY), "missing", why=why)
     meshes = {one.rpartition("@")[2] for one in ids}
     for glob in flip.meshes:
         if not fnmatch.filter(meshes, glob):
             why = f"no case on a mesh {glob}; add one, or take the mesh from the flip"
-            yield Cell(feature=name, mesh=glob, channel="all channels", state="missing", why=why)
+            yield _cell((name, glob, EVERY), "missing", why=why)
 
 
-def _cell(where: tuple[str, str, str], found: Sequence[tuple[str, str, str]], rules: Rules) -> Cell:
+def _decided(where: tuple[str, str, str], found: Sequence[Answer], rules: Rules) -> Cell:
     """Returns the cell of some cases: the worst state, ignoring cases that skip the channel if others do not."""
-    feature, mesh, channel = where
     asked = [one for one in found if one[0] != "skipped"]
     state, verdict, why = min(asked or found, key=lambda one: STATES.index(one[0]))
     if state == "skipped":
         reasons = [one.reason for one in rules.gate.not_applicable if one.covers(*where)]
         state, why = (NO_QUESTION, reasons[0]) if reasons else (state, why)
-    return Cell(feature=feature, mesh=mesh, channel=channel, state=state, verdict=verdict, why=why)
+    return _cell(where, state, verdict, why)
 
 
 def _answer(
     name: str, case: Record, channel: str, required: Requirement, source: str, report: Record
-) -> tuple[str, str, str]:
-    """Returns state, verdict and reason of one channel of one case; ``source`` is the key that requires it."""
+) -> Answer:
+    """Returns the answer of one channel of one case; ``source`` is the key that requires it."""
     result = case["channels"].get(channel)
     if result is None:
         return "missing", "", f"{name}: the report has no such channel; run it"
@@ -218,8 +157,8 @@ def _answer(
     return state, str(verdict), f"{name}: {verdict}, {source} requires {required}; {why}"
 
 
-def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:
-    """Returns state, verdict and reason of a waived cell; a waiver without an expiry date blocks."""
+def _waived(name: str, result: Record, report: Record) -> Answer:
+    """Returns the answer of a waived channel; a waiver without an expiry date blocks."""
     reasons = {
         finding["next_step"].removeprefix(PREFIX)
         for finding in result.get("findings", ())

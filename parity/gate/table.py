@@ -33,7 +33,7 @@ def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] =
 
     Args:
         console: the console.
-        gate: as `gate_record` makes it.
+        gate: the key ``gate`` of a report.
         named: flips whose readiness table is always shown.
     """
     for flip in gate["flips"]:

@@ -1,72 +1,48 @@
 """Two reports compared: changes of verdicts."""
 
-import dataclasses
 from collections.abc import Mapping
 
 from parity.report.reading import Record
 from parity.verdicts import BLOCKING, Verdict, implies
 
-__all__ = ["changes"]
+__all__ = ["changes", "is_worse"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Change:
-    """One difference between two reports.
-
-    Args:
-        case: its id.
-        channel: its name; empty for the case as a whole.
-        before, after: verdicts; empty if a report lacks the case or channel.
-    """
-
-    case: str
-    channel: str = ""
-    before: str = ""
-    after: str = ""
-
-    @property
-    def worse(self) -> bool:
-        """True if the later verdict does not imply the earlier one, or is missing; a new one is not worse."""
-        if not self.before or not self.after:
-            return bool(self.before)
-        return not implies(Verdict(self.after), Verdict(self.before))
-
-    def sentence(self) -> str:
-        """Returns the change as text."""
-        where = f"{self.case} {self.channel}".rstrip()
-        if not self.before:
-            return f"{where}: new, {self.after}"
-        if not self.after:
-            return f"{where}: gone, was {self.before}"
-        other = self.worse and not implies(Verdict(self.before), Verdict(self.after))
-        word = "neither includes the other" if other else "worse" if self.worse else "better"
-        return f"{where}: {self.before} -> {self.after}, {word}"
-
-
-def changes(earlier: Record, later: Record) -> list[Change]:
-    """Returns the changes: those that now block first, then worse verdicts.
+def changes(earlier: Record, later: Record) -> list[tuple[str, bool]]:
+    """Returns each change as a sentence, and True if it is worse; those that now block first, then worse verdicts.
 
     Args:
         earlier, later: reports, as `read_report` returns them.
     """
     before, after = ({case["id"]: case for case in report["cases"]} for report in (earlier, later))
-    found = []
-    for case in dict.fromkeys((*before, *after)):
-        if case not in before or case not in after:
-            old, new = (side[case]["verdict"] if case in side else "" for side in (before, after))
-            found.append(Change(case=case, before=old, after=new))
-            continue
-        found += _channels(case, before[case]["channels"], after[case]["channels"])
-    return sorted(found, key=lambda one: (one.after not in BLOCKING, not one.worse))
+    found: list[tuple[str, str, str]] = []
+    for id in dict.fromkeys((*before, *after)):
+        old, new = before.get(id), after.get(id)
+        if old and new:
+            for name in dict.fromkeys((*old["channels"], *new["channels"])):
+                was, now = (_verdict(one["channels"].get(name)) for one in (old, new))
+                found.append((f"{id} {name}", was, now))
+        else:
+            found.append((id, _verdict(old), _verdict(new)))
+    changed = [(where, was, now) for where, was, now in found if was != now]
+    ordered = sorted(changed, key=lambda one: (one[2] not in BLOCKING, not is_worse(*one[1:])))
+    return [(_sentence(*one), is_worse(*one[1:])) for one in ordered]
 
 
-def _channels(case: str, before: Mapping[str, Record], after: Mapping[str, Record]) -> list[Change]:
-    pairs = {
-        name: tuple(side[name]["verdict"] if name in side else "" for side in (before, after))
-        for name in dict.fromkeys((*before, *after))
-    }
-    return [
-        Change(case=case, channel=name, before=old, after=new)
-        for name, (old, new) in pairs.items()
-        if old != new
-    ]
+def _verdict(one: Mapping[str, str] | None) -> str:
+    return one["verdict"] if one else ""
+
+
+def is_worse(was: str, now: str) -> bool:
+    """True if the later verdict does not imply the earlier one, or is missing; a new one is not worse."""
+    return bool(was) and not (now and implies(Verdict(now), Verdict(was)))
+
+
+def _sentence(where: str, was: str, now: str) -> str:
+    if not was:
+        return f"{where}: new, {now}"
+    if not now:
+        return f"{where}: gone, was {was}"
+    other = is_worse(was, now) and is_worse(now, was)
+    word = "neither includes the other" if other else "worse" if is_worse(was, now) else "better"
+    return f"{where}: {was} -> {now}, {word}"

@@ -1,27 +1,68 @@
-"""Parallel cases, each in a worker process: a crash or a hang of a side is the result of its case."""
+"""Cases in worker processes: several cases at once, or one case in several processes under `jax.distributed`.
+
+A crash or a hang of a side is the result of its case. Processes that share a case each compare their own shards; their
+verdicts are merged.
+"""
 
 import collections
+import dataclasses
 import functools
 import gc
 import itertools
+import os
+import re
+import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NamedTuple
 
 from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
+from parity.compare.backends.environment import COUNT_FLAG, DEVICES
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.compare.placement import place
+from parity.run.explain import SEVERITY
 from parity.run.manifest import watch
 from parity.run.request import Request
-from parity.run.run import GC_THRESHOLD, CaseResult, CaseRunner, Outcome, error_result
+from parity.run.run import (
+    GC_THRESHOLD,
+    CaseResult,
+    CaseRunner,
+    Outcome,
+    error_result,
+    skipped_result,
+    verdict_of,
+)
+from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["CASE_SECONDS", "poll_case", "run_in_workers", "serve"]
+__all__ = ["BUILDING", "CASE_SECONDS", "merged", "run_in_workers", "serve", "spread"]
 
 CASE_SECONDS = 3_600.0
 """Wall time after which a case is ended; a compile in it has a separate, shorter limit."""
+PATIENCE = 60.0
+"""Seconds that a process may stay in a case after another has ended it: it waits for a partner that left."""
+JOINING = 60
+BUILDING = "building the two sides"
+"""The phase of a case that has not named one."""
 PLACED = ("mesh", "candidate_mesh", "placement")
 """Fields of a case that describe its devices, which a driver of other machines does not know."""
+
+
+class Rank(NamedTuple):
+    """One of the processes that run a case together: its number, how many there are, where process 0 coordinates."""
+
+    number: int
+    of: int
+    port: int
+
+
+@functools.cache
+def _join(rank: Rank) -> None:
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{rank.port}", rank.of, rank.number, initialization_timeout=JOINING)
 
 
 @functools.cache
@@ -36,7 +77,9 @@ def _prepared(
     return backend, cases, CaseRunner(request, backend, on_phase=on_phase)
 
 
-def serve(request: Request, id: str, notify: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
+def serve(
+    request: Request, id: str, rank: Rank | None = None, *, notify: Callable[[str], None]
+) -> tuple[dict[str, Any], Outcome]:
     """Runs one case in this process, a worker, which keeps builds and sides for the next.
 
     Places only this case: another one may not fit the devices of this process.
@@ -44,11 +87,15 @@ def serve(request: Request, id: str, notify: Callable[[str], None]) -> tuple[dic
     Args:
         request: how cases are selected, and how they run.
         id: id of the case.
+        rank: the rank of this process; None if it runs the case alone.
         notify: called with each phase that begins.
 
     Returns:
         The fields of the case that describe its devices, and the outcome.
     """
+    if rank:
+        notify("joining the other processes")
+        _join(rank)
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])  # also between cases: a worker has no other task
     backend, cases, runner = _prepared(request, notify)
     (case,) = place([cases[id]], backend)
@@ -56,44 +103,106 @@ def serve(request: Request, id: str, notify: Callable[[str], None]) -> tuple[dic
     return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
 
 
-def poll_case(worker: Worker) -> Outcome | None:
-    """Returns the outcome of the case that a worker runs with `serve`; None while it runs.
+class SpreadError(ValueError):
+    """A case cannot be split evenly over the processes."""
+
+
+def spread(case: Case, processes: int) -> int:
+    """Returns the total number of devices of the processes for a case; 0 if any number will do.
 
     Raises:
-        RemoteError: the function raised.
-        WorkerError: the process died, or exceeded `CASE_SECONDS`.
+        SpreadError: a mesh would be in some of the processes only.
     """
-    ended, value = worker.poll(0)
-    if not ended and worker.seconds > CASE_SECONDS:
-        raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
-    return value[1] if ended else None
+    sizes = sorted({mesh.size for mesh in case.meshes if mesh.axes})
+    if len(sizes) > 1:
+        raise SpreadError(
+            f"--processes {processes}: meshes of {sizes[0]} and {sizes[1]} devices, expected one size"
+        )
+    if sizes and sizes[0] % processes:
+        raise SpreadError(f"--processes {processes}: {sizes[0]} devices, expected a multiple of {processes}")
+    return sizes[0] if sizes else 0
 
 
-class _WorkerSlot:
-    """A worker and its cases, which stay together because they share builds."""
+class _Crew:
+    """Workers at one case after the other: a single one, or several that run each case together."""
 
-    def __init__(self):
-        self.worker = Worker()
+    def __init__(self, size: int):
+        self._size, self._devices = size, 0
+        self._workers: list[Worker] = []
+        self._ranks: list[Rank | None] = [None]
+        self._outcomes: dict[int, Outcome] = {}
+        self._first = 0.0
         self.todo: collections.deque[Case] = collections.deque()
         self.case: Case | None = None
 
-    def begin(self, request: Request) -> Case:
-        """Starts the next case."""
-        self.case = self.todo.popleft()
-        self.worker.begin("parity.run.parallel:serve", (request, self.case.id))
-        return self.case
-
-    def result(self) -> CaseResult | None:
-        """Returns the result of the case; None while it runs."""
-        assert self.case is not None
+    def begin(self, request: Request) -> CaseResult | None:
+        """Starts the next case, and the workers unless they have its devices; returns its result if it cannot start."""
+        self.case, self._outcomes, self._first = self.todo.popleft(), {}, 0.0
         try:
-            outcome = poll_case(self.worker)
-            return outcome and outcome.on(self.case)
-        except (WorkerError, RemoteError) as error:
-            phase = self.worker.phase or "building the two sides"
-            self.worker.kill()
-            self.worker = Worker()
-            return error_result(self.case, phase, error)
+            devices = spread(self.case, self._size) if self._size > 1 else 0
+            if devices not in (0, self._devices):
+                self.kill()
+            if not self._workers:
+                self._start(devices or DEVICES)
+            for worker, rank in zip(self._workers, self._ranks, strict=True):
+                worker.begin("parity.run.parallel:serve", (request, self.case.id, rank))
+        except SpreadError as why:
+            return self._ended(skipped_result(self.case, str(why)))
+        except WorkerError as error:
+            self.kill()
+            return self._ended(error_result(self.case, BUILDING, error))
+        return None
+
+    def _start(self, devices: int) -> None:
+        self._devices, environment = devices, {}
+        if self._size > 1:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            self._ranks = [Rank(number, self._size, port) for number in range(self._size)]
+            flags = re.sub(rf"{COUNT_FLAG}=\d+", "", os.environ.get("XLA_FLAGS", ""))
+            flags = f"{flags} {COUNT_FLAG}={devices // self._size}".strip()
+            environment = {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+        self._workers = [Worker(environment) for _ in self._ranks]
+
+    def _ended(self, result: CaseResult) -> CaseResult:
+        self.case = None
+        return result
+
+    @property
+    def running(self) -> dict[int, Worker]:
+        """The workers that still run the case, by number."""
+        return {at: worker for at, worker in enumerate(self._workers) if at not in self._outcomes}
+
+    def take(self) -> CaseResult | None:
+        """Returns the result, merged from all workers; None while one runs.
+
+        It is an error, after ending all workers, if one of them dies, takes too long, or waits in vain for another.
+        """
+        assert self.case is not None
+        for number, worker in self.running.items():
+            try:
+                ended, value = worker.poll(0)
+                waited = time.monotonic() - self._first if self._first else 0.0
+                if ended:
+                    self._outcomes[number] = value[1]
+                    self._first = self._first or time.monotonic()
+                elif worker.seconds > CASE_SECONDS:
+                    raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
+                elif waited > PATIENCE:
+                    raise WorkerError(f"waits for a process that ended the case {waited:.0f} s ago")
+            except (WorkerError, RemoteError) as error:
+                self.kill()
+                where = f"process {number}, " if self._size > 1 else ""
+                return self._ended(error_result(self.case, f"{where}{worker.phase or BUILDING}", error))
+        if self.running:
+            return None
+        return self._ended(merged(self.case, [outcome for _, outcome in sorted(self._outcomes.items())]))
+
+    def kill(self) -> None:
+        """Ends all workers."""
+        while self._workers:
+            self._workers.pop().kill()
 
 
 def run_in_workers(
@@ -102,30 +211,64 @@ def run_in_workers(
     """Yields the result of each case as it ends, which may differ from the order of the cases.
 
     Args:
-        cases: the cases to run.
-        request: how a worker finds and runs them; its resources are shared between the workers.
+        cases: the cases to run; one that cannot be spread over the processes is skipped with the reason.
+        request: how a worker finds and runs them, its resources shared between the workers; and the number of processes
+            that run each case together.
         progress: called with each case before it starts.
     """
-    groups = collections.deque(
+    groups = collections.deque(  # cases that share builds stay in one crew
         list(group) for _, group in itertools.groupby(cases, lambda case: case.id.split("/")[0])
     )
-    size = min(request.resources.workers, len(groups))
-    shared = request.share(size)
-    slots = [_WorkerSlot() for _ in range(size)]
+    count = min(request.resources.workers, len(groups)) if request.processes == 1 else 1
+    crews = [_Crew(request.processes) for _ in range(count)]
+    shared = request.share(count * request.processes)
     try:
-        while True:
-            for slot in slots:
-                if slot.case is None and (slot.todo or groups):
-                    slot.todo = slot.todo or collections.deque(groups.popleft())
-                    progress(slot.begin(shared))
-            busy = [slot for slot in slots if slot.case is not None]
-            if not busy:
-                return
-            wait([slot.worker.channel for slot in busy], POLL)
-            for slot in busy:
-                if (result := slot.result()) is not None:
-                    slot.case = None
+        while groups or any(crew.case or crew.todo for crew in crews):
+            for crew in crews:
+                while crew.case is None and (crew.todo or groups):
+                    crew.todo = crew.todo or collections.deque(groups.popleft())
+                    progress(crew.todo[0])
+                    if result := crew.begin(shared):
+                        yield result
+            busy = [crew for crew in crews if crew.case]
+            wait([worker.channel for crew in busy for worker in crew.running.values()], POLL)
+            for crew in busy:
+                if result := crew.take():
                     yield result
     finally:
-        for slot in slots:
-            slot.worker.kill()
+        for crew in crews:
+            crew.kill()
+
+
+def merged(case: Case, outcomes: Sequence[Outcome]) -> CaseResult:
+    """Returns one result: in each channel the worst verdict, and every finding with the process that has it.
+
+    Args:
+        case: the case.
+        outcomes: outcomes of each process, in order.
+    """
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.channels)
+    channels = {name: _channel([outcome.channels.get(name) for outcome in outcomes]) for name in names}
+    return dataclasses.replace(outcomes[0].on(case), channels=channels, verdict=verdict_of(channels))
+
+
+def _channel(results: Sequence[ChannelResult | None]) -> ChannelResult:
+    known = [(number, result) for number, result in enumerate(results) if result is not None]
+    worst, result = max(known, key=lambda one: (_badness(one[1].verdict), -one[0]))
+    if all(other == result for _, other in known):
+        return result
+    findings = tuple(
+        dataclasses.replace(finding, where=f"process {number}: {finding.where}")
+        for number, other in sorted(known, key=lambda one: one[0] != worst)
+        for finding in other.findings
+    )
+    differ = {other.verdict for _, other in known} != {result.verdict}
+    detail = f"process {worst}: {result.detail}" if differ else result.detail
+    return dataclasses.replace(result, findings=findings, detail=detail)
+
+
+def _badness(verdict: Verdict) -> int:
+    """Returns the severity of a verdict: later in `Verdict` is worse, blocking verdicts are worst, skipped is best."""
+    if verdict in SEVERITY:
+        return 100 - SEVERITY.index(verdict)
+    return -1 if verdict is Verdict.SKIPPED else list(Verdict).index(verdict)

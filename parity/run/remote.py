@@ -7,7 +7,7 @@ from typing import Any
 from parity.cases.case import Case
 from parity.compare.backends.ray_cluster import RemoteCall, declared, machines, session, wait_for_any
 from parity.compare.backends.workers import RemoteError, WorkerError
-from parity.run.parallel import CASE_SECONDS
+from parity.run.parallel import BUILDING, CASE_SECONDS
 from parity.run.request import Request
 from parity.run.run import CaseResult, Outcome, error_result
 from parity.verdicts import Finding
@@ -32,44 +32,27 @@ class _RayCase:
         arguments = self._request, self.case.id
         return RemoteCall(self._request.backend, "parity.run.parallel:serve", arguments, self._resources)
 
-    def take(self) -> CaseResult | None:
-        """Returns the result, or None while the case runs or must run again; the call must be ready."""
-        waited = not self.call.begun
+    def take(self, *, ready: bool) -> CaseResult | None:
+        """Returns the result, or None while the case runs or must run again; an error if it takes too long."""
+        waited, phase = not self.call.begun, self.call.phase or BUILDING
         try:
-            ended, value = self.call.take()
-        except WorkerError as error:
-            return self._again(error)
+            ended, value = self.call.take() if ready else (False, ())
+            if not ready and self.call.seconds > CASE_SECONDS:
+                self.call.cancel()
+                return error_result(self.case, phase, WorkerError(f"exceeded {CASE_SECONDS:g} s"))
         except RemoteError as error:
-            return error_result(self.case, self._where(), error)
-        if waited:
+            return error_result(self.case, phase, error)
+        except WorkerError as error:
+            if len(self._lost) + 1 == TRIES:
+                last = WorkerError(f"{TRIES} Ray workers, the last {error}")
+                return error_result(self.case, phase, last)
+            text = f"{error}, last heard of at {phase}; the case ran again"
+            self._lost.append(Finding(where="Ray worker", reference="", candidate=text, labels=("", "")))
+            self.call = self._sent()
+            return None
+        if ready and waited:
             self._progress(self.case)
         return self._noted(*value) if ended else None
-
-    def overdue(self) -> CaseResult | None:
-        """Returns an error and ends the case if it takes too long; else None."""
-        if self.call.seconds <= CASE_SECONDS:
-            return None
-        self.call.cancel()
-        return error_result(self.case, self._where(), WorkerError(f"exceeded {CASE_SECONDS:g} s"))
-
-    def _where(self) -> str:
-        return self.call.phase or "building the two sides"
-
-    def _again(self, error: WorkerError) -> CaseResult | None:
-        if len(self._lost) + 1 == TRIES:
-            return error_result(
-                self.case, self._where(), WorkerError(f"{TRIES} Ray workers, the last {error}")
-            )
-        self._lost.append(
-            Finding(
-                where="Ray worker",
-                reference="",
-                candidate=f"{error}, last heard of at {self._where()}; the case ran again",
-                labels=("", ""),
-            )
-        )
-        self.call = self._sent()
-        return None
 
     def _noted(self, placed: dict[str, Any], outcome: Outcome) -> CaseResult:
         result = outcome.on(dataclasses.replace(self.case, **placed))
@@ -106,7 +89,7 @@ def run_on_ray(
             ready = wait_for_any([one.call for one in waiting])
             left = []
             for one in waiting:
-                result = one.take() if one.call in ready else one.overdue()
+                result = one.take(ready=one.call in ready)
                 if result is None:
                     left.append(one)
                 else:

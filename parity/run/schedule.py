@@ -9,7 +9,6 @@ from parity.cases.coverage import unvaried_options
 from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.run.parallel import run_in_workers
-from parity.run.processes import run_in_processes
 from parity.run.remote import run_on_ray
 from parity.run.request import CacheMode, Request
 from parity.run.run import CaseResult, CaseRunner, Run
@@ -123,8 +122,8 @@ def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> 
     if request.ray is not None:
         return run_on_ray(cases, request, listener.started)
     if request.processes > 1:  # a request for processes is a request to see them run
-        return run_in_processes(cases, dataclasses.replace(request, paranoid=True), listener.started)
-    if workers > 1:
+        request = dataclasses.replace(request, paranoid=True)
+    if workers > 1 or request.processes > 1:
         return run_in_workers(cases, request, listener.started)
     return _run_here(cases, schedule.runner(), listener)
 

@@ -4,7 +4,6 @@ Imports no JAX, because the environment of a worker must be set first.
 """
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -21,7 +20,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from parity.compare.backends.environment import PACKAGES, PLATFORMS, git_commit, prepare, version
 from parity.compare.backends.worker import call
@@ -251,12 +250,7 @@ DRIVERS = ("JAX_PLATFORMS", "TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD")
 _SAID: "queue.SimpleQueue[tuple[str, Any]]" = queue.SimpleQueue()
 
 
-class OtherMachineError(RuntimeError):
-    """A machine of the cluster differs from the one that the run was started on."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Site:
+class Site(NamedTuple):
     """The properties that every machine of a cluster must share with the one that the run was started on.
 
     Args:
@@ -274,12 +268,8 @@ class Site:
 
 def here() -> Site:
     """Returns the site of this process."""
-    return Site(
-        folder=str(Path.cwd()),
-        versions=_versions(),
-        variables={name: os.environ[name] for name in CARRIED if name in os.environ},
-        commit=_commit(str(Path.cwd())),
-    )
+    folder, variables = str(Path.cwd()), {name: os.environ[name] for name in CARRIED if name in os.environ}
+    return Site(folder, _versions(), variables, _commit(folder))
 
 
 @functools.lru_cache(maxsize=8)
@@ -296,32 +286,20 @@ def _versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
-def _enter(site: Site) -> None:
-    """Changes to the folder of the project.
-
-    Raises:
-        OtherMachineError: this machine lacks it, has other versions, or another commit there.
-    """
-    where = f"machine {platform.node()}"
-    differ = [
-        (name, got, site.versions[name]) for name, got in _versions().items() if got != site.versions[name]
-    ]
-    if differ:
-        got = ", ".join(f"{name} {found}" for name, found, _ in differ)
-        expected = ", ".join(f"{name} {wanted}" for name, _, wanted in differ)
-        raise OtherMachineError(
-            f"{where}: got {got}, expected {expected}; install the same versions everywhere"
+def _enter(site: Site) -> str:
+    """Changes to the folder of the project; returns the difference of this machine if there is one, else nothing."""
+    versions = _versions()
+    if differing := [name for name in versions if versions[name] != site.versions[name]]:
+        got, expected = (
+            ", ".join(f"{name} {of[name]}" for name in differing) for of in (versions, site.versions)
         )
+        return f"got {got}, expected {expected}; install the same versions everywhere"
     if not Path(site.folder).is_dir():
-        raise OtherMachineError(
-            f"{where}: got no folder {site.folder}, expected the project there; "
-            "it lies at the same path on every machine"
-        )
+        return f"got no folder {site.folder}, expected the project there; it lies at the same path on every machine"
     os.chdir(site.folder)
-    if (commit := _commit(site.folder)) != site.commit:
-        raise OtherMachineError(
-            f"{where}: got commit {commit} in {site.folder}, expected {site.commit}; check out the same everywhere"
-        )
+    commit = _commit(site.folder)
+    different = f"got commit {commit} in {site.folder}, expected {site.commit}; check out the same everywhere"
+    return "" if commit == site.commit else different
 
 
 def _notify(phase: str) -> None:
@@ -344,12 +322,9 @@ def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterato
     yield "phase", ""
 
     def work() -> None:
-        try:
-            _enter(site)
-        except OtherMachineError as error:
-            _SAID.put(("raised", (type(error).__name__, str(error))))
-        else:
-            _SAID.put(call(function, arguments, _notify))
+        why = _enter(site)
+        refused = "OtherMachineError", f"machine {platform.node()}: {why}"
+        _SAID.put(("raised", refused) if why else call(function, arguments, _notify))
 
     threading.Thread(target=work, daemon=True).start()
     kind = "phase"

@@ -1,10 +1,9 @@
 """The cases that ``parity bench`` measures, and all measurements of a case, with bounds and what is not measured."""
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -30,12 +29,7 @@ from parity.compare.timing.rounds import (
 )
 from parity.ir.hlo.memory import read_memory
 
-__all__ = ["BOUNDS", "Measured", "measure_each", "subjects"]
-
-T = TypeVar("T")
-Sides = tuple[Side, Side]
-Measures = Mapping[tuple[str, ...], Callable[[], dict[str, Paired]]]
-"""Functions that measure quantities, by the names of these."""
+__all__ = ["BOUNDS", "exceeds", "measure_each", "quantity", "subjects"]
 
 BOUNDS: Mapping[str, float] = {
     "trace": 1.10,
@@ -84,46 +78,24 @@ def subjects(
     return [(case, entry) for entry in entries for case in select(cases, entry.cases)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The measurements of a case.
-
-    Args:
-        id: id of the case.
-        name: name of the ratios.
-        sides: the builds: denominator and numerator.
-        heads: their names in a table.
-        backend, mesh: where it ran.
-        found: by quantity, in the order of measuring; seconds, or bytes if the name says bytes.
-        open: why a quantity could not be measured.
-        bounds: upper bounds of its ratios.
-        same: True if both sides are proved to be one program: compiled code then differs only by noise.
-    """
-
-    id: str
-    name: str
-    sides: tuple[str, str]
-    heads: tuple[str, str] = ("under", "over")
-    backend: str
-    mesh: str
-    found: Mapping[str, Paired]
-    open: Mapping[str, str]
-    bounds: Mapping[str, float]
-    same: bool = False
-
-    @property
-    def above(self) -> dict[str, float]:
-        """The quantities above their bound in three rounds of four, each with its median ratio."""
-        return {
-            name: self.found[name].middle
-            for name, bound in self.bounds.items()
-            if name in self.found and self.found[name].low > bound
-        }
+def quantity(name: str, pair: Paired, bound: float | None = None) -> dict[str, Any]:
+    """Returns a quantity as plain data: medians, ratios with their quartiles, and the values of every round."""
+    under, over = pair.medians
+    spread = {"ratio": pair.middle, "low": pair.low, "high": pair.high}
+    unit = "bytes" if name.endswith("bytes") else "seconds"
+    return {
+        "unit": unit,
+        "under": under,
+        "over": over,
+        **spread,
+        "rounds": pair.values.tolist(),
+        "bound": bound,
+    }
 
 
-def _both(make: Callable[..., T], *given: tuple) -> tuple[T, T]:
-    left, right = map(make, *given)
-    return left, right
+def exceeds(row: Mapping[str, Any]) -> bool:
+    """Returns True if the ratio of a quantity is above its bound in three rounds of four."""
+    return row["bound"] is not None and row["low"] > row["bound"]
 
 
 def _quietest(one: Steps) -> float:
@@ -131,7 +103,7 @@ def _quietest(one: Steps) -> float:
     return min(one() for _ in range(3)) / one.count
 
 
-def _temporary(sides: Sides) -> dict[str, Paired]:
+def _temporary(sides: Sequence[Side]) -> dict[str, Paired]:
     found = [read_memory(side.compiled) for side in sides]
     values = [memory.values["temp"] for memory in found]
     if None in values:
@@ -139,59 +111,54 @@ def _temporary(sides: Sides) -> dict[str, Paired]:
     return {"temp bytes": Paired(np.array([values], float))}
 
 
-def _in_order(pair: tuple[T, T], swap: bool) -> tuple[T, T]:
-    """Returns a pair for reference and candidate as denominator and numerator."""
-    return (pair[1], pair[0]) if swap else pair
+def _measured(
+    evidence: Evidence, entry: _Entry, rounds: int, notify: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measures a case in every way; records why a quantity cannot be measured."""
+    order = -1 if entry.swap else 1
+    (under, over), states = evidence.sides[::order], (evidence.state, evidence.candidate_state)[::order]
+    case = evidence.case
 
-
-def _measures(evidence: Evidence, swap: bool, rounds: int) -> Measures:
-    """Returns functions that measure quantities of both sides."""
-    sides = _in_order(evidence.sides, swap)
-
-    def states() -> tuple[Mapping[str, np.ndarray], ...]:
-        return _in_order((evidence.state, evidence.candidate_state), swap)
+    def each(once: Callable[..., Mapping[str, float]], count: int) -> dict[str, Paired]:
+        one, other = (functools.partial(once, *given) for given in zip((under, over), states, strict=True))
+        return interleave((one, other), count)
 
     def steady() -> dict[str, Paired]:
-        clock = CLOCKS.get(evidence.case.placement.backend, time.perf_counter)
-        left, right = (functools.partial(_quietest, one) for one in steps(sides, states(), clock))
-        return {"steady step": paired((left, right), MORE * rounds)}
+        clock = CLOCKS.get(case.placement.backend, time.perf_counter)
+        one, other = (functools.partial(_quietest, one) for one in steps((under, over), states, clock))
+        return {"steady step": paired((one, other), MORE * rounds)}
 
-    return {
-        ("init",): lambda: interleave(_both(initialise, sides), rounds),
-        ("trace", "lower"): lambda: interleave(_both(source, sides), MORE * rounds),
-        ("compile", "first step"): lambda: interleave(_both(first_step, sides, states()), rounds),
-        ("steady step",): steady,
-        ("temp bytes",): lambda: _temporary(sides),
+    measures: Mapping[str, Callable[[], dict[str, Paired]]] = {
+        "init": lambda: each(initialise, rounds),
+        "trace, lower": lambda: each(source, MORE * rounds),
+        "compile, first step": lambda: each(first_step, rounds),
+        "steady step": steady,
+        "temp bytes": lambda: _temporary((under, over)),
     }
-
-
-def _measured(evidence: Evidence, entry: _Entry, rounds: int, notify: Callable[[str], None]) -> Measured:
-    """Measures a case in every way; records why a quantity cannot be measured."""
     found: dict[str, Paired] = {}
     unknown: dict[str, str] = {}
-    left, right = _in_order(evidence.sides, entry.swap)
-    for names, measure in _measures(evidence, entry.swap, rounds).items():
-        notify(f"  {', '.join(names)}")
+    for names, measure in measures.items():
+        notify(f"  {names}")
         try:
             found |= measure()
         except RuntimeError as error:
             if isinstance(error, SideError):
                 raise
-            unknown[names[0]] = str(error).splitlines()[0]
-    usual = (left.build.flavour, right.build.flavour) == (Flavour.LINEN, Flavour.NNX)
-    case = evidence.case
-    return Measured(
-        id=case.id,
-        name=entry.name or ("NNX over Linen" if usual else _named(left, right)),
-        sides=(left.build.name, right.build.name),
-        heads=("linen", "nnx") if usual else ("under", "over"),
-        backend=case.placement.backend,
-        mesh=str(case.meshes[1]),
-        found=found,
-        open=unknown,
-        bounds=BOUNDS if usual else {},
-        same=evidence.same_program,
-    )
+            unknown[names.partition(",")[0]] = str(error).splitlines()[0]
+    usual = (under.build.flavour, over.build.flavour) == (Flavour.LINEN, Flavour.NNX)
+    bounds = BOUNDS if usual else {}
+    rows = {name: quantity(name, pair, bounds.get(name)) for name, pair in found.items()}
+    return {
+        "id": case.id,
+        "name": entry.name or ("NNX over Linen" if usual else _named(under, over)),
+        "sides": [under.build.name, over.build.name],
+        "backend": case.placement.backend,
+        "mesh": str(case.meshes[1]),
+        "same_program": evidence.same_program,
+        "quantities": rows,
+        "not_measured": unknown,
+        "above": [name for name, row in rows.items() if exceeds(row)],
+    }
 
 
 def _named(left: Side, right: Side) -> str:
@@ -203,8 +170,10 @@ def _named(left: Side, right: Side) -> str:
 
 def measure_each(
     subjects: Sequence[tuple[Case, _Entry]], backend: Backend, rounds: int, notify: Callable[[str], None]
-) -> Iterator[Measured]:
-    """Yields the measurements of each case, one after the other.
+) -> Iterator[dict[str, Any]]:
+    """Yields the measurements of each case as plain data, one after the other.
+
+    ``same_program`` is True if both sides are proved to be one: compiled code then differs only by noise.
 
     Raises:
         ValueError: a case cannot run there.

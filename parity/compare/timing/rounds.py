@@ -117,66 +117,49 @@ def no_kept_programs() -> Iterator[None]:
         jax.config.update("jax_enable_compilation_cache", before)
 
 
-def compile_seconds(side: Side) -> Callable[[], float]:
-    """Returns a function that compiles a side again and returns the seconds."""
-
-    def once() -> float:
-        lowered = dataclasses.replace(side).lowered  # traced again: JAX keeps the compiled program
-        with no_kept_programs(), side.backend.context(side.mesh):
-            start = time.perf_counter()
-            side.backend.start(lowered)()
-            return time.perf_counter() - start
-
-    return once
+def compile_seconds(side: Side) -> float:
+    """Compiles a side again and returns the seconds."""
+    lowered = dataclasses.replace(side).lowered  # traced again: JAX keeps the compiled program
+    with no_kept_programs(), side.backend.context(side.mesh):
+        start = time.perf_counter()
+        side.backend.start(lowered)()
+        return time.perf_counter() - start
 
 
-def initialise(side: Side) -> Callable[[], Mapping[str, float]]:
-    """Returns a function that makes an initial state, traced and compiled again, and returns the seconds."""
-
-    def once() -> Mapping[str, float]:
-        gc.collect()
-        with no_kept_programs():
-            start = time.process_time()
-            jax.block_until_ready(jax.jit(lambda key: side.build.create(key))(jax.random.key(SEED)))
-            return {"init": time.process_time() - start}
-
-    return once
+def initialise(side: Side, state: Mapping[str, np.ndarray] | None = None) -> Mapping[str, float]:
+    """Makes an initial state, traced and compiled again, and returns the seconds; ``state`` is not used."""
+    gc.collect()
+    with no_kept_programs():
+        start = time.process_time()
+        jax.block_until_ready(jax.jit(lambda key: side.build.create(key))(jax.random.key(SEED)))
+        return {"init": time.process_time() - start}
 
 
-def source(side: Side) -> Callable[[], Mapping[str, float]]:
-    """Returns a function that traces and lowers a side again, and returns the seconds of each."""
+def source(side: Side, state: Mapping[str, np.ndarray] | None = None) -> Mapping[str, float]:
+    """Traces and lowers a side again, and returns the seconds of each; ``state`` is not used."""
+    fresh = dataclasses.replace(side)
+    gc.collect()  # garbage of earlier rounds does not count
+    start = time.thread_time()
+    _ = fresh.traced
+    traced = time.thread_time()
+    _ = fresh.lowered
+    return {"trace": traced - start, "lower": time.thread_time() - traced}
 
-    def once() -> Mapping[str, float]:
-        fresh = dataclasses.replace(side)
-        gc.collect()  # garbage of earlier rounds does not count
-        start = time.thread_time()
-        _ = fresh.traced
-        traced = time.thread_time()
+
+def first_step(side: Side, state: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+    """Returns the seconds of a compile, and of the way from the source to the end of the first step."""
+    fresh = dataclasses.replace(side)
+    given = fresh.placed(state), fresh.placed_inputs(side.build.inputs(SEED))
+    jax.block_until_ready(given)
+    gc.collect()
+    with no_kept_programs(), fresh.backend.context(fresh.mesh):
+        start = time.process_time()
         _ = fresh.lowered
-        return {"trace": traced - start, "lower": time.thread_time() - traced}
-
-    return once
-
-
-def first_step(side: Side, state: Mapping[str, np.ndarray]) -> Callable[[], Mapping[str, float]]:
-    """Returns a function that times a compile, and the way from the source to the end of the first step."""
-    batch = side.build.inputs(SEED)
-
-    def once() -> Mapping[str, float]:
-        fresh = dataclasses.replace(side)
-        given = fresh.placed(state), fresh.placed_inputs(batch)
-        jax.block_until_ready(given)
-        gc.collect()
-        with no_kept_programs(), fresh.backend.context(fresh.mesh):
-            start = time.process_time()
-            _ = fresh.lowered
-            lowered = time.process_time()
-            compiled = fresh.compiled
-            after = time.process_time()
-            jax.block_until_ready(compiled(*given))
-        return {"compile": after - lowered, "first step": time.process_time() - start}
-
-    return once
+        lowered = time.process_time()
+        compiled = fresh.compiled
+        after = time.process_time()
+        jax.block_until_ready(compiled(*given))
+    return {"compile": after - lowered, "first step": time.process_time() - start}
 
 
 class Steps:

@@ -1,10 +1,11 @@
 """Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents."""
 
-import dataclasses
 import gc
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 
-__all__ = ["AXES", "FULL", "HIGHEST", "SHORT", "Curve", "fit", "measure_scaling", "parse_sizes", "phases"]
+__all__ = ["AXES", "FULL", "HIGHEST", "SHORT", "fit", "measure_scaling", "parse_sizes", "phases"]
 
 SHORT: Mapping[str, tuple[int, ...]] = {
     "layers": (10, 30, 100),
@@ -110,31 +111,6 @@ AXES: Mapping[str, tuple[Callable[[int], Case], str]] = {
 """For each axis: the case of a size, and its backend."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
-    """Seconds of each phase over the sizes of an axis.
-
-    Args:
-        axis: a key of `AXES`.
-        sizes: in order.
-        seconds: by phase, one number for each size: the minimum of the rounds.
-    """
-
-    axis: str
-    sizes: tuple[int, ...]
-    seconds: Mapping[str, tuple[float, ...]]
-
-    @property
-    def exponents(self) -> dict[str, float]:
-        """The fitted exponent of each phase; NaN if fewer than two of its times are long enough."""
-        return {phase: fit(self.sizes, values) for phase, values in self.seconds.items()}
-
-    @property
-    def too_fast(self) -> dict[str, float]:
-        """The phases whose exponent is above that of `HIGHEST`."""
-        return {phase: found for phase, found in self.exponents.items() if found > HIGHEST[self.axis]}
-
-
 def fit(sizes: Sequence[float], values: Sequence[float]) -> float:
     """Returns the exponent of a power law through the points, by least squares of logarithms."""
     kept = [(size, value) for size, value in zip(sizes, values, strict=True) if value >= LEAST]
@@ -146,8 +122,11 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 def measure_scaling(
     axis: str, sizes: Sequence[int], whole: Whole, notify: Callable[[str], None] = lambda words: None
-) -> Curve:
+) -> dict[str, Any]:
     """Measures all sizes in rounds, so that background load does not affect a single one.
+
+    Returns plain data: each phase with its seconds, the minimum of the rounds for each size, and the exponent, which is
+    None if fewer than two times are long enough; and the phases whose exponent is too high.
 
     Args:
         axis: a key of `AXES`.
@@ -163,9 +142,17 @@ def measure_scaling(
             notify(f"{axis}: {size:,} ({number + 1} of {ROUNDS})")
             for phase, seconds in _seconds(axis, size, whole).items():
                 found.setdefault(phase, [[] for _ in sizes])[at].append(seconds)
-    return Curve(
-        axis=axis, sizes=sizes, seconds={name: tuple(map(min, rows)) for name, rows in found.items()}
-    )
+    phases = {name: _phase(sizes, [*map(min, rows)]) for name, rows in found.items()}
+    high = HIGHEST[axis]
+    too_fast = [
+        name for name, row in phases.items() if row["exponent"] is not None and row["exponent"] > high
+    ]
+    return {"axis": axis, "sizes": list(sizes), "phases": phases, "highest": high, "too_fast": too_fast}
+
+
+def _phase(sizes: Sequence[int], seconds: Sequence[float]) -> dict[str, Any]:
+    exponent = fit(sizes, seconds)
+    return {"seconds": seconds, "exponent": None if math.isnan(exponent) else exponent}
 
 
 def parse_sizes(asked: Sequence[str]) -> Mapping[str, tuple[int, ...]]:

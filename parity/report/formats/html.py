@@ -1,12 +1,13 @@
 """Self-contained HTML page: it contains the whole record, loads nothing, and draws pictures in the browser."""
 
 import colorsys
-import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from parity.builds.meshes import MeshSpec
 from parity.report.changes import changes
@@ -69,7 +70,7 @@ def html(report: Record, earlier: Sequence[Record]) -> str:
         rungs=_rungs(report),
         phases=_phases(report),
         trend=[_point(one) for one in (*earlier, report)] if earlier else [],
-        changes=[(change.sentence(), change.worse) for change in found[:MOST_CHANGES]],
+        changes=found[:MOST_CHANGES],
         more_changes=max(0, len(found) - MOST_CHANGES),
         gate=report.get("gate"),
         words=sorted({word for row in rows for word in row["words"].split()}),
@@ -247,40 +248,23 @@ def cut_up(
         sizes: mesh axes in the order of the mesh, which is the order of the device numbers.
     """
     logical = logical or ["unnamed"] * len(axes)
-    cut = [dim for dim, part in enumerate(axes) if any(sizes[axis] > 1 for axis in part)]
-    parts = [[axis for axis in axes[dim] if sizes[axis] > 1] for dim in cut]
-    across, down = (parts[-1:], parts[:-1]) if cut else ([], [])
-
-    def places(groups: Sequence[Sequence[str]]) -> list[dict[str, int]]:
-        axes = [axis for group in groups for axis in group]
-        return [
-            dict(zip(axes, at, strict=True)) for at in itertools.product(*(range(sizes[a]) for a in axes))
-        ]
-
-    columns, rows = places(across), places(down)
-    names = [
-        f"dimension {dim} ({logical[dim]}) over {', '.join(part)}"
-        for dim, part in zip(cut, parts, strict=True)
-    ]
-    count = len(rows) * len(columns)
+    parts = {dim: [axis for axis in part if sizes[axis] > 1] for dim, part in enumerate(axes)}
+    parts = {dim: part for dim, part in parts.items() if part}
+    names = [f"dimension {dim} ({logical[dim]}) over {', '.join(part)}" for dim, part in parts.items()]
+    split = [axis for part in parts.values() for axis in part]
+    columns = math.prod(sizes[axis] for part in list(parts.values())[-1:] for axis in part)
+    rows = math.prod(sizes[axis] for axis in split) // columns
+    devices = np.arange(math.prod(sizes.values())).reshape([*sizes.values()])
+    order = [*split, *(axis for axis in sizes if axis not in split)]
+    shards = devices.transpose([list(sizes).index(axis) for axis in order]).reshape(rows, columns, -1)
     cells = tuple(
         tuple(
-            (_devices({**row, **column}, sizes), _colour(number * len(columns) + at, count))
-            for at, column in enumerate(columns)
+            (listed(list(map(str, shards[row, column])), 6), _colour(row * columns + column, rows * columns))
+            for column in range(columns)
         )
-        for number, row in enumerate(rows)
+        for row in range(rows)
     )
     return Grid(names[-1] if names else "whole on every device", "; ".join(names[:-1]), cells)
-
-
-def _devices(fixed: Mapping[str, int], sizes: Mapping[str, int]) -> str:
-    """Returns the numbers of the devices at the given mesh coordinates, for all values of the other axes."""
-    numbers = []
-    for number, place in enumerate(itertools.product(*(range(size) for size in sizes.values()))):
-        at = dict(zip(sizes, place, strict=True))
-        if all(at[axis] == index for axis, index in fixed.items()):
-            numbers.append(str(number))
-    return listed(numbers, 6)
 
 
 def _colour(index: int, count: int) -> str:

@@ -84,7 +84,7 @@ def _rests(report: Record) -> Iterator[str]:
 
 
 def _changes(earlier: Record, report: Record) -> Iterator[str]:
-    found = [change.sentence() for change in changes(earlier, report)]
+    found = [sentence for sentence, _ in changes(earlier, report)]
     if not found:
         yield from ("Nothing changed against the earlier report.", "")
         return

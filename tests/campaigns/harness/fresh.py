@@ -65,7 +65,7 @@ def serve(id: str, which: int, notify: Callable[[str], None]) -> dict[str, float
     build = built(name, made, make, target.mesh, mesh)
     side = bench.side(build, case, mesh)
     state = to_host(jax.jit(build.create)(jax.random.key(SEED)))
-    seconds = {**source(side)(), **first_step(side, state)()}
+    seconds = {**source(side), **first_step(side, state)}
     after = peak_bytes()
     times = {name: seconds[of] for of, name in FRESH.items()}
     return {**times, PEAK: float(after), OWN: float(after - before)}

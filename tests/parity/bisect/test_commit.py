@@ -1,6 +1,6 @@
 """The search checks commits in a separate worktree: few evaluations, no leftovers, and it resumes after a kill."""
 
-import dataclasses
+import functools
 import json
 import os
 import signal
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from parity.bisect.axis import Signature, Status
-from parity.bisect.check import Check, answer_of
-from parity.bisect.commit import CommitSearch, search_commits
+from parity.bisect.commit import search_commits
+from parity.bisect.history import Check, answer_of
 
 REPO = Path(__file__).parents[3]
 COMMITS, CULPRIT, RED, BROKEN = 64, 41, (20, 44), (32, 36, 50)
@@ -75,7 +75,8 @@ def search(repository, seconds=0.0):
     script.write_text(CHECK)
     words = (sys.executable, "-I", str(script), "{report}", str(asked), str(seconds))
     check = Check(words=words, case="a/b@c")
-    return CommitSearch(repository=repository, good=f"main~{COMMITS - 1}", bad="main", check=check), asked
+    ends = {"good": f"main~{COMMITS - 1}", "bad": "main"}
+    return functools.partial(search_commits, check, repository, **ends), asked
 
 
 def traces(repository):
@@ -92,11 +93,11 @@ def number_of(repository, commit):
 @pytest.mark.long
 def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compile(repository):
     before = traces(repository)
-    found = search_commits(search(repository)[0])
+    found = search(repository)[0]()
     assert (found.outcome, [number_of(repository, each) for each in found.culprits]) == ("culprit", [CULPRIT])
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
     assert found.evaluated <= 8
-    why = {entry["why"] for entry in found.log if number_of(repository, entry["name"]) in BROKEN}
+    why = {entry.why for entry in found.log if number_of(repository, entry.name) in BROKEN}
     assert why <= {"does not compile"}
     assert traces(repository) == before
 
@@ -105,16 +106,45 @@ def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compi
 def test_if_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
     (tmp_path / "broken").mkdir()
     repository = history(tmp_path / "broken", broken=(CULPRIT - 1,))
-    found = search_commits(search(repository)[0])
+    found = search(repository)[0]()
     assert found.outcome == "several"
     assert sorted(number_of(repository, each) for each in found.culprits) == [CULPRIT - 1, CULPRIT]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("branch", ["left", "right"])
+def test_the_culprit_is_found_on_either_of_two_merged_branches(tmp_path, branch):
+    folder = tmp_path / "merged"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    for name, value in (("user.name", "A"), ("user.email", "a@b.c")):
+        git(folder, "config", name, value)
+
+    def commit(name, text):
+        (folder / name).write_text(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"{name} {text}")
+
+    commit("number.txt", "0\n")
+    commit("state.txt", ".\n")
+    git(folder, "tag", "good")
+    for each in ("left", "right"):
+        git(folder, "checkout", "-q", "-b", each, "good")
+        for number in range(5):
+            commit("state.txt", "bad\n") if (each, number) == (branch, 3) else commit(
+                f"{each}.txt", f"{number}\n"
+            )
+    culprit = git(folder, "rev-parse", f"{branch}~1").strip()
+    git(folder, "merge", "-q", "--no-edit", "left")
+    found = search(folder)[0](good="good", bad="HEAD")
+    assert (found.outcome, found.culprits) == ("culprit", (culprit,))
 
 
 @pytest.mark.long
 def test_a_killed_search_resumes(repository):
     before = traces(repository)
     slow, asked = search(repository, seconds=0.2)
-    words = f"from test_commit import *; search_commits(search(Path({str(repository)!r}), 0.2)[0])"
+    words = f"from test_commit import *; search(Path({str(repository)!r}), 0.2)[0]()"
     places = os.pathsep.join([str(REPO), str(Path(__file__).parent)])
     process = subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": places})
     while not asked.exists() or asked.read_text().count("\n") < 4:
@@ -124,7 +154,7 @@ def test_a_killed_search_resumes(repository):
     process.wait()
     time.sleep(1.0)  # the one running check finishes
     known = asked.read_text().split()
-    found = search_commits(slow)
+    found = slow()
     again = asked.read_text().split()[len(known) :]
     assert [number_of(repository, each) for each in found.culprits] == [CULPRIT]
     assert len(set(known[:-1]) & set(again)) <= 2, (known, again)  # at most the culprit and its predecessor
@@ -134,7 +164,7 @@ def test_a_killed_search_resumes(repository):
 @pytest.mark.long
 def test_a_check_that_changes_its_mind_is_ambiguous_and_names_no_culprit(tmp_path):
     (tmp_path / "flaky").mkdir()
-    found = search_commits(search(history(tmp_path / "flaky", flaky=True))[0])
+    found = search(history(tmp_path / "flaky", flaky=True))[0]()
     assert found.outcome == "ambiguous"
 
 
@@ -147,7 +177,7 @@ def test_wrong_good_and_bad_ends_are_refused(repository):
         ({"good": "nothing"}, "expected a commit"),
     ):
         with pytest.raises(ValueError, match=words):
-            search_commits(dataclasses.replace(whole, **changes))
+            whole(**changes)
 
 
 def test_a_report_is_held_to_the_signature():

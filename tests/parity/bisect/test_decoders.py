@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.bisect.axis import Judge, Status
+from parity.bisect.axis import Question, Status
 from parity.bisect.report import bisect_case
-from parity.bisect.size import Sizes, sized
+from parity.bisect.size import MESH, sized
 
 MUTANTS = Path(__file__).parents[2] / "mutants"
 HOME = "fsdp4.tensor2-auto"
@@ -53,11 +53,11 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
     (config,) = report.findings
     assert config.facts["needed"] == needed, config.sentence
     assert report.signature is not None
-    again = Judge(report.signature)
+    again = Question(case=case, signature=report.signature)
     others = [part for part in case.explore.ablations if part not in needed]
-    assert again.evaluate_case(off(case, others)) is Status.FAILS  # the rest is enough
+    assert again.status(off(case, others)) is Status.FAILS  # the rest is enough
     assert all(
-        again.evaluate_case(off(case, [*others, part])) is Status.PASSES for part in needed
+        again.status(off(case, [*others, part])) is Status.PASSES for part in needed
     )  # and all is needed
 
 
@@ -69,5 +69,6 @@ def test_a_decoder_that_needs_no_setting_shrinks_and_fails_in_the_same_way(plant
     assert config.facts["needed"] == [] and "under the plainest configuration too" in config.sentence
     facts = size.facts
     assert facts["ratio"] >= 4 and facts["sizes"]["batch"] == facts["sizes"]["sequence"] == 2, size.sentence
-    small = sized(case, Sizes(fields=tuple(facts["fields"].items()), cuts=((0, 2), (1, 2)), single=True))
-    assert report.signature is not None and Judge(report.signature).evaluate_case(small) is Status.FAILS
+    small = sized(case, {**facts["fields"], 0: 2, 1: 2, MESH: 1})
+    assert report.signature is not None
+    assert Question(case=case, signature=report.signature).status(small) is Status.FAILS

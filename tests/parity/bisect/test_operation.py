@@ -10,7 +10,7 @@ from flax import linen, nnx
 
 import parity
 from parity.bisect.axis import Question, Signature, Status, signature_of
-from parity.bisect.config import AXIS as CONFIG
+from parity.bisect.config import search_settings
 from parity.bisect.report import bisect_case
 from parity.compare.session import Session
 from parity.run.run import run_case
@@ -172,7 +172,7 @@ def test_the_settings_that_a_failure_needs_are_one_minimal():
         return bad if {"b", "d"} <= set(settings) else good
 
     question = Question(case=bad, signature=expected, bench=bench, given=given, remade=remade)
-    finding = CONFIG.look(question)
+    finding = search_settings(question)
     assert finding.facts["needed"] == [{"b": "2"}, {"d": "4"}]
     assert [row[1] for row in finding.rows] == [Status.PASSES, Status.PASSES]
     assert "fails only while b=2 and d=4" in finding.sentence

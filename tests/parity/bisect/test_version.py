@@ -1,6 +1,6 @@
 """Versions of a dependency shadow the installed one; the first failing one is found, and nothing is left behind."""
 
-import dataclasses
+import functools
 import importlib.util
 import sys
 import zipfile
@@ -9,8 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from parity.bisect.axis import Signature
-from parity.bisect.check import Check
-from parity.bisect.version import VersionSearch, available, search_versions
+from parity.bisect.history import Check
+from parity.bisect.version import available, search_versions
 
 VERSIONS, CULPRIT, RED, BROKEN, UNMET = 16, 11, (3,), (7, 9), (8,)
 """1.0 to 1.15 in version order, which differs from alphabetical order."""
@@ -67,7 +67,7 @@ def search(tmp_path, monkeypatch):
         script.write_text(CHECK)
         words = (sys.executable, str(script), "{report}", str(tmp_path / "asked.txt"))
         check = Check(words=words, case="a/b@c")
-        return VersionSearch(requirement=requirement, check=check, where=tmp_path, kept=tmp_path / "kept")
+        return functools.partial(search_versions, check, tmp_path, requirement, kept=tmp_path / "kept")
 
     return made
 
@@ -75,13 +75,13 @@ def search(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be_tested(search, tmp_path):
     covered = []
-    found = search_versions(search(), covered.append)
+    found = search()(notify=covered.append)
     assert (found.outcome, found.culprits, found.fixed) == ("culprit", (f"1.{CULPRIT}",), False)
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
     assert found.evaluated <= 6
-    statuses = {entry["name"]: entry["answer"] for entry in found.log}
+    statuses = {entry.name: entry.status for entry in found.log}
     assert {statuses[f"1.{number}"] for number in (*BROKEN, *UNMET) if f"1.{number}" in statuses} == {"other"}
-    reasons = " ".join(entry.get("why", "") for entry in found.log)
+    reasons = " ".join(entry.why for entry in found.log)
     assert "ImportError: not for this Python" in reasons or "wobblelib-there-is-none" in reasons
     assert not (tmp_path / "kept").exists()
     assert importlib.util.find_spec("wobble") is None
@@ -89,7 +89,7 @@ def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be
 
 @pytest.mark.long
 def test_if_the_version_before_cannot_be_tested_all_are_named_and_a_fixed_case_is_noted(search):
-    found = search_versions(search(culprit=10, fixed=True))
+    found = search(culprit=10, fixed=True)()
     assert (found.outcome, found.culprits, found.fixed) == ("several", ("1.7", "1.8", "1.9", "1.10"), True)
 
 
@@ -102,9 +102,9 @@ def test_a_search_resumes_and_a_check_that_disagrees_with_itself_is_ambiguous(se
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search_versions(one, killed)
+        one(notify=killed)
     before = (tmp_path / "asked.txt").read_text().split()
-    found = search_versions(one)
+    found = one()
     assert found.outcome == "ambiguous"
     after = (tmp_path / "asked.txt").read_text().split()[len(before) :]
     assert {*before} & {*after} <= {"10", str(CULPRIT)}, (before, after)  # the two that run once more
@@ -112,7 +112,7 @@ def test_a_search_resumes_and_a_check_that_disagrees_with_itself_is_ambiguous(se
 
 @pytest.mark.long
 def test_equal_ends_and_empty_ranges_are_refused(search):
-    whole = search()
+    check, where, _ = search().args
     for requirement, words in (
         ("wobble>=1.1,<1.3", r"got 1\.1 passes, 1\.2 passes, expected one end"),
         ("wobble>=1.12", "got 1.12 fails, 1.15 fails"),
@@ -121,7 +121,7 @@ def test_equal_ends_and_empty_ranges_are_refused(search):
         ("wobble >", "expected a package and a range"),
     ):
         with pytest.raises(ValueError, match=words):
-            search_versions(dataclasses.replace(whole, requirement=requirement))
+            search_versions(check, where, requirement)
 
 
 @pytest.mark.long

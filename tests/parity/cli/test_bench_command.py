@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare.timing import measure
-from parity.compare.timing.measure import BOUNDS, Measured
+from parity.compare.timing.measure import BOUNDS, quantity
 from parity.compare.timing.rounds import Paired
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
@@ -68,16 +68,15 @@ def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, argu
 def test_enforce_fails_ratios_above_their_bound(command, monkeypatch, tmp_path):
     monkeypatch.setenv("XLA_FLAGS", "")
     slow = Paired(np.array([[1.0, 1.5]] * 3))
-    found = Measured(
-        id="llama2-scan/forward",
-        name="NNX over Linen",
-        sides=("linen", "nnx"),
-        backend="cpu",
-        mesh="single",
-        found={"trace": slow},
-        open={},
-        bounds=BOUNDS,
-    )
+    found = {
+        "id": "llama2-scan/forward",
+        "name": "NNX over Linen",
+        "backend": "cpu",
+        "same_program": False,
+        "quantities": {"trace": quantity("trace", slow, BOUNDS["trace"])},
+        "not_measured": {},
+        "above": ["trace"],
+    }
     monkeypatch.setattr(measure, "measure_each", lambda *asked: iter([found]))
     for options, code in (((), 0), (("--enforce",), 1)):
         ended = command("bench", "llama2-scan/forward", *options, cwd=tmp_path)

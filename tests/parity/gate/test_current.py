@@ -5,7 +5,7 @@ from rich.console import Console
 
 from parity.cases.accepted import Waiver
 from parity.gate.current import with_current_waivers
-from parity.gate.judge import gate_record, judge
+from parity.gate.judge import judge
 from parity.gate.table import print_gate
 
 FLIP = "mtp"
@@ -31,7 +31,7 @@ def judged(report, rules, found, waivers, ids=(CASE,)):
     current = with_current_waivers(report(values={"mtp-a": found}), {one: tuple(waivers) for one in ids})
     readiness = judge(FLIP, current, rules, ids, {})
     (case,) = [one for one in current["cases"] if one["id"] == CASE]
-    return readiness.record()["verdict"], case, current
+    return readiness["verdict"], case, current
 
 
 @pytest.mark.parametrize("verdict", ["failed", "vacuous", "open"])
@@ -96,18 +96,20 @@ def printed(gate):
 
 def test_the_last_row_reports_that_relaxed_settings_block_the_gate(report, rules):
     readiness = [judge(FLIP, report(), rules, (CASE,), {})]
-    rows = printed(gate_record(readiness, ["mtp.require is looser", "gate.require is looser"], []))
+    looser = ["mtp.require is looser", "gate.require is looser"]
+    rows = printed({"flips": readiness, "relaxed": looser, "notes": []})
     assert rows[1][:2] == [FLIP, "ready"] and rows[2] == ["looser", "settings", "blocked", "2"]
 
 
 def test_no_row_is_added_without_looser_settings(report, rules):
     readiness = [judge(FLIP, report(), rules, (CASE,), {})]
-    assert len(printed(gate_record(readiness, [], ["a note"]))) == 3
+    assert len(printed({"flips": readiness, "relaxed": [], "notes": ["a note"]})) == 3
 
 
 def test_few_cells_that_are_not_in_the_record_are_named(report, rules):
     ids = [f"dense-{name}/grad@data{size}-auto" for name in "ab" for size in (2, 4, 8, 16)]
     part = {**report(), "cases": []}
-    rows = printed(gate_record([judge("pure_nnx", part, rules, ids, {}, True)], [], []))
+    readiness = [judge("pure_nnx", part, rules, ids, {}, True)]
+    rows = printed({"flips": readiness, "relaxed": [], "notes": []})
     (line,) = (" ".join(row) for row in rows if "record:" in row)
     assert line.endswith(" cells are not in the record: dense @data2-auto, dense @data4-auto and 2 more")

@@ -137,8 +137,8 @@ def test_baselines_and_changes_have_the_order_of_the_ladder(report, tmp_path, wa
     accept(tmp_path / "baselines", report(values={"moe-a": was}))
     later = report(values={"moe-a": now})
     assert bool(fallen(tmp_path / "baselines", later["cases"])) == (word != "better")
-    (change,) = changes(report(values={"moe-a": was}), later)
-    assert change.worse == (word != "better") and change.sentence().endswith(f"{was} -> {now}, {word}")
+    ((sentence, worse),) = changes(report(values={"moe-a": was}), later)
+    assert worse == (word != "better") and sentence.endswith(f"{was} -> {now}, {word}")
 
 
 @pytest.mark.parametrize(

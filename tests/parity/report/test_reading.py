@@ -71,7 +71,7 @@ def test_blocking_changes_come_first(make):
     after = make.report(
         case("a", values="floor", loops="failed"), case("b", values="bitwise"), case("d", values="open")
     )
-    found = [change.sentence() for change in changes(before, after)]
+    found = [sentence for sentence, _ in changes(before, after)]
     assert found == [
         "a loops: equal -> failed, worse",
         "a values: proved -> floor, worse",

@@ -8,7 +8,7 @@ from toys import write_project
 
 from parity.builds.meshes import MeshSpec
 from parity.matrix.llama2 import PAIR
-from parity.run.processes import merged, run_in_processes, spread
+from parity.run.parallel import merged, run_in_workers, spread
 from parity.run.request import Request
 from parity.run.run import Outcome
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -49,7 +49,7 @@ def run(tmp_path, monkeypatch, undone_imports):
         write_project(tmp_path, "twins_apart", TWINS, "DIE", "REFUSE", "SOUND", "ALONE", "SMALL")
         monkeypatch.chdir(tmp_path)
         request = Request(start=tmp_path, select=select, processes=2, paranoid=True)
-        return list(run_in_processes(request.open_cases()[0], request))
+        return list(run_in_workers(request.open_cases()[0], request))
 
     return go
 
@@ -83,7 +83,7 @@ def test_a_difference_that_only_process_1_holds_is_found_and_named(run):
 
 @pytest.mark.long
 def test_a_process_that_dies_or_leaves_is_an_error_and_the_next_case_runs(run, monkeypatch):
-    monkeypatch.setattr("parity.run.processes.PATIENCE", 3.0)
+    monkeypatch.setattr("parity.run.parallel.PATIENCE", 3.0)
     died, left, sound = run("die/forward", "refuse/forward", "sound/grad")
     assert (died.verdict, left.verdict, sound.verdict) == ("error", "error", "passed")
     assert "process 1, nnx die, trace: " in died.sentence()
@@ -137,7 +137,7 @@ def test_the_processes_have_as_many_devices_as_the_meshes_need(mesh, candidate_m
 def test_a_mesh_within_some_of_the_processes_is_skipped_with_the_reason(mesh, candidate_mesh, message):
     other = candidate_mesh and MeshSpec.parse(candidate_mesh)
     case = dataclasses.replace(SINGLE, mesh=MeshSpec.parse(mesh), candidate_mesh=other)
-    (result,) = run_in_processes([case], Request(processes=2))
+    (result,) = run_in_workers([case], Request(processes=2))
     assert result.verdict == Verdict.SKIPPED
     assert {f"--processes 2: {message}" in channel.detail for channel in result.channels.values()} == {True}
 

@@ -1,7 +1,6 @@
 """Cases as Ray tasks: the record equals that of a local run, regardless of failures of workers."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -184,17 +183,17 @@ def test_a_worker_reports_its_phases_and_the_lacks_of_its_machine(monkeypatch, t
     covered = list(attend(site, "cpu", "works_here:work", (3,)))
     assert covered == [("phase", ""), ("phase", "adding"), ("done", (tmp_path, 4))]
 
-    other = dataclasses.replace(site, versions={**site.versions, "jax": "0.1"})
+    other = site._replace(versions={**site.versions, "jax": "0.1"})
     assert (
         "expected jax 0.1; install the same versions"
         in list(attend(other, "cpu", "works_here:work", ()))[-1][1][1]
     )
-    elsewhere = dataclasses.replace(site, commit="a" * 40)
+    elsewhere = site._replace(commit="a" * 40)
     (end,) = [said for kind, said in attend(elsewhere, "cpu", "works_here:work", (3,)) if kind == "raised"]
     assert end[1].endswith(
         f"got commit None in {tmp_path}, expected {'a' * 40}; check out the same everywhere"
     )
-    gone = dataclasses.replace(site, folder="/no/such/folder")
+    gone = site._replace(folder="/no/such/folder")
     assert "got no folder /no/such/folder" in list(attend(gone, "cpu", "works_here:work", ()))[-1][1][1]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parity.bisect.axis import Question, signature_of
-from parity.bisect.operation import AXIS
+from parity.bisect.report import search_operations
 from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare.session import Session
@@ -105,7 +105,7 @@ def first_operation(**changes):
     case, session = toy("forward", **changes), Session()
     result = run_case(case, session)
     question = Question(case=case, bench=session, signature=signature_of(result), notify=lambda text: None)
-    return AXIS.look(question).sentence
+    return search_operations(question).sentence
 
 
 @pytest.mark.long

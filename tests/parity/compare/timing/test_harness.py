@@ -11,8 +11,8 @@ from parity.compare.backends.registry import find
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.compare.timing import scaling
-from parity.compare.timing.scaling import AXES, FULL, HIGHEST, SHORT, Curve, fit, measure_scaling, parse_sizes
-from parity.report.bench import print_curve, scaling_record
+from parity.compare.timing.scaling import AXES, FULL, HIGHEST, SHORT, fit, measure_scaling, parse_sizes
+from parity.report.bench import print_curve
 from parity.run.run import run_case
 from parity.values.rng.demand import Demand
 
@@ -81,8 +81,12 @@ def test_a_curve_keeps_the_least_of_the_rounds_and_names_phases_that_grow_too_fa
     times = iter([9.0, 1.0, 4.0, 2.0, 8.0])  # one to warm up, then two rounds
     monkeypatch.setattr(scaling, "_seconds", lambda *asked: {"map": next(times), "prove": 1.0})
     curve = measure_scaling("layers", (20, 10, 20), lambda case, session: None)
-    assert (curve.sizes, curve.seconds) == ((10, 20), {"map": (1.0, 4.0), "prove": (1.0, 1.0)})
-    assert curve.too_fast == {"map": pytest.approx(2)}
+    assert curve["sizes"] == [10, 20] and curve["too_fast"] == ["map"]
+    assert {name: row["seconds"] for name, row in curve["phases"].items()} == {
+        "map": [1.0, 4.0],
+        "prove": [1.0, 1.0],
+    }
+    assert curve["phases"]["map"]["exponent"] == pytest.approx(2)
     screen = Console(width=80, file=io.StringIO())
     print_curve(screen, curve)
     printed = screen.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
@@ -90,9 +94,9 @@ def test_a_curve_keeps_the_least_of_the_rounds_and_names_phases_that_grow_too_fa
     assert "grows too fast: map, exponent 2.00, at most 1.3" in printed
 
 
-def test_an_exponent_that_cannot_be_fitted_is_null_in_the_record():
-    curve = Curve(axis="leaves", sizes=(3,), seconds={"map": (1.0,)})
-    (row,) = scaling_record([curve])["scaling"]
+def test_an_exponent_that_cannot_be_fitted_is_null_in_the_record(monkeypatch):
+    monkeypatch.setattr(scaling, "_seconds", lambda *asked: {"map": 1.0})
+    row = measure_scaling("leaves", (3,), lambda case, session: None)
     assert row["phases"] == {"map": {"seconds": [1.0], "exponent": None}} and row["too_fast"] == []
 
 

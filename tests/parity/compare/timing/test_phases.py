@@ -66,9 +66,9 @@ def test_every_round_traces_and_compiles_again(work, monkeypatch):
     monkeypatch.setattr(
         dataclasses, "replace", lambda one, **more: traced.append(one) or replace(one, **more)
     )
-    for once in (source(side), first_step(side, work["train_step"].state)):
-        found = [once(), once()]
+    for phase in (source, first_step):
+        found = [phase(side, work["train_step"].state) for _ in range(2)]
         assert all(seconds > 0 for row in found for seconds in row.values())
     assert list(found[0]) == ["compile", "first step"] and found[0]["first step"] > found[0]["compile"]
     assert sum(one is side for one in traced) == 4 and len(set(map(id, compiled))) == 2
-    assert initialise(side)()["init"] > 0
+    assert initialise(side)["init"] > 0

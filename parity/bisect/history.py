@@ -1,0 +1,224 @@
+"""Searches over commits or versions: one command runs one case at each place, until the first with a failure is known.
+
+The results are kept on disk until the search ends: one that was killed continues from them.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from parity.bisect.axis import Signature, Status
+from parity.run.explain import blocking
+from parity.verdicts import channel_of
+
+__all__ = ["REPORT", "Answer", "Check", "Found", "History", "UntestableError", "answer_of"]
+
+REPORT = "{report}"
+"""Placeholder for the file that the command writes its report to."""
+SECONDS = 3_600
+"""Time limit of a check; no check of one case should take longer."""
+ENGINE = str(Path(__file__).parents[2])
+"""The folder from which a check imports the running engine."""
+Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str]]]]
+"""Prepares a place by its name: gives the working directory, and the folders to put on the import path."""
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True, rename={"status": "answer"}):
+    """The result of one place.
+
+    Args:
+        status: result of the case there.
+        name: the place.
+        why: the reason why it could not be tested, in one line.
+        signature: the failure.
+    """
+
+    status: Status
+    name: str = ""
+    why: str = ""
+    signature: Signature | None = None
+
+    def __str__(self) -> str:
+        return f"{self.status} ({self.why})" if self.why else str(self.status)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """The result of a search.
+
+    Args:
+        outcome: ``culprit``; ``several`` that may be the culprit; ``ambiguous`` if a check disagrees with itself.
+        culprits: the culprit, or all candidates.
+        signature: the failure.
+        log: the result of each place, in the order of the checks.
+        fixed: True if the culprit is the first that passes.
+    """
+
+    outcome: str
+    culprits: tuple[str, ...]
+    signature: Signature
+    log: tuple[Answer, ...]
+    fixed: bool = False
+
+    @property
+    def evaluated(self) -> int:
+        """The number of places that pass or fail; those that could not be tested do not count."""
+        return sum(answer.status in (Status.PASSES, Status.FAILS) for answer in self.log)
+
+
+class UntestableError(ValueError):
+    """A place cannot be prepared."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """A command that is repeated at many places.
+
+    Args:
+        words: its words; ``{report}`` is the file that it writes.
+        case: id of the case in the report.
+    """
+
+    words: tuple[str, ...]
+    case: str
+
+
+class History:
+    """The results of places; the first failure becomes the one that counts at all of them.
+
+    Args:
+        folder: folder of the search; a later search there continues this one.
+        check: repeated at each place.
+        lay: prepares a place.
+        notify: called with the name of the next place.
+    """
+
+    def __init__(self, folder: Path, check: Check, lay: Lay, notify: Callable[[str], None]):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._file, self._check = folder, folder / "log.jsonl", check
+        self._lay, self._notify = lay, notify
+        self._log: dict[str, Answer] = {}
+        for line in self._file.read_bytes().splitlines() if self._file.exists() else ():
+            with contextlib.suppress(msgspec.DecodeError):  # an incomplete last line
+                answer = msgspec.json.decode(line, type=Answer)
+                self._log[answer.name] = answer
+
+    def ask(self, name: str) -> Answer:
+        """Returns the result of a place, which is checked unless it is known."""
+        if name not in self._log:
+            answer = self._log[name] = self._tried(name)
+            with self._file.open("ab") as log:
+                log.write(msgspec.json.encode(answer) + b"\n")
+                log.flush()
+                os.fsync(log.fileno())
+        return self._log[name]
+
+    def _tried(self, name: str) -> Answer:
+        self._notify(name)
+        try:
+            with self._lay(name) as (where, path):
+                answer = self._run(where, path)
+        except UntestableError as error:
+            answer = Answer(Status.OTHER, why=str(error))
+        return msgspec.structs.replace(answer, name=name)
+
+    def _run(self, where: Path, path: Sequence[str]) -> Answer:
+        """Runs the command in a folder and returns its result; without a report the place cannot be tested."""
+        report = self._folder / f"report-{os.getpid()}.json"
+        report.unlink(missing_ok=True)
+        words = [word.replace(REPORT, str(report)) for word in self._check.words]
+        variables = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, [*path, ENGINE, os.environ.get("PYTHONPATH", "")])),
+        }
+        try:
+            ended = subprocess.run(
+                words, cwd=where, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Answer(Status.OTHER, why=f"no answer after {SECONDS} s")
+        if not report.exists():
+            return Answer(Status.OTHER, why=_last_words(ended))
+        return answer_of(json.loads(report.read_text()), self._check.case, self._signature)
+
+    @property
+    def _signature(self) -> Signature | None:
+        return next((answer.signature for answer in self._log.values() if answer.signature), None)
+
+    def search(self, low: str, high: str, between: Callable[[Sequence[str], str], Sequence[str]]) -> Found:
+        """Bisects from a place to a later one of another status; skips places that cannot be tested.
+
+        Both ends of the result are checked again: it is ambiguous if one has another status than before. Deletes the
+        results on disk.
+
+        Args:
+            low, high: the ends, one of which passes and one fails.
+            between: returns the places after all of the given ones up to the given last one, in order.
+        """
+        first, last = self.ask(low).status, self.ask(high).status
+        lows, skipped = [low], set()
+        while True:
+            names = between(lows, high)
+            rest = [at for at, name in enumerate(names[:-1]) if name not in skipped]
+            if not rest:
+                break
+            name = names[min(rest, key=lambda at: abs(2 * at + 2 - len(names)))]
+            status = self.ask(name).status
+            if status is first:
+                lows.append(name)
+            elif status is last:
+                high = name
+            else:
+                skipped.add(name)
+        outcome = "several" if len(names) > 1 else "culprit"
+        if any(self._tried(end).status is not self.ask(end).status for end in (lows[-1], high)):
+            outcome = "ambiguous"
+        assert self._signature is not None
+        shutil.rmtree(self._folder)
+        with contextlib.suppress(OSError):  # another search may be running
+            self._folder.parent.rmdir()
+        return Found(
+            outcome=outcome,
+            culprits=tuple(names),
+            signature=self._signature,
+            log=tuple(msgspec.structs.replace(answer, signature=None) for answer in self._log.values()),
+            fixed=last is Status.PASSES,
+        )
+
+
+def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> Answer:
+    """Returns the answer of a report in the JSON schema for a case, and the signature of its failure.
+
+    Args:
+        report: of ``parity run --json``.
+        case: its id.
+        signature: the failure that counts; None for the worst one.
+    """
+    record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
+    if record is None:
+        return Answer(Status.OTHER, why=f"its report has no case {case}")
+    results = {name: channel_of(name, each) for name, each in record["channels"].items()}
+    worst = next(iter(blocking(results.values())), None)
+    if worst is None:
+        return Answer(Status.PASSES)
+    signature = signature or Signature.seen(worst)
+    status = signature.status(results)
+    why = f"it fails otherwise: {Signature.seen(worst)}" if status is Status.OTHER else ""
+    return Answer(status, why=why, signature=signature if status is Status.FAILS else None)
+
+
+def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
+    """Returns the line with the reason why a command ended: its last exception, else its last line."""
+    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
+    return (raised or lines or [f"exit code {ended.returncode}"])[-1]
