@@ -11,10 +11,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
-from parity.prove.frontier import ANOTHER_VALUE, UNSURE
+from parity.prove.frontier import ANOTHER_OPERATION, ANOTHER_VALUE, UNSURE
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = ["BY_VALUES", "SEVERITY", "Explanation", "blocking", "explain", "grouped", "places", "unplaced"]
+__all__ = [
+    "BY_VALUES",
+    "SEVERITY",
+    "Explanation",
+    "blocking",
+    "explain",
+    "grouped",
+    "may_be_equal",
+    "places",
+    "unplaced",
+]
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -134,7 +144,7 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
         return None
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
-    unsure = first is None or _is_unsure(first) or not places(first)
+    unsure = first is None or _is_unsure(first) or not places(first) or may_be_equal(first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
@@ -149,6 +159,11 @@ def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | N
 def _is_unsure(finding: Finding) -> bool:
     """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
     return finding.where.startswith(UNSURE) or f" ({ANOTHER_VALUE}" in finding.where
+
+
+def may_be_equal(finding: Finding) -> bool:
+    """True if the sides have other operations at a place, which may compute the same."""
+    return finding.where.startswith(ANOTHER_OPERATION)
 
 
 def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:

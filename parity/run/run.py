@@ -21,7 +21,7 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.run.explain import BY_VALUES, SEVERITY, blocking, unplaced
+from parity.run.explain import BY_VALUES, SEVERITY, blocking, may_be_equal, places, unplaced
 from parity.run.manifest import opened
 from parity.run.request import Request, Shard
 from parity.run.waiving import waive
@@ -302,6 +302,8 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
     else:
         if not found.found or found.finding is None:
             return results
+        if any(may_be_equal(one) and places(one) == places(found.finding) for one in channel.findings[:1]):
+            return results  # the proof names the place in more detail
         note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}")
     return {**results, channel.name: dataclasses.replace(channel, notes=(note, *channel.notes))}
 
