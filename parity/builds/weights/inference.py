@@ -177,15 +177,14 @@ class _Search:
                 text = f"it pairs {named[0][0][0]}, but the {label} has no leaf {name}"
                 self.idle.append(self._idle(rule, text, (name, name)))
             for found in named:
-                if all(name in side.names for side, name in self._with(*found)) and self._have_one_role(
-                    *found
-                ):
+                if all(name in side.names for side, name in self._with(*found)) and self._may_pair(*found):
                     self._check_shapes(rule, *found)
                     self._pair(*found, "rule", rule.transform)
 
-    def _have_one_role(self, *found: Sequence[str]) -> bool:
-        """True if all leaves have one role; a parameter's rule may also match its moments."""
-        return len({side.leaf(name).role for side, name in self._with(*found)}) == 1
+    def _may_pair(self, *found: Sequence[str]) -> bool:
+        """True unless a parameter would be paired with another leaf; its rule may also match its moments."""
+        roles = {side.leaf(name).role for side, name in self._with(*found)}
+        return len(roles) == 1 or Role.PARAMS not in roles
 
     def _idle(self, rule: Rule, why: str, texts: Sequence[str]) -> str:
         """Returns a message that a rule is wrong, with the leaves of the most similar names on both sides."""

@@ -163,6 +163,34 @@ def test_keys_are_followed_through_counters_of_other_integers():
     assert not found.channels["rng"].findings, found.channels["rng"]
 
 
+def stepping(holder, name):
+    """A program with a counter somewhere in its state, beside one that counts by two."""
+
+    def step(state, batch):
+        value = jnp.sum(batch["x"] @ state["params"]["w"])
+        held = {key: {one: count + 1 for one, count in state[key].items()} for key in (holder,)}
+        return {**state, **held, "other": state["other"] + 2}, value
+
+    return own(
+        lambda key: {
+            "params": {"w": jax.random.normal(key, (D,))},
+            holder: {name: jnp.zeros((), jnp.int32)},
+            "other": jnp.zeros((), jnp.int32),
+        },
+        step,
+        parity.Flavour.LINEN,
+    )
+
+
+@pytest.mark.slow
+def test_a_rule_pairs_a_counter_of_the_state_with_one_of_an_optimizer():
+    rule = parity.Rule(reference=("counts/seen",), candidate=("opt_state/number",))
+    sides = stepping("opt_state", "number"), stepping("counts", "seen")
+    for rules, verdict in (((), "failed"), ((rule,), "equal")):
+        found = result(*sides, channels=("tree",), weight_rules=rules)
+        assert str(found.channels["tree"].verdict) == verdict
+
+
 @pytest.mark.long
 def test_a_pure_state_is_a_state_and_a_wrong_sign_is_found():
     assert str(result(own(lambda key: nnx.state(Trained(key)), pure_step)).verdict) == "passed"
