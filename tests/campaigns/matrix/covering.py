@@ -172,7 +172,7 @@ def record(chosen: Mapping[str, Mapping[str, Row]]) -> str:
             variant, program, mesh = recipe(FACTORS[space], row)
             parts = {part: _recorded(value) for part, value in _changed(variant).items()}
             whole = {"parts": parts, "program": program, "mesh": mesh, "run": name in run}
-            lines.append(f"{json.dumps(name)}: {json.dumps(whole)}")
+            lines.append(f"{json.dumps(name)}: {json.dumps(whole, separators=(',', ':'))}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
