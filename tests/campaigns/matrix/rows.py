@@ -1,4 +1,4 @@
-"""The rows of the covering matrix, and the configuration that each stands for."""
+"""The rows of the covering matrix, and the configuration of each row."""
 
 import collections
 import json
