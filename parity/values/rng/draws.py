@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ from parity.values.rng.demand import DRAWS, Demand, draws_within
 __all__ = ["Draw", "Recorder"]
 
 FRAMES = 3
+DERIVES = frozenset({"random_fold_in", "random_split"})
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = np.uint32(0x1BD11BDA)
+"""Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,8 +96,10 @@ class Recorder(Interpreter):
     def operation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
         if any(draws_within(opened(body)) for body in bodies(equation)):
             self.unseen.append(_site(equation, here.calls))
-        kept = self._demand.kept[here.place]
-        return bind(equation, inputs) if kept else [None] * len(equation.outvars)
+        if not self._demand.kept[here.place]:
+            return [None] * len(equation.outvars)
+        derived = _derived_keys(equation, *inputs) if equation.primitive.name in DERIVES else None
+        return bind(equation, inputs) if derived is None else [derived]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
         return None if value is None else value[index]
@@ -118,6 +125,31 @@ class Recorder(Interpreter):
             )
             for lane, key in enumerate(words)
         ]
+
+
+def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
+    """Returns the result of one of `DERIVES`, given numbers to fold in; None for another generator."""
+    if jax.random.key_impl(keys) != "threefry2x32" or not jax.threefry_partitionable.value:
+        return None
+    words, shape = np.asarray(jax.random.key_data(keys)), equation.params.get("shape", ())
+    counts = np.asarray(data[0] if data else np.arange(math.prod(shape)).reshape(shape), np.uint32)
+    parts = (words[..., at].reshape(keys.shape + (1,) * len(shape)) for at in (0, 1))
+    given = np.broadcast_arrays(*parts, counts)
+    made = np.stack(_threefry(*map(np.ravel, given)), axis=-1).reshape(*given[0].shape, 2)
+    return jax.random.wrap_key_data(jax.device_put(made), impl="threefry2x32")
+
+
+def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the two words that each key of two words gives for a count."""
+    schedule = (first, second, first ^ second ^ PARITY)
+    left, right = first, second + counts
+    for number in range(5):
+        for bits in ROTATIONS[number % 2]:
+            left = left + right
+            right = (right << bits | right >> (32 - bits)) ^ left
+        left = left + schedule[(number + 1) % 3]
+        right = right + schedule[(number + 2) % 3] + np.uint32(number + 1)
+    return left, right
 
 
 @functools.lru_cache(maxsize=4_096)
