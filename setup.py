@@ -22,8 +22,7 @@ setup(
     packages=[*ENGINE, *(f"{PREFIX}{name}" for name in MODELS)],
     package_dir={} if AS_THEY_LIE else {f"{HOME}.{name}": name for name in TWINS},
     package_data={
-        "parity.matrix": ["core.json"],
-        "parity.matrix.covering": ["cases.json"],
+        "parity.matrix": ["core.json", "covering.json"],
         "parity.report.formats": ["page/*"],
         **{f"{PREFIX}{name}": files for name, files in DATA.items()},
     },

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaigns.matrix.factors import CROSSED, REPLICATED, WHOLE_ACTIVATIONS
 from flax import nnx
 
 from models_nnx.model import LanguageModel
@@ -15,7 +16,6 @@ from models_nnx.shared.config import Biases, Sinks
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.sharding import constrain
 from parity.builds.meshes import MeshSpec
-from parity.matrix.covering.factors import CROSSED, REPLICATED, WHOLE_ACTIVATIONS
 
 BASE = dataclasses.replace(tiny(preset("llama2-70b")), layers=2)
 SPECIAL = {"sinks": {"sinks": Sinks.LEARNED}, "biases": {"biases": Biases.TRAINED}}

@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from campaigns.matrix.factors import DECODING
+from campaigns.matrix.rows import read_rows, recipe
 from oracle_families import Family
 from oracle_goldens import PRESET_OF, batch_of, config_of, golden
 from oracle_weights import fill
 
 from models_nnx.shared.config import AttentionKernel, LayerLayout
 from models_nnx.shared.data import packed_batch
-from parity.matrix.covering import read_rows, recipe
-from parity.matrix.covering.factors import DECODING
 
 COMBINED = 7
 """One combination in this many is compared."""

@@ -3,9 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 __all__ = ["Concat", "Identity", "Permute", "Reshape", "Split", "Stack", "StackGrid", "Transform", "Unstack"]
 
@@ -13,38 +16,46 @@ Arrays = Sequence[np.ndarray]
 Shapes = list[tuple[int, ...]]
 
 
-@runtime_checkable
-class Transform(Protocol):
-    """Maps the arrays of the reference leaves to the arrays of the candidate leaves, and back."""
+class Transform:
+    """Maps the arrays of the reference leaves to the arrays of the candidate leaves, and back.
+
+    A subclass defines `apply` with the functions of `_numpy`, so that `shapes` can trace it.
+    """
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
         """Returns the candidate's arrays for the reference's."""
-        ...
+        raise NotImplementedError
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         """Returns the reference's arrays for the candidate's; the inverse of `apply`."""
-        ...
+        raise NotImplementedError
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Returns the shapes of the result of `apply`; raises ValueError or IndexError if `apply` would."""
-        ...
+        """Returns the shapes of the result of `apply` without computing it; raises ValueError if `apply` would."""
+        try:
+            arrays = jax.eval_shape(self.apply, [jax.ShapeDtypeStruct(shape, bool) for shape in shapes])
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return [array.shape for array in arrays]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple] | None:
         """Returns the candidate's logical axes for the reference's; None if they cannot be derived."""
-        ...
+        return None
+
+
+def _numpy(arrays: Arrays) -> Any:
+    """Returns the NumPy of arrays: JAX's for those of a trace, of which only the shapes are known."""
+    return jnp if any(isinstance(array, Tracer) for array in arrays) else np
 
 
 @dataclasses.dataclass(frozen=True)
-class Identity:
+class Identity(Transform):
     """Leaves the array unchanged."""
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
         return list(arrays)
 
     invert = apply
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        return shapes
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return list(axes)
@@ -54,22 +65,17 @@ class Identity:
 
 
 @dataclasses.dataclass(frozen=True)
-class Permute:
+class Permute(Transform):
     """Transposes dimensions: dimension i of the candidate is ``order[i]`` of the reference."""
 
     order: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return [np.transpose(array, self.order) for array in arrays]
+        return [_numpy(arrays).transpose(array, self.order) for array in arrays]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        inverse = np.argsort([axis % len(self.order) for axis in self.order])
-        return [np.transpose(array, inverse) for array in arrays]
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        if any(sorted(axis % len(self.order) for axis in self.order) != list(range(len(x))) for x in shapes):
-            raise ValueError(f"got shapes {shapes} for axes {self.order}")
-        return [tuple(shape[axis] for axis in self.order) for shape in shapes]
+        order = np.argsort([axis % len(self.order) for axis in self.order])
+        return [np.transpose(array, order) for array in arrays]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [tuple(names[i] for i in self.order) for names in axes]
@@ -79,47 +85,35 @@ class Permute:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reshape:
-    """Keeps the elements in row-major order and changes the shape."""
+class Reshape(Transform):
+    """Keeps the elements in row-major order and changes the shape; a reshaped dimension has no single name."""
 
     reference: tuple[int, ...]
     candidate: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return [np.reshape(array, self.candidate) for array in arrays]
+        return [_numpy(arrays).reshape(array, self.candidate) for array in arrays]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        return [np.reshape(array, self.reference) for array in arrays]
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        if any(math.prod(shape) != math.prod(self.candidate) for shape in shapes):
-            raise ValueError(f"got shapes {shapes} to reshape to {self.candidate}")
-        return [self.candidate for _ in shapes]
-
-    def axes(self, axes: Sequence[tuple]) -> None:
-        """Returns None: a reshaped dimension has no single name."""
-        return
+        return Reshape(self.candidate, self.reference).apply(arrays)
 
     def __str__(self) -> str:
         return f"reshape{self.reference}->{self.candidate}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Unstack:
+class Unstack(Transform):
     """Splits one stacked leaf into ``number`` leaves along ``axis``."""
 
     axis: int
     number: int
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return [np.asarray(part) for part in np.moveaxis(arrays[0], self.axis, 0)]
+        numpy = _numpy(arrays)
+        return [numpy.asarray(part) for part in numpy.moveaxis(arrays[0], self.axis, 0)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        return [np.stack(arrays, axis=self.axis)]
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        (shape,) = shapes
-        return [tuple(np.delete(shape, self.axis).tolist())] * shape[self.axis]
+        return Stack(self.axis, self.number).apply(arrays)
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         at = self.axis % len(axes[0])
@@ -130,74 +124,50 @@ class Unstack:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stack:
-    """Stacks ``number`` leaves along ``axis``."""
+class Stack(Transform):
+    """Stacks ``number`` leaves along ``axis``; only the candidate names this axis."""
 
     axis: int
     number: int
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return Unstack(self.axis, self.number).invert(arrays)
+        return [_numpy(arrays).stack(arrays, axis=self.axis)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         return Unstack(self.axis, self.number).apply(arrays)
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        return [_stacked(shapes, self.axis % (len(shapes[0]) + 1))]
-
-    def axes(self, axes: Sequence[tuple]) -> None:
-        """Returns None: only the candidate names the stacked axis."""
-        return
 
     def __str__(self) -> str:
         return f"stack {self.number} along axis {self.axis}"
 
 
 @dataclasses.dataclass(frozen=True)
-class StackGrid:
+class StackGrid(Transform):
     """Stacks leaves into one whose leading dimensions, ``shape``, count them in row-major order."""
 
     shape: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return [np.stack(arrays).reshape(*self.shape, *np.shape(arrays[0]))]
+        return [_numpy(arrays).stack(arrays).reshape(*self.shape, *arrays[0].shape)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        rest = np.shape(arrays[0])[len(self.shape) :]
-        return list(np.reshape(arrays[0], (-1, *rest)))
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        count, *rest = _stacked(shapes, 0)
-        if count != math.prod(self.shape):
-            raise ValueError(f"got {count} arrays for a grid of {self.shape}")
-        return [(*self.shape, *rest)]
-
-    def axes(self, axes: Sequence[tuple]) -> None:
-        """Returns None: only the candidate names the stacked axes."""
-        return
+        return list(np.reshape(arrays[0], (math.prod(self.shape), *arrays[0].shape[len(self.shape) :])))
 
     def __str__(self) -> str:
         return f"stack as {self.shape}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class Split(Transform):
     """Splits one leaf into parts of ``sizes`` along ``axis``."""
 
     axis: int
     sizes: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return np.split(arrays[0], np.cumsum(self.sizes)[:-1], axis=self.axis)
+        return _numpy(arrays).split(arrays[0], np.cumsum(self.sizes)[:-1], axis=self.axis)
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        return [np.concatenate(arrays, axis=self.axis)]
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        (shape,) = shapes
-        at, before = self.axis % len(shape), sum(self.sizes[:-1])
-        lengths = [*self.sizes[:-1], max(shape[self.axis] - before, 0)]
-        return [(*shape[:at], length, *shape[at + 1 :]) for length in lengths]
+        return Concat(self.axis, self.sizes).apply(arrays)
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [axes[0]] * len(self.sizes)
@@ -207,31 +177,20 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
-class Concat:
+class Concat(Transform):
     """Concatenates several leaves of ``sizes`` along ``axis``."""
 
     axis: int
     sizes: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return Split(self.axis, self.sizes).invert(arrays)
+        return [_numpy(arrays).concatenate(arrays, axis=self.axis)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         return Split(self.axis, self.sizes).apply(arrays)
-
-    def shapes(self, shapes: Shapes) -> Shapes:
-        at = self.axis % len(shapes[0])
-        _stacked([shape[:at] + shape[at + 1 :] for shape in shapes], 0)
-        return [(*shapes[0][:at], sum(shape[at] for shape in shapes), *shapes[0][at + 1 :])]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [axes[0]]
 
     def __str__(self) -> str:
         return f"concatenate {self.sizes} along axis {self.axis}"
-
-
-def _stacked(shapes: Shapes, axis: int) -> tuple[int, ...]:
-    if len(set(shapes)) != 1:
-        raise ValueError(f"got shapes {shapes}, expected equal ones")
-    return (*shapes[0][:axis], len(shapes), *shapes[0][axis:])

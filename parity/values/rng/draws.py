@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,9 +20,8 @@ __all__ = ["Draw", "Recorder"]
 FRAMES = 3
 DERIVES = frozenset({"random_fold_in", "random_split"})
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
+PARITY = np.uint32(0x1BD11BDA)
 """Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
-MOST_KEYS = 1_024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,10 +102,10 @@ class Recorder(Interpreter):
         return bind(equation, inputs) if derived is None else [derived]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
-        return None if value is None else _on_host(operator.itemgetter(index), value)
+        return None if value is None else value[index]
 
     def stack(self, values: list[Any], out: Any, here: Position) -> Any:
-        return None if not values or values[0] is None else _on_host(lambda *rows: np.stack(rows), *values)
+        return None if not values or values[0] is None else jnp.stack(values)
 
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
         keys = jax.random.key_data(keys) if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else keys
@@ -129,44 +127,28 @@ class Recorder(Interpreter):
         ]
 
 
-def _on_host(function: Callable[..., np.ndarray], *arrays: Any) -> Any:
-    """Returns a function of arrays, or of the words of keys, computed by NumPy, because JAX compiles each shape."""
-    if not jnp.issubdtype(arrays[0].dtype, jax.dtypes.prng_key):
-        return np.asarray(function(*map(np.asarray, arrays)))
-    words = function(*(np.asarray(jax.random.key_data(keys)) for keys in arrays))
-    return jax.random.wrap_key_data(jax.device_put(words), impl=jax.random.key_impl(arrays[0]))
-
-
 def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
-    """Returns the result of one of `DERIVES`, given numbers to fold in; None for many keys or another generator."""
+    """Returns the result of one of `DERIVES`, given numbers to fold in; None for another generator."""
     if jax.random.key_impl(keys) != "threefry2x32" or not jax.threefry_partitionable.value:
         return None
     words, shape = np.asarray(jax.random.key_data(keys)), equation.params.get("shape", ())
-    counts = np.asarray(data[0]) if data else np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
-    first, second = (words[..., at].reshape(keys.shape + (1,) * len(shape)) for at in (0, 1))
-    given = np.broadcast(first, second, counts)
-    if given.size > MOST_KEYS:
-        return None
-    return _keys(tuple([tuple(map(int, row)) for row in given]), given.shape)
+    counts = np.asarray(data[0] if data else np.arange(math.prod(shape)).reshape(shape), np.uint32)
+    parts = (words[..., at].reshape(keys.shape + (1,) * len(shape)) for at in (0, 1))
+    given = np.broadcast_arrays(*parts, counts)
+    made = np.stack(_threefry(*map(np.ravel, given)), axis=-1).reshape(*given[0].shape, 2)
+    return jax.random.wrap_key_data(jax.device_put(made), impl="threefry2x32")
 
 
-@functools.lru_cache(maxsize=4_096)
-def _keys(rows: tuple[tuple[int, int, int], ...], shape: tuple[int, ...]) -> jax.Array:
-    """Returns the keys of a shape, derived from two words and a count each; cases of one model derive the same."""
-    made = np.array([_threefry(*row) for row in rows], np.uint32)
-    return jax.random.wrap_key_data(jax.device_put(made.reshape(*shape, 2)), impl="threefry2x32")
-
-
-def _threefry(first: int, second: int, count: int) -> tuple[int, int]:
-    """Returns the two words that a key of two words gives for a count."""
+def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the two words that each key of two words gives for a count."""
     schedule = (first, second, first ^ second ^ PARITY)
-    left, right = first, (second + count) & WORD
+    left, right = first, second + counts
     for number in range(5):
         for bits in ROTATIONS[number % 2]:
-            left = (left + right) & WORD
-            right = ((right << bits | right >> (32 - bits)) & WORD) ^ left
-        left = (left + schedule[(number + 1) % 3]) & WORD
-        right = (right + schedule[(number + 2) % 3] + number + 1) & WORD
+            left = left + right
+            right = (right << bits | right >> (32 - bits)) ^ left
+        left = left + schedule[(number + 1) % 3]
+        right = right + schedule[(number + 2) % 3] + np.uint32(number + 1)
     return left, right
 
 

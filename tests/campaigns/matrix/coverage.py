@@ -7,10 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from campaigns.matrix.factors import RECIPE, Factor
+from campaigns.matrix.rows import FACTORS, Configuration, read_rows, recipe
 from models_nnx.shared.config import ConfigError
-from parity.matrix.covering import SPACES as FACTORS
-from parity.matrix.covering import Configuration, read_rows, recipe
-from parity.matrix.covering.factors import RECIPE, Factor
 
 UNRULED = "none: JAX has no rule that runs a grouped product for several {} on an explicit mesh"
 EXPLICIT = (("mode", "explicit"), ("dispatch", "dropless"))

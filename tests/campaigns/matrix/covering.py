@@ -1,22 +1,31 @@
-"""Chooses the cases: ``python tests/campaigns matrix.covering`` rewrites `cases.json`.
+"""Chooses the cases: ``python tests/campaigns matrix.covering`` rewrites `rows.json` and `covering.json`.
 
 Only the configs determine which options are compatible: a value is used if they accept it. Existing rows are kept
 as long as they are valid, so that ids are stable.
 """
 
 import collections
+import dataclasses
+import enum
 import itertools
 import json
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from campaigns.matrix.coverage import SPACES, Combination, Factor, Space, completions, refusal_of
-from parity.matrix.covering import PATH, read_rows
+from campaigns.matrix.rows import FACTORS, ROWS, read_rows, recipe
+from parity.matrix.covering import PATH
 
-__all__ = ["choose", "main", "words"]
+__all__ = ["choose", "main", "record", "words"]
 
 TRIES = 6
 """Rows generated for each that is kept: the one that covers most."""
+
+RUN_EVERY = 16
+"""One case in this many is also compiled and run, even if proved: the last one without the factor `HEAVY`."""
+HEAVY = ("repeats", "repeats")
+"""The value that makes a case take minutes to compile: a pipeline with several repeats."""
 
 Row = dict[str, str]
 
@@ -141,7 +150,7 @@ def words(rows: Iterable[Row], among: Iterable[Row], space: Space, taken: Collec
 
 def main() -> None:
     """Writes the cases of all spaces."""
-    before = read_rows() if PATH.exists() else {}
+    before = read_rows() if ROWS.exists() else {}
     chosen = {}
     for space in SPACES:
         known = before.get(space.name, {})
@@ -150,7 +159,47 @@ def main() -> None:
         fresh = [row for row in rows if json.dumps(row) not in names]
         names |= zip(map(json.dumps, fresh), words(fresh, rows, space, set(names.values())), strict=True)
         chosen[space.name] = {names[json.dumps(row)]: row for row in rows}
-    PATH.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+    ROWS.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+    PATH.write_text(record(chosen), encoding="utf-8")
+
+
+def record(chosen: Mapping[str, Mapping[str, Row]]) -> str:
+    """Returns the configs of rows as the JSON that `parity.matrix.covering` reads, one case a line."""
+    lines = []
+    for space, rows in chosen.items():
+        run = _run(list(rows.items()))
+        for name, row in rows.items():
+            variant, program, mesh = recipe(FACTORS[space], row)
+            parts = {part: _recorded(value) for part, value in _changed(variant).items()}
+            whole = {"parts": parts, "program": program, "mesh": mesh, "run": name in run}
+            lines.append(f"{json.dumps(name)}: {json.dumps(whole, separators=(',', ':'))}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _recorded(value: Any) -> Any:
+    """Returns a value of a config as `parity.matrix.covering.made` reads it."""
+    if dataclasses.is_dataclass(value):
+        return {type(value).__name__: {name: _recorded(part) for name, part in _changed(value).items()}}
+    if isinstance(value, enum.Enum):
+        return {type(value).__name__: value.value}
+    return [_recorded(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _changed(config: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that do not have their default."""
+    found = {}
+    for field in dataclasses.fields(config):
+        factory: Any = field.default_factory
+        default = field.default if factory is dataclasses.MISSING else factory()
+        if (value := getattr(config, field.name)) != default and field.name != "name":
+            found[field.name] = value
+    return found
+
+
+def _run(rows: list[tuple[str, Mapping[str, str]]]) -> set[str]:
+    groups = (rows[start : start + RUN_EVERY] for start in range(0, len(rows) - RUN_EVERY + 1, RUN_EVERY))
+    light = ([name for name, row in group if HEAVY not in row.items()] for group in groups)
+    return {names[-1] for names in light}
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ import typing
 
 import pytest
 from campaigns.matrix.coverage import SPACES, WRITTEN, Coverage, cover, coverage
+from campaigns.matrix.covering import record
+from campaigns.matrix.rows import read_rows, recipe
 
 from models_nnx.shared import config as configs
 from parity.compare.session import Session
 from parity.matrix.cases import twins
-from parity.matrix.covering import PAIR, read_rows, recipe
+from parity.matrix.covering import PAIR, PATH
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -110,7 +112,7 @@ def test_no_option_is_left_out():
     fields = {f"{kind.__name__}.{field.name}" for kind in CONFIGS for field in dataclasses.fields(kind)}
     assert len(CONFIGS) >= 12
     unvaried = fields - set(varied_fields()) - set(NO_FACTOR)
-    assert not unvaried, "add a factor to parity/matrix/covering/factors.py, or a reason here"
+    assert not unvaried, "add a factor to tests/campaigns/matrix/factors.py, or a reason here"
     assert not set(NO_FACTOR) - fields, "no such fields"
 
 
@@ -165,6 +167,12 @@ def test_an_impossible_annotation_is_refused_when_traced(combination):
     case = twins(dataclasses.replace(variant, name="impossible"), program, mesh)
     result = run_case(case, Session(), ("program",))
     assert "ShardingError" in result.sentence()
+
+
+def test_the_cases_are_those_of_the_rows():
+    """The engine reads configs; only the generator knows factors."""
+    written = PATH.read_text(encoding="utf-8")
+    assert written == record(read_rows()), "run python tests/campaigns matrix.covering"
 
 
 def test_every_case_requires_one_program_and_a_spread_is_run():

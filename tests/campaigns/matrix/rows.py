@@ -1,12 +1,12 @@
-"""Combinations of all options: a covering array over the options of the decoders, mostly compared by proof."""
+"""The rows of the covering matrix, and the configuration of each row."""
 
 import collections
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from campaigns.matrix.factors import DECODING, TRAINING, Factor
 from models_nnx.shared.config import (
     AttentionConfig,
     DilocoConfig,
@@ -17,16 +17,13 @@ from models_nnx.shared.config import (
     PipelineConfig,
     TrainConfig,
 )
-from parity.cases.case import Case, Pair
-from parity.matrix.cases import ONE_STRUCTURE, twins
-from parity.matrix.covering.factors import DECODING, TRAINING, Factor
 from parity.matrix.decoders import Variant
 
-__all__ = ["PAIR", "PATH", "SPACES", "Configuration", "read_rows", "recipe"]
+__all__ = ["FACTORS", "ROWS", "Configuration", "read_rows", "recipe"]
 
-SPACES: Mapping[str, tuple[Factor, ...]] = {"training": TRAINING, "decoding": DECODING}
+FACTORS: Mapping[str, tuple[Factor, ...]] = {"training": TRAINING, "decoding": DECODING}
 """All options of the decoders as data: the factors of each kind of program."""
-PATH = Path(__file__).with_name("cases.json")
+ROWS = Path(__file__).with_name("rows.json")
 SHAPE = (32, 40)
 """Shape of a batch; every mesh, half a batch and four microbatches divide its rows."""
 CYCLES = 2
@@ -42,17 +39,6 @@ SIZES: Mapping[str, Any] = {
 """Pairwise distinct sizes that all meshes divide."""
 OWN: Mapping[str, Any] = {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"}
 """Fields that are not of a config, with their defaults."""
-RUN_EVERY = 16
-"""One case in this many is also compiled and run, even if proved: the last one without the factor `HEAVY`."""
-HEAVY = ("repeats", "repeats")
-"""The value that makes a case take minutes to compile: a pipeline with several repeats."""
-
-BY_PROOF = {
-    "rng": "by proof alone; the cases that run compare draws as well",
-    "retrace": "by proof alone; the cases that run are traced again as well",
-}
-RUN = dataclasses.replace(ONE_STRUCTURE, paranoid=True)
-PROVED = dataclasses.replace(ONE_STRUCTURE, not_applicable=BY_PROOF)
 
 
 class Configuration(NamedTuple):
@@ -65,7 +51,7 @@ class Configuration(NamedTuple):
 
 def read_rows() -> dict[str, dict[str, dict[str, str]]]:
     """Returns the chosen rows, ``{space: {case: {factor: value}}}``."""
-    return json.loads(PATH.read_text(encoding="utf-8"))
+    return json.loads(ROWS.read_text(encoding="utf-8"))
 
 
 def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
@@ -107,25 +93,3 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
         program="diloco_step" if diloco else program,
         mesh=f"{axes}-{mode}" if axes else "single",
     )
-
-
-def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns a case per chosen row."""
-    chosen = read_rows()
-    matrix = []
-    for space, factors in SPACES.items():
-        run = _run(list(chosen[space].items()))
-        for name, row in chosen[space].items():
-            variant, program, mesh = recipe(factors, row)
-            variant = dataclasses.replace(variant.override(settings), name=f"covering-{name}")
-            matrix.append(twins(variant, program, mesh, RUN if name in run else PROVED))
-    return matrix
-
-
-def _run(rows: list[tuple[str, Mapping[str, str]]]) -> set[str]:
-    groups = (rows[start : start + RUN_EVERY] for start in range(0, len(rows) - RUN_EVERY + 1, RUN_EVERY))
-    light = ([name for name, row in group if HEAVY not in row.items()] for group in groups)
-    return {names[-1] for names in light}
-
-
-PAIR = Pair(name="covering", about="every option of the decoders with every other, by proof", cases=cases)
