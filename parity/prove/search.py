@@ -148,9 +148,15 @@ class Search:
             outer | self._known(side, (value for op in ops for value in op.results))
             for side, (outer, ops) in enumerate(zip(known, live, strict=True))
         )
-        fronts = [
-            [op for op in ops if self._is_first(op, side, here[1 - side])] for side, ops in enumerate(live)
-        ]
+        unequal = self._known(0, regions[0].outputs) != self._known(1, regions[1].outputs)
+        fronts: list[list[Op]] = [[], []]
+        for moved in (False, True) if unequal else (False,):
+            fronts = [
+                [op for op in ops if self._is_first(op, side, here[1 - side], moved)]
+                for side, ops in enumerate(live)
+            ]
+            if any(fronts):
+                break
         entries: list[Frontier] = []
         for pair in self._pair(*fronts):
             left, right = self._origin(pair, regions)
@@ -162,10 +168,10 @@ class Search:
                 break
         return entries[:MOST_ENTRIES]
 
-    def _is_first(self, op: Op, side: int, other: set[int]) -> bool:
+    def _is_first(self, op: Op, side: int, other: set[int], moved: bool) -> bool:
         """True if an operation is unmatched, but its operands, except for constants and movement, are matched.
 
-        Movement that rules follow is not a difference by itself; only its reader is.
+        Movement that rules follow is not a difference by itself, unless ``moved``; only its reader is.
         """
         numbering, inputs = self._numberings[side], _inputs(op)
         results = [op.results[slot] for slot in op.live or ()] if op.form.results else []
@@ -174,7 +180,9 @@ class Search:
         if literal and len(results) == 1:
             self._literals[numbering.env[results[0]]] = self._literal_text(op, numbers)
             return False
-        removed = isinstance(numbering, RuledNumbering) and op.results.start in numbering.vanished
+        removed = (
+            not moved and isinstance(numbering, RuledNumbering) and op.results.start in numbering.vanished
+        )
         if results and (removed or self._known(side, results) <= other):
             return False
         return all(
@@ -237,6 +245,8 @@ class Search:
 
     def _correspond(self, left: Op, right: Op) -> bool:
         """True if two operations are likely one place of both programs; else a report must not join their lines."""
+        if left.regions:  # branches with other results belong to another choice
+            return left.form.kind != Kind.BRANCH or self.types_alike(left, right)
         if inlined_source(left).backward != inlined_source(right).backward:
             return False
         matching, shared = self.types_alike(left, right), self._shared(left, right) > 0
@@ -254,9 +264,9 @@ class Search:
         if left.form.kind == right.form.kind and len(left.regions) == len(right.regions):
             if left.form.kind == Kind.WHILE:
                 entries, extra = self._loops(pair, known, depth, loops)
-                if extra:  # carries of only one loop explain operations of only one body
+                if extra:  # operations of only one body follow from carries of only one loop
                     both = [entry for entry in entries if entry.reference and entry.candidate]
-                    return [self._entry(left, right, loops, lines + extra), *both]
+                    return [*both, self._entry(left, right, loops, lines + extra)]
             elif not lines:
                 for number in range(len(left.regions)):
                     regions = (left.regions[number], right.regions[number])
@@ -404,7 +414,7 @@ class Search:
             reference=side_of(left),
             candidate=side_of(right),
             differences=lines or (() if left and right else (ALONE,)),
-            unsure=bool(left and right and not left.regions and not self._correspond(left, right)),
+            unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))

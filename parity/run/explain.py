@@ -106,7 +106,7 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     channel = _likeliest(held, channels)
     cause = _cause(channel, held)
     doubtful = cause is not None and _rests_on_guesses(cause, held)
-    if cause and unplaced(channels) is channel and f" ({ANOTHER_VALUE}" in cause.where:
+    if cause and unplaced(channels) is channel and ANOTHER_VALUE in cause.where:
         cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where}")
     parts = _parts(channel, cause)
     parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
@@ -148,7 +148,7 @@ def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | N
 
 def _is_unsure(finding: Finding) -> bool:
     """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
-    return finding.where.startswith(UNSURE) or f" ({ANOTHER_VALUE}" in finding.where
+    return finding.where.startswith(UNSURE) or ANOTHER_VALUE in finding.where
 
 
 def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
@@ -195,6 +195,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     suspects = {**failed, **{one.name: one for one in differs if rests}}
     guesses = _guesses(held)
     sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
+    sure.sort(key=lambda one: one.name == "program" and not any(places(each) for each in one.findings[:1]))
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
 

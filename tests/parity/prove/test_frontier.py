@@ -157,3 +157,52 @@ def test_two_tables_of_constants_are_not_printed():
 
     found = prove(scaled(2), scaled(3), arguments=[(0, 0)], results=[(0, 0)]).frontier[0].sentence()
     assert f"(operand 1: {TABLE})" in found
+
+
+def rows(bug):
+    """A loop over rows, whose candidate also stacks the carries if it has a bug."""
+
+    def body(x, row):
+        one, other = row[:2], row[2:]
+        one = jnp.cos(one) if bug == "carries" else jnp.sin(one)
+        whole = jnp.concatenate([other, one] if bug == "joined" else [one, other])  # joined
+        return jnp.tanh(x + whole), x
+
+    def run(x, w):
+        y, more = lax.scan(body, x, w)
+        return y * jnp.sum(more) if bug == "carries" else y
+
+    return run
+
+
+def switch(number, x, branches):
+    return lax.switch(number, branches, x)
+
+
+def two(number, x):
+    return sum(switch(number, x, [lambda x: (x, x * 2), lambda x: (jnp.sin(x), x)]))
+
+
+def one(number, x):
+    return switch(number, x, [lambda x: x, jnp.cos])
+
+
+def first_sentence(sides, *given):
+    lowered = [jax.jit(side).lower(*given) for side in sides]
+    places = [(number, number) for number in range(len(given))]
+    return prove(*lowered, arguments=places, results=[(0, 0)]).frontier[0].sentence()
+
+
+@pytest.mark.parametrize(("bug", "words"), [("carries", "sine"), ("joined", "concatenate")])
+def test_a_difference_in_the_body_of_a_loop_comes_before_the_loop(bug, words):
+    """It does so if only one loop has a carry, and if the difference is the order of parts, which rules follow."""
+    found = first_sentence((rows(""), rows(bug)), jnp.ones(5), jnp.ones((3, 5)))
+    assert words in found and "in rows.<locals>.body" in found, found
+
+
+def test_two_choices_between_other_branches_are_no_counterparts():
+    found = first_sentence(
+        (lambda n, x: one(n, two(n, x)), lambda n, x: two(n, one(n, x))), np.int32(1), jnp.ones(5)
+    )
+    assert found.startswith("not sure, operations without a counterpart: reference case at "), found
+    assert found.endswith("in one") and "in two, candidate case" in found, found
