@@ -139,11 +139,16 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
 
 
 def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | None:
-    """Returns the note on the place by values, or the first finding that does not rest on guesses, or the first."""
+    """Returns the note on the place by values, or the first finding that does not rest on guesses, or the first.
+
+    Another one of the same cause takes its place if only that one has a source line.
+    """
     found = [note for note in channel.notes if note.where.startswith(BY_VALUES)]
     if channel.findings and _rests_on_guesses(channel.findings[0], held):
         found += [one for one in channel.findings if not _is_unsure(one)]
-    return [*found, *channel.findings, None][0]
+    causes = {one.cause for one in channel.findings[:1]} - {""}
+    placed = [one for one in channel.findings if one.cause in causes and places(one)]
+    return [*found, *placed, *channel.findings, None][0]
 
 
 def _is_unsure(finding: Finding) -> bool:
