@@ -1,8 +1,9 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
+import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.operations import names_of
@@ -27,6 +28,7 @@ from parity.verdicts import SIDES, listed
 __all__ = ["Search", "attributes_of", "side_of"]
 
 BARRIER = "stablehlo.optimization_barrier"
+STACKS = "stablehlo.dynamic_update_slice"
 _MAX_ROUNDS = 6
 _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 """Operations that keep a constant's text."""
@@ -266,7 +268,7 @@ class Search:
                 entries, extra = self._loops(pair, known, depth, loops)
                 if extra:  # operations of only one body follow from carries of only one loop
                     both = [entry for entry in entries if entry.reference and entry.candidate]
-                    return [*both, self._entry(left, right, loops, lines + extra)]
+                    return [*both, *_kept(pair, extra), self._entry(left, right, loops, (*lines, *extra))]
             elif not lines:
                 for number in range(len(left.regions)):
                     regions = (left.regions[number], right.regions[number])
@@ -292,7 +294,7 @@ class Search:
 
     def _loops(
         self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int
-    ) -> tuple[list[Frontier], tuple]:
+    ) -> tuple[list[Frontier], dict[str, tuple[int, int]]]:
         """Compares two loops whose initial values agree, slot by slot under the likeliest pairing."""
         colours = self._pair_carries(pair, depth)
         bodies = (pair[0].regions[1], pair[1].regions[1])
@@ -312,8 +314,9 @@ class Search:
                     entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends))
         return entries, lines
 
-    def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> tuple[str, ...]:
-        lines = []
+    def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> dict[str, tuple[int, int]]:
+        """Returns a line for each kind of carry that only one loop has; with its side and the first slot."""
+        lines, found = [], {}
         for side, label in enumerate(SIDES):
             other = set(colours[1 - side].values())
             env = self._numberings[side].env
@@ -323,10 +326,11 @@ class Search:
                     text = self._literals.get(start, "a value")
                     kind = pair[side].form.slots_out[slot]
                     lines.append(f"only the {label} loop carries {kind} that starts from {text}")
-        return tuple(
-            line if lines.count(line) == 1 else f"{lines.count(line)} x {line}"
-            for line in dict.fromkeys(lines)
-        )
+                    found.setdefault(lines[-1], (side, slot))
+        return {
+            line if lines.count(line) == 1 else f"{lines.count(line)} x {line}": place
+            for line, place in found.items()
+        }
 
     def _assign(self, regions: tuple, colours: tuple) -> None:
         for numbering, region, side in zip(self._numberings, regions, colours, strict=True):
@@ -338,6 +342,18 @@ class Search:
         starts = [numbering.carries(op, depth) for op, numbering in zip(pair, self._numberings, strict=True)]
         colours = (dict(starts[0][0]), dict(starts[1][0]))
         moving = (starts[0][1], starts[1][1])
+        for side, op in enumerate(pair):  # a carry that only the other loop changes
+            counts = (
+                collections.Counter(colours[at][slot] for slot in moving[at]) for at in (1 - side, side)
+            )
+            changed = next(counts) - next(counts)
+            for slot in set(colours[side]).difference(moving[side]) if changed else ():
+                start = self._numberings[side].env[op.operands[slot]]
+                colour = self._table.number(f"#carry {depth} {op.form.slots_out[slot]}", start)
+                if changed[colour] > 0:
+                    changed[colour] -= 1
+                    colours[side][slot] = colour
+                    moving[side].append(slot)
         bodies = (pair[0].regions[1], pair[1].regions[1])
         for _ in range(_MAX_ROUNDS):
             self._assign(bodies, colours)
@@ -435,6 +451,20 @@ def _inputs(op: Op) -> list[int]:
     if op.form.kind == Kind.WHILE or op.form.kind == Kind.BARRIER:
         operands = tuple(operands[slot] for slot in op.live or ())
     return [*operands, *(captures(op) if op.regions else ())]
+
+
+def _kept(pair: tuple[Op, Op], carries: Mapping[str, tuple[int, int]]) -> Iterator[Frontier]:
+    """Yields the operation that makes the first value that only one loop carries, unless it is for a backward pass."""
+    for side, slot in list(carries.values())[:1]:
+        body = pair[side].regions[1]
+        made = _maker(body, body.outputs[slot])
+        while made is not None and made.form.name in (STACKS, *_KEEPS):
+            made = _maker(body, made.operands[made.form.name == STACKS])
+        ends = [side_of(made if at == side else None) for at in (0, 1)]
+        one = ends[side]
+        if one and one.place.own and "jvp(" not in inlined_source(pair[side]).stack:
+            where = f"a value that only the {SIDES[side]} loop carries"
+            yield Frontier(where=where, reference=ends[0], candidate=ends[1])
 
 
 def _maker(region: Region, value: int) -> Op | None:

@@ -175,6 +175,26 @@ def rows(bug):
     return run
 
 
+def kept(bug):
+    def body(carry, row):
+        x, memory = carry
+        made = jnp.sin(row)
+        return (jnp.tanh(x * row), memory if bug == "carry" else jnp.maximum(memory, made)), made
+
+    def run(x, w):
+        (y, memory), more = lax.scan(body, (x, x), w)
+        return y + memory + jnp.sum(w if bug == "stack" else more)
+
+    return run
+
+
+@pytest.mark.parametrize(("bug", "words"), [("carry", "reference maximum"), ("stack", "reference sine")])
+def test_a_value_that_one_loop_does_not_keep_is_placed_where_the_other_makes_it(bug, words):
+    found = first_sentence((kept(""), kept(bug)), jnp.ones(5), jnp.ones((3, 5)))
+    assert found.startswith("a value that only the reference loop carries: "), found
+    assert words in found and "in kept.<locals>.body" in found, found
+
+
 def switch(number, x, branches):
     return lax.switch(number, branches, x)
 
