@@ -107,17 +107,18 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
     left, right = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
     if left.axes == right.axes:
         return []
-    finding = Finding(
-        where=right.leaf.path,
-        reference=f"{left.spec} from axes {left.leaf.logical_axes}",
-        candidate=f"{right.spec} from axes {right.leaf.logical_axes}",
-        distance=f"{left.bytes_per_device:,} and {right.bytes_per_device:,} bytes per device",
-        cause=f"rules: reference {left.why}; candidate {right.why}"
-        if left.why
-        else "axes or rules that differ",
-        next_step="`parity inspect CASE` shows all leaves",
-    )
-    return [finding]
+    return [
+        Finding(
+            where=right.leaf.path,
+            reference=f"{left.spec} from axes {left.leaf.logical_axes}",
+            candidate=f"{right.spec} from axes {right.leaf.logical_axes}",
+            distance=f"{left.bytes_per_device:,} and {right.bytes_per_device:,} bytes per device",
+            cause=f"rules: reference {left.why}; candidate {right.why}"
+            if left.why
+            else "axes or rules that differ",
+            next_step="`parity inspect CASE` shows all leaves",
+        )
+    ]
 
 
 def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:

@@ -3,7 +3,7 @@
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.operations import names_of
@@ -187,8 +187,9 @@ class Search:
         )
         if results and (removed or self._known(side, results) <= other):
             return False
+        reads = (self._flat,) if op.form.kind == Kind.WHILE else (self._flat, self._source)
         return all(
-            number in self._literals or {self._flat(side, value), self._source(side, value)} & other
+            number in self._literals or not other.isdisjoint(read(side, value) for read in reads)
             for number, value in zip(numbers, inputs, strict=True)
         )
 
@@ -268,7 +269,11 @@ class Search:
                 entries, extra = self._loops(pair, known, depth, loops)
                 if extra:  # operations of only one body follow from carries of only one loop
                     both = [entry for entry in entries if entry.reference and entry.candidate]
-                    return [*both, *_kept(pair, extra), self._entry(left, right, loops, (*lines, *extra))]
+                    return [
+                        *both,
+                        *self._carried(pair, extra.values()),
+                        self._entry(left, right, loops, (*lines, *extra)),
+                    ]
             elif not lines:
                 for number in range(len(left.regions)):
                     regions = (left.regions[number], right.regions[number])
@@ -304,7 +309,7 @@ class Search:
         self._assign(bodies, colours)
         entries += self._regions(bodies, self._with_parameters(bodies, known), depth + 1, loops + 1)
         lines = self._carry_lines(pair, colours)
-        if not entries:
+        if not (entries or lines):
             slots = {colour: slot for slot, colour in colours[1].items()}
             for slot, colour in colours[0].items():
                 ends = (
@@ -331,6 +336,32 @@ class Search:
             line if lines.count(line) == 1 else f"{lines.count(line)} x {line}": place
             for line, place in found.items()
         }
+
+    def _carried(self, pair: tuple[Op, Op], alone: Iterable[tuple[int, int]]) -> Iterator[Frontier]:
+        """Yields the operations behind the first carry that only one loop has, unless it is for a backward pass.
+
+        They make its start on both sides if the other loop has one of that type; else its value in the body.
+        """
+        slots = dict(reversed(list(alone)))
+        types = {pair[side].form.slots_out[slot] for side, slot in slots.items()}
+        if len(slots) == 2 and len(types) == 1:
+            where = "a loop carry that starts from another value"
+            made = [self._made(side, pair[side].operands[slot]) for side, slot in sorted(slots.items())]
+        else:
+            ((side, slot),) = list(slots.items())[-1:]
+            where = f"a value that only the {SIDES[side]} loop carries"
+            value = pair[side].regions[1].outputs[slot]
+            made = [self._made(side, value) if at == side else None for at in (0, 1)]
+        if any(op and inlined_source(op).own for op in made) and "jvp(" not in inlined_source(pair[0]).stack:
+            yield Frontier(where=where, reference=side_of(made[0]), candidate=side_of(made[1]))
+
+    def _made(self, side: int, value: int) -> Op | None:
+        """Returns the operation that makes a value, which others only move or stack."""
+        makers = {result: op for op in self.programs[side].body.walk() for result in op.results}
+        op = makers.get(value)
+        while op is not None and op.form.name in (STACKS, *_KEEPS):
+            op = makers.get(op.operands[op.form.name == STACKS])
+        return op
 
     def _assign(self, regions: tuple, colours: tuple) -> None:
         for numbering, region, side in zip(self._numberings, regions, colours, strict=True):
@@ -451,20 +482,6 @@ def _inputs(op: Op) -> list[int]:
     if op.form.kind == Kind.WHILE or op.form.kind == Kind.BARRIER:
         operands = tuple(operands[slot] for slot in op.live or ())
     return [*operands, *(captures(op) if op.regions else ())]
-
-
-def _kept(pair: tuple[Op, Op], carries: Mapping[str, tuple[int, int]]) -> Iterator[Frontier]:
-    """Yields the operation that makes the first value that only one loop carries, unless it is for a backward pass."""
-    for side, slot in list(carries.values())[:1]:
-        body = pair[side].regions[1]
-        made = _maker(body, body.outputs[slot])
-        while made is not None and made.form.name in (STACKS, *_KEEPS):
-            made = _maker(body, made.operands[made.form.name == STACKS])
-        ends = [side_of(made if at == side else None) for at in (0, 1)]
-        one = ends[side]
-        if one and one.place.own and "jvp(" not in inlined_source(pair[side]).stack:
-            where = f"a value that only the {SIDES[side]} loop carries"
-            yield Frontier(where=where, reference=ends[0], candidate=ends[1])
 
 
 def _maker(region: Region, value: int) -> Op | None:

@@ -200,7 +200,11 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     suspects = {**failed, **{one.name: one for one in differs if rests}}
     guesses = _guesses(held)
     sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
-    sure.sort(key=lambda one: one.name == "program" and not any(places(each) for each in one.findings[:1]))
+    sure.sort(
+        key=lambda one: (
+            one.name == "program" and not any(each.reference or each.candidate for each in one.findings[:1])
+        )
+    )
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
 

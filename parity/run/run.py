@@ -361,14 +361,18 @@ def error_finding(where: str, error: BaseException) -> Finding:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the innermost line of the user's code; empty if there is none."""
+    """Returns the innermost line of the user's code, and the line of another file that led there; empty if none."""
     frames = traceback.extract_tb(error.__traceback__)
     right = [frame for frame in frames if is_own(frame.filename)]
     if not right:
         return ""
     frame = right[-1]
     code = linecache.getline(frame.filename, frame.lineno or 0).strip()
-    return f"raised below {frame.filename}:{frame.lineno} in {frame.name}: {code}"
+    callers = [each for each in right if each.filename != frame.filename]
+    called = (
+        f", called at {callers[-1].filename}:{callers[-1].lineno} in {callers[-1].name}" if callers else ""
+    )
+    return f"raised below {frame.filename}:{frame.lineno} in {frame.name}{called}: {code}"
 
 
 class CaseRunner:

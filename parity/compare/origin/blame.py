@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import Alignment, ordered
 from parity.compare.origin.divergence import Divergence
 from parity.compare.origin.source import constructor_call, functions_around, innermost, site
@@ -55,8 +56,17 @@ class Parting:
 
     @property
     def levels(self) -> Iterator[Level]:
-        """Each pair of operations on the path to the place, with the pair of operands that continues the path."""
-        return itertools.pairwise(self.divergence.path)
+        """Each pair of operations on the path to the place, with the pair of operands that continues the path.
+
+        The last operands are arguments if these differ.
+        """
+        yield from itertools.pairwise(self.divergence.path)
+        left, right = self.ends
+        if left is not None and right is not None and self.divergence.operands:
+            position = self.divergence.operands[0]
+            one, other = (node.inputs[position] for node in self.pair((left, right)))
+            if all(node.label for node in self.pair((one, other))):
+                yield (left, right), (one, other)
 
     def pair(self, ends: tuple[int, int]) -> list[Node]:
         """Returns the operations of both sides by their numbers."""
@@ -174,7 +184,7 @@ def _weight(nodes: Sequence[Node], at: int) -> set[str]:
         if len(below) != 1:
             return set()
         (at,) = below
-    return set(nodes[at].label.split("/"))
+    return set(nodes[at].label.split("/")) - HOLDERS
 
 
 def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:

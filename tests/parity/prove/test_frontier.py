@@ -195,6 +195,23 @@ def test_a_value_that_one_loop_does_not_keep_is_placed_where_the_other_makes_it(
     assert words in found and "in kept.<locals>.body" in found, found
 
 
+def started(late):
+    """A loop whose carry starts one later; the other start is in both programs."""
+
+    def run(x, w):
+        starts = x, x + 1
+        y, _ = lax.scan(lambda x, row: (jnp.tanh(x * row), None), starts[late], w)
+        return y + starts[1 - late] * starts[late]
+
+    return run
+
+
+def test_a_loop_that_starts_from_another_value_is_placed_where_that_is_made():
+    found = first_sentence((started(0), started(1)), jnp.ones(5), jnp.ones((3, 5)))
+    assert found.startswith("a loop carry that starts from another value: "), found
+    assert "candidate add at " in found and "in started.<locals>.run" in found, found
+
+
 def switch(number, x, branches):
     return lax.switch(number, branches, x)
 
