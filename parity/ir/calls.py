@@ -14,19 +14,18 @@ COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"
 
 
 def makers(runs: Sequence[Callable[[], Any]], is_made: Callable[[Any], bool]) -> Iterator[Frame | None]:
-    """Yields for each function the user's function, not shared with the others, that makes a value while it runs.
+    """Yields for both functions the user's function, not shared with the other, that makes a value while it runs.
 
     It is the first that returns such a value, else the first that is called; None if there is none.
 
     Args:
-        runs: the functions.
+        runs: two functions.
         is_made: True for the value.
     """
     found = [_called(run, is_made) for run in runs]
-    sides = [{function_of(frame) for frame in frames} for frames in found]
-    for at, frames in enumerate(found):
-        others = set[Any]().union(*(side for number, side in enumerate(sides) if number != at))
-        yield next((frame for frame in frames if function_of(frame) not in others), None)
+    for frames, others in zip(found, found[::-1], strict=True):
+        shared = set(map(function_of, others))
+        yield next((frame for frame in frames if function_of(frame) not in shared), None)
 
 
 def _called(run: Callable[[], Any], is_made: Callable[[Any], bool]) -> list[Frame]:
