@@ -199,7 +199,7 @@ class Search:
         They give two like operations other elements of one source, or compute a constant of each from other constants.
         """
         left, right = pair
-        if not _is_like(left, right):
+        if not _is_like(left, right) or sorted(self.numbers(0, left)) == sorted(self.numbers(1, right)):  # pyright: ignore
             return pair
         for first, second in zip(left.operands, right.operands, strict=False):  # pyright: ignore
             if self._flat(0, first) == self._flat(1, second):

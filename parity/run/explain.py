@@ -134,7 +134,7 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
         return None
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
-    unsure = first is None or _is_unsure(first) or not places(first)
+    unsure = first is None or _is_unsure(first) or not places(first) or _is_harmless(channel, first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
@@ -154,6 +154,12 @@ def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | N
 def _is_unsure(finding: Finding) -> bool:
     """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
     return finding.where.startswith(UNSURE) or ANOTHER_VALUE in finding.where
+
+
+def _is_harmless(channel: ChannelResult, finding: Finding) -> bool:
+    """True if both sides do something here whose difference may change no number: no constant, without a grade."""
+    both = finding.reference and finding.candidate and "(operand " not in finding.where
+    return channel.name == "program" and channel.verdict is Verdict.UNPROVED and bool(both)
 
 
 def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
