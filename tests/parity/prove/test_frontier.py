@@ -164,9 +164,8 @@ def rows(bug):
 
     def body(x, row):
         one, other = row[:2], row[2:]
-        one = jnp.cos(one) if bug == "carries" else jnp.sin(one)
-        whole = jnp.concatenate([other, one] if bug == "joined" else [one, other])  # joined
-        return jnp.tanh(x + whole), x
+        whole = jnp.concatenate([other, one] if bug == "joined" else [one, other])
+        return jnp.tanh(x + (jnp.cos(whole) if bug == "carries" else jnp.sin(whole))), x
 
     def run(x, w):
         y, more = lax.scan(body, x, w)
