@@ -1,7 +1,7 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
@@ -187,10 +187,20 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
                     where=leaf.path,
                     **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
                     cause=cause,
-                    next_step="add it to the other side, or give the pair a weight rule",
+                    next_step=_name_of_optimizer(leaf, named)
+                    or "add it to the other side, or give the pair a weight rule",
                 )
             )
     return tuple(findings)
+
+
+def _name_of_optimizer(leaf: Leaf, named: Sequence[Mapping[str, Leaf]]) -> str:
+    """Returns the advice to rename the holder of an optimizer's state; empty if the leaf is no such state."""
+    holder, _, inner = leaf.path.partition("/")
+    known = [side[normalise(inner)] for side in named if normalise(inner) in side]
+    if leaf.role is not Role.STATE or Role.OPTIMIZER not in {each.role for each in known}:
+        return ""
+    return f"hold the optimizer's state as `opt_state`, not as `{holder}`: its role is known by this name"
 
 
 def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:

@@ -61,10 +61,15 @@ class Start:
             return traced.lower()
 
     def source(self, path: str) -> SourceLocation | None:
-        """Returns the user's lines that make a leaf; None for an array made before the trace."""
+        """Returns the user's lines that make a leaf; None for an array made before the trace.
+
+        The library's lines remain if they lead to the user's line that chose them, such as that of an optimizer.
+        """
         jaxpr = self.traced.jaxpr.jaxpr
         found = result_source(jaxpr, jaxpr.outvars[sorted(self.build.leaves).index(path)])
-        return found and dataclasses.replace(found, frames=found.own or found.frames)
+        return found and dataclasses.replace(
+            found, frames=found.frames if found.maker else found.own or found.frames
+        )
 
     @Once
     def digest(self) -> Hashable:

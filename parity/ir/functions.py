@@ -24,6 +24,7 @@ __all__ = [
     "set_outside",
     "short_path",
     "together",
+    "words_of",
     "written",
 ]
 
@@ -135,6 +136,11 @@ def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     if callers is not None and not _alike(*callers):
         return ""
     return pairs[0][0].function
+
+
+def words_of(frame: Frame) -> set[str]:
+    """Returns the names in a line of source."""
+    return set(re.findall(r"\w+", linecache.getline(frame.file, frame.line)))
 
 
 def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:

@@ -140,7 +140,7 @@ class SourceLocation:
             other: the other side's place; None if it has none.
             unsure: True if the two places may not correspond.
         """
-        place = f"{self.own_place}{self._made}"
+        place = f"{self.own_place}{self.maker}"
         if other is None or unsure:
             caller = (other and changed(self.own, other.own)) or self._caller
             return f"{place}, called at {caller}" if caller else place
@@ -153,7 +153,7 @@ class SourceLocation:
         return f"{place}, called at {callers[0]}" if callers else place
 
     @property
-    def _made(self) -> str:
+    def maker(self) -> str:
         """The user's call that made the library's closure, as text; empty if there is none, or it is named anyway."""
         call = library_call(self.library, {frame.file for frame in self.own}) if self.own else None
         return f", made at {call}" if call and call.function not in self.own[0].function.split(".") else ""

@@ -12,7 +12,6 @@ from parity.verdicts import SIDES, Finding
 
 __all__ = [
     "ALONE",
-    "ANOTHER_OPERATION",
     "ANOTHER_VALUE",
     "MOST_ENTRIES",
     "TABLE",
@@ -31,7 +30,6 @@ _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
 TABLE = "another table of constants, made outside the program"
-ANOTHER_OPERATION = "another operation"
 ANOTHER_VALUE = "another value: operand "
 """The beginning of a difference that is in an operand, not in the operation."""
 UNSURE = "not sure, "
@@ -150,7 +148,7 @@ class Frontier:
         if self.unsure:
             return f"{UNSURE}operations without a counterpart"
         if len(names) == 2:
-            return f"{ANOTHER_OPERATION}{_list(lines)}"
+            return f"another operation{_list(lines)}"
         if not (self.reference and self.candidate) and [self.where] == names:
             lines = [line for line in lines if line != ALONE]
             return f"an operation that only the {'reference' if self.reference else 'candidate'} has{_list(lines)}"

@@ -1,5 +1,6 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ from parity.verdicts import SIDES, listed
 __all__ = ["Search", "attributes_of", "side_of"]
 
 BARRIER = "stablehlo.optimization_barrier"
+STACKS = "stablehlo.dynamic_update_slice"
 _MAX_ROUNDS = 6
 _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 """Operations that keep a constant's text."""
@@ -148,9 +150,15 @@ class Search:
             outer | self._known(side, (value for op in ops for value in op.results))
             for side, (outer, ops) in enumerate(zip(known, live, strict=True))
         )
-        fronts = [
-            [op for op in ops if self._is_first(op, side, here[1 - side])] for side, ops in enumerate(live)
-        ]
+        unequal = self._known(0, regions[0].outputs) != self._known(1, regions[1].outputs)
+        fronts: list[list[Op]] = [[], []]
+        for moved in (False, True) if unequal else (False,):
+            fronts = [
+                [op for op in ops if self._is_first(op, side, here[1 - side], moved)]
+                for side, ops in enumerate(live)
+            ]
+            if any(fronts):
+                break
         entries: list[Frontier] = []
         for pair in self._pair(*fronts):
             left, right = self._origin(pair, regions)
@@ -162,10 +170,10 @@ class Search:
                 break
         return entries[:MOST_ENTRIES]
 
-    def _is_first(self, op: Op, side: int, other: set[int]) -> bool:
+    def _is_first(self, op: Op, side: int, other: set[int], moved: bool) -> bool:
         """True if an operation is unmatched, but its operands, except for constants and movement, are matched.
 
-        Movement that rules follow is not a difference by itself; only its reader is.
+        Movement that rules follow is not a difference by itself, unless ``moved``; only its reader is.
         """
         numbering, inputs = self._numberings[side], _inputs(op)
         results = [op.results[slot] for slot in op.live or ()] if op.form.results else []
@@ -174,11 +182,14 @@ class Search:
         if literal and len(results) == 1:
             self._literals[numbering.env[results[0]]] = self._literal_text(op, numbers)
             return False
-        removed = isinstance(numbering, RuledNumbering) and op.results.start in numbering.vanished
+        removed = (
+            not moved and isinstance(numbering, RuledNumbering) and op.results.start in numbering.vanished
+        )
         if results and (removed or self._known(side, results) <= other):
             return False
+        reads = (self._flat,) if op.form.kind == Kind.WHILE else (self._flat, self._source)
         return all(
-            number in self._literals or {self._flat(side, value), self._source(side, value)} & other
+            number in self._literals or not other.isdisjoint(read(side, value) for read in reads)
             for number, value in zip(numbers, inputs, strict=True)
         )
 
@@ -188,7 +199,7 @@ class Search:
         They give two like operations other elements of one source, or compute a constant of each from other constants.
         """
         left, right = pair
-        if not _is_like(left, right):
+        if not _is_like(left, right) or sorted(self.numbers(0, left)) == sorted(self.numbers(1, right)):  # pyright: ignore
             return pair
         for first, second in zip(left.operands, right.operands, strict=False):  # pyright: ignore
             if self._flat(0, first) == self._flat(1, second):
@@ -237,6 +248,8 @@ class Search:
 
     def _correspond(self, left: Op, right: Op) -> bool:
         """True if two operations are likely one place of both programs; else a report must not join their lines."""
+        if left.regions:  # branches with other results belong to another choice
+            return left.form.kind != Kind.BRANCH or self.types_alike(left, right)
         if inlined_source(left).backward != inlined_source(right).backward:
             return False
         matching, shared = self.types_alike(left, right), self._shared(left, right) > 0
@@ -254,9 +267,13 @@ class Search:
         if left.form.kind == right.form.kind and len(left.regions) == len(right.regions):
             if left.form.kind == Kind.WHILE:
                 entries, extra = self._loops(pair, known, depth, loops)
-                if extra:  # carries of only one loop explain operations of only one body
+                if extra:  # operations of only one body follow from carries of only one loop
                     both = [entry for entry in entries if entry.reference and entry.candidate]
-                    return [self._entry(left, right, loops, lines + extra), *both]
+                    return [
+                        *both,
+                        *self._carried(pair, extra.values()),
+                        self._entry(left, right, loops, (*lines, *extra)),
+                    ]
             elif not lines:
                 for number in range(len(left.regions)):
                     regions = (left.regions[number], right.regions[number])
@@ -282,7 +299,7 @@ class Search:
 
     def _loops(
         self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int
-    ) -> tuple[list[Frontier], tuple]:
+    ) -> tuple[list[Frontier], dict[str, tuple[int, int]]]:
         """Compares two loops whose initial values agree, slot by slot under the likeliest pairing."""
         colours = self._pair_carries(pair, depth)
         bodies = (pair[0].regions[1], pair[1].regions[1])
@@ -292,7 +309,7 @@ class Search:
         self._assign(bodies, colours)
         entries += self._regions(bodies, self._with_parameters(bodies, known), depth + 1, loops + 1)
         lines = self._carry_lines(pair, colours)
-        if not entries:
+        if not (entries or lines):
             slots = {colour: slot for slot, colour in colours[1].items()}
             for slot, colour in colours[0].items():
                 ends = (
@@ -302,8 +319,9 @@ class Search:
                     entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends))
         return entries, lines
 
-    def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> tuple[str, ...]:
-        lines = []
+    def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> dict[str, tuple[int, int]]:
+        """Returns a line for each kind of carry that only one loop has; with its side and the first slot."""
+        lines, found = [], {}
         for side, label in enumerate(SIDES):
             other = set(colours[1 - side].values())
             env = self._numberings[side].env
@@ -313,10 +331,37 @@ class Search:
                     text = self._literals.get(start, "a value")
                     kind = pair[side].form.slots_out[slot]
                     lines.append(f"only the {label} loop carries {kind} that starts from {text}")
-        return tuple(
-            line if lines.count(line) == 1 else f"{lines.count(line)} x {line}"
-            for line in dict.fromkeys(lines)
-        )
+                    found.setdefault(lines[-1], (side, slot))
+        return {
+            line if lines.count(line) == 1 else f"{lines.count(line)} x {line}": place
+            for line, place in found.items()
+        }
+
+    def _carried(self, pair: tuple[Op, Op], alone: Iterable[tuple[int, int]]) -> Iterator[Frontier]:
+        """Yields the operations behind the first carry that only one loop has, unless it is for a backward pass.
+
+        They make its start on both sides if the other loop has one of that type; else its value in the body.
+        """
+        slots = dict(reversed(list(alone)))
+        types = {pair[side].form.slots_out[slot] for side, slot in slots.items()}
+        if len(slots) == 2 and len(types) == 1:
+            where = "a loop carry that starts from another value"
+            made = [self._made(side, pair[side].operands[slot]) for side, slot in sorted(slots.items())]
+        else:
+            ((side, slot),) = list(slots.items())[-1:]
+            where = f"a value that only the {SIDES[side]} loop carries"
+            value = pair[side].regions[1].outputs[slot]
+            made = [self._made(side, value) if at == side else None for at in (0, 1)]
+        if any(op and inlined_source(op).own for op in made) and "jvp(" not in inlined_source(pair[0]).stack:
+            yield Frontier(where=where, reference=side_of(made[0]), candidate=side_of(made[1]))
+
+    def _made(self, side: int, value: int) -> Op | None:
+        """Returns the operation that makes a value, which others only move or stack."""
+        makers = {result: op for op in self.programs[side].body.walk() for result in op.results}
+        op = makers.get(value)
+        while op is not None and op.form.name in (STACKS, *_KEEPS):
+            op = makers.get(op.operands[op.form.name == STACKS])
+        return op
 
     def _assign(self, regions: tuple, colours: tuple) -> None:
         for numbering, region, side in zip(self._numberings, regions, colours, strict=True):
@@ -328,6 +373,18 @@ class Search:
         starts = [numbering.carries(op, depth) for op, numbering in zip(pair, self._numberings, strict=True)]
         colours = (dict(starts[0][0]), dict(starts[1][0]))
         moving = (starts[0][1], starts[1][1])
+        for side, op in enumerate(pair):  # a carry that only the other loop changes
+            counts = (
+                collections.Counter(colours[at][slot] for slot in moving[at]) for at in (1 - side, side)
+            )
+            changed = next(counts) - next(counts)
+            for slot in set(colours[side]).difference(moving[side]) if changed else ():
+                start = self._numberings[side].env[op.operands[slot]]
+                colour = self._table.number(f"#carry {depth} {op.form.slots_out[slot]}", start)
+                if changed[colour] > 0:
+                    changed[colour] -= 1
+                    colours[side][slot] = colour
+                    moving[side].append(slot)
         bodies = (pair[0].regions[1], pair[1].regions[1])
         for _ in range(_MAX_ROUNDS):
             self._assign(bodies, colours)
@@ -404,7 +461,7 @@ class Search:
             reference=side_of(left),
             candidate=side_of(right),
             differences=lines or (() if left and right else (ALONE,)),
-            unsure=bool(left and right and not left.regions and not self._correspond(left, right)),
+            unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
-from parity.prove.frontier import ANOTHER_OPERATION, ANOTHER_VALUE, UNSURE
+from parity.prove.frontier import ANOTHER_VALUE, UNSURE
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "blocking",
     "explain",
     "grouped",
-    "may_be_equal",
+    "is_unsure",
     "places",
     "unplaced",
 ]
@@ -116,7 +116,7 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     channel = _likeliest(held, channels)
     cause = _cause(channel, held)
     doubtful = cause is not None and _rests_on_guesses(cause, held)
-    if cause and unplaced(channels) is channel and f" ({ANOTHER_VALUE}" in cause.where:
+    if cause and unplaced(channels) is channel and ANOTHER_VALUE in cause.where:
         cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where}")
     parts = _parts(channel, cause)
     parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
@@ -144,26 +144,32 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
         return None
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
-    unsure = first is None or _is_unsure(first) or not places(first) or may_be_equal(first)
+    unsure = first is None or is_unsure(first) or not places(first) or _may_be_harmless(channel, first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
 def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | None:
-    """Returns the note on the place by values, or the first finding that does not rest on guesses, or the first."""
+    """Returns the note on the place by values, or the first finding that does not rest on guesses, or the first.
+
+    Another one of the same cause takes its place if only that one has a source line.
+    """
     found = [note for note in channel.notes if note.where.startswith(BY_VALUES)]
     if channel.findings and _rests_on_guesses(channel.findings[0], held):
-        found += [one for one in channel.findings if not _is_unsure(one)]
-    return [*found, *channel.findings, None][0]
+        found += [one for one in channel.findings if not is_unsure(one)]
+    causes = {one.cause for one in channel.findings[:1]} - {""}
+    placed = [one for one in channel.findings if one.cause in causes and places(one)]
+    return [*found, *placed, *channel.findings, None][0]
 
 
-def _is_unsure(finding: Finding) -> bool:
+def is_unsure(finding: Finding) -> bool:
     """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
-    return finding.where.startswith(UNSURE) or f" ({ANOTHER_VALUE}" in finding.where
+    return finding.where.startswith(UNSURE) or ANOTHER_VALUE in finding.where
 
 
-def may_be_equal(finding: Finding) -> bool:
-    """True if the sides have other operations at a place, which may compute the same."""
-    return finding.where.startswith(ANOTHER_OPERATION)
+def _may_be_harmless(channel: ChannelResult, finding: Finding) -> bool:
+    """True if both sides do something here whose difference may change no number: no constant, without a grade."""
+    both = finding.reference and finding.candidate and "(operand " not in finding.where
+    return channel.name == "program" and channel.verdict is Verdict.UNPROVED and bool(both)
 
 
 def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
@@ -210,8 +216,14 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     suspects = {**failed, **{one.name: one for one in differs if rests}}
     guesses = _guesses(held)
     sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
+    sure.sort(key=lambda one: one.name == "program" and not _has_sides(one))
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
+
+
+def _has_sides(channel: ChannelResult) -> bool:
+    """True if the first finding names an operation of a side."""
+    return any(one.reference or one.candidate for one in channel.findings[:1])
 
 
 def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:

@@ -21,7 +21,7 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.run.explain import BY_VALUES, SEVERITY, blocking, may_be_equal, places, unplaced
+from parity.run.explain import BY_VALUES, SEVERITY, blocking, is_unsure, places, unplaced
 from parity.run.manifest import opened
 from parity.run.request import Request, Shard
 from parity.run.waiving import waive
@@ -302,7 +302,8 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
     else:
         if not found.found or found.finding is None:
             return results
-        if any(may_be_equal(one) and places(one) == places(found.finding) for one in channel.findings[:1]):
+        first = [one for one in channel.findings[:1] if not is_unsure(one)]
+        if any(places(one) == places(found.finding) for one in first):
             return results  # the proof names the place in more detail
         note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}")
     return {**results, channel.name: dataclasses.replace(channel, notes=(note, *channel.notes))}
@@ -363,14 +364,18 @@ def error_finding(where: str, error: BaseException) -> Finding:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the innermost line of the user's code; empty if there is none."""
+    """Returns the innermost line of the user's code, and the line of another file that led there; empty if none."""
     frames = traceback.extract_tb(error.__traceback__)
     right = [frame for frame in frames if is_own(frame.filename)]
     if not right:
         return ""
     frame = right[-1]
     code = linecache.getline(frame.filename, frame.lineno or 0).strip()
-    return f"raised below {frame.filename}:{frame.lineno} in {frame.name}: {code}"
+    callers = [each for each in right if each.filename != frame.filename]
+    called = (
+        f", called at {callers[-1].filename}:{callers[-1].lineno} in {callers[-1].name}" if callers else ""
+    )
+    return f"raised below {frame.filename}:{frame.lineno} in {frame.name}{called}: {code}"
 
 
 class CaseRunner:

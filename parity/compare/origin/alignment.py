@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from parity.compare.origin.sketch import Sketch, distance
+from parity.compare.origin.source import functions_around
 from parity.compare.origin.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
@@ -164,18 +165,22 @@ class Alignment:
         return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
 
     def instead(self, side: int, at: int) -> int | None:
-        """Returns an operation of the other side that uses an operand of this one and has no counterpart here."""
-        nodes = self.traces[side].nodes
+        """Returns an operation of the other side that uses an operand of this one and has no counterpart here.
+
+        Of several it is the first one whose call stack shares most functions with that of this one.
+        """
+        nodes, others = self.traces[side].nodes, self.traces[1 - side].nodes
+        around, found = set(functions_around(nodes[at])), []
         for value in nodes[at].inputs:
             partner = self.matches[side][value]
             if partner < 0 or nodes[value].literal or nodes[value].sketch.plain:
                 continue
-            names = {nodes[user].name for user in self.users(side, value)}
+            names = {nodes[user].name for user in self.users(side, value)} | MOVES
+            backward = nodes[at].around.backward
             for user in self.users(1 - side, partner):
-                each = self.traces[1 - side].nodes[user]
-                if each.name not in names | MOVES and each.around.backward == nodes[at].around.backward:
-                    return user
-        return None
+                if others[user].name not in names and others[user].around.backward == backward:
+                    found.append(user)
+        return max(found, key=lambda each: len(around & set(functions_around(others[each]))), default=None)
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""

@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import Alignment, ordered
 from parity.compare.origin.divergence import Divergence
 from parity.compare.origin.source import constructor_call, functions_around, innermost, site
 from parity.compare.origin.trace import Node
-from parity.ir.functions import function_of, origin, set_outside, together
+from parity.ir.functions import function_of, origin, set_outside, together, words_of
 from parity.ir.location import Frame, equation_source
 from parity.ir.makers import library_call, library_makers
 
@@ -55,8 +56,17 @@ class Parting:
 
     @property
     def levels(self) -> Iterator[Level]:
-        """Each pair of operations on the path to the place, with the pair of operands that continues the path."""
-        return itertools.pairwise(self.divergence.path)
+        """Each pair of operations on the path to the place, with the pair of operands that continues the path.
+
+        The last operands are arguments if these differ.
+        """
+        yield from itertools.pairwise(self.divergence.path)
+        left, right = self.ends
+        if left is not None and right is not None and self.divergence.operands:
+            position = self.divergence.operands[0]
+            one, other = (node.inputs[position] for node in self.pair((left, right)))
+            if all(node.label for node in self.pair((one, other))):
+                yield (left, right), (one, other)
 
     def pair(self, ends: tuple[int, int]) -> list[Node]:
         """Returns the operations of both sides by their numbers."""
@@ -135,7 +145,11 @@ def _exchanged(parting: Parting) -> Blame | None:
         there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
         if not all(there):
             continue
-        found = [_at_hand(parting, side, users[side], there[side]) for side in (0, 1)]
+        found = [
+            _naming(parting, side, users[side], operands[side], there[side])
+            or _at_hand(parting, side, users[side], there[side])
+            for side in (0, 1)
+        ]
         if any(found):
             stacks = [_stack(node) for node in parting.pair(users)]
             frames = [
@@ -153,6 +167,24 @@ def _all_right(parting: Parting) -> bool:
             if parting.alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain):
                 return False
     return True
+
+
+def _naming(parting: Parting, side: int, user: int, given: int, values: Sequence[int]) -> Frame | None:
+    """Returns the innermost line around an operation that names the weight it is given instead of another."""
+    nodes = parting.alignment.traces[side].nodes
+    right = {part for at in values for part in _weight(nodes, at)}
+    parts = _weight(nodes, given) - right if right else set()
+    return next((each for each in _stack(nodes[user]) if parts & words_of(each)), None)
+
+
+def _weight(nodes: Sequence[Node], at: int) -> set[str]:
+    """Returns the parts of the path of the only argument that a value is computed from; empty if there are others."""
+    while not nodes[at].label:
+        below = [each for each in nodes[at].inputs if not nodes[each].literal]
+        if len(below) != 1:
+            return set()
+        (at,) = below
+    return set(nodes[at].label.split("/")) - HOLDERS
 
 
 def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:
@@ -282,7 +314,9 @@ def _library_constant(parting: Parting) -> Blame | None:
     if not all(one and one.library for one in sources):
         return None
     equal = all(not one.own or function_of(one.own[0]) in parting.common for one in sources if one)
-    if not (equal or parting.library_makers()):
+    makers = [library_makers(one.library) for one in sources if one]
+    others = makers[0] != makers[1] and not set(makers[0]).isdisjoint(makers[1])
+    if not (equal or others or parting.library_makers()):
         return None
     found = [
         library_call(one.library, files) for one, files in zip(sources, parting.files, strict=True) if one

@@ -114,8 +114,14 @@ def test_a_proved_case_is_not_compiled(paranoid):
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ({"load": load_without_momentum}, ["opt_state/m", "candidate resumed after 2 of 4 steps: params/w"]),
-        ({"export": export_the_momentum}, ["parameters of the candidate, loaded by the reference: params/w"]),
+        (
+            {"load": load_without_momentum},
+            ["opt_state/m", "candidate resumed after 2 of 4 steps: params/w", "in load_without_momentum"],
+        ),
+        (
+            {"export": export_the_momentum},
+            ["parameters of the candidate, loaded by the reference: params/w", "in export_the_momentum"],
+        ),
     ],
 )
 @pytest.mark.parametrize("paranoid", [False, True])

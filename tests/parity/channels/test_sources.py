@@ -6,6 +6,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen, nnx
 
@@ -97,6 +98,59 @@ def test_the_first_line_names_the_lines_that_make_the_leaf(edit, channel, places
     assert line.startswith(f"{channel} failed")
     named = [rf"test_sources\.py:\d+ {place}" for place in places]
     assert all(re.search(place, text) for place in named for text in (line, sentence)), (line, sentence)
+
+
+def moments():
+    return optax.adam(0.1)
+
+
+def momentum():
+    return optax.sgd(0.1, momentum=0.9)
+
+
+class Trainer(nnx.Module):
+    def __init__(self, key, optimizer):
+        self.params = Layer(nnx.Rngs(params=key), axes=None)
+        self.optimizer = nnx.Optimizer(self.params, optimizer(), wrt=nnx.Param)
+
+
+def linen_trainer(holder, optimizer, key):
+    params = {"inner": scaled(0.1)(key, (D, D))}
+    return {"params": params, holder: optimizer().init(params), "step": jnp.zeros((), jnp.uint32)}
+
+
+def trained(state, batch):
+    return state, {"loss": jnp.sum(batch["x"])}
+
+
+@pytest.mark.parametrize(
+    ("holder", "optimizer", "words"),
+    [
+        ("opt_state", momentum, r"made by the reference at \S+ in linen_trainer.*, made at \S+ in moments"),
+        ("opt", moments, "hold the optimizer's state as `opt_state`, not as `opt`"),
+    ],
+)
+def test_the_first_line_names_the_function_that_makes_an_optimizer_or_the_name_of_its_state(
+    holder, optimizer, words
+):
+    pair = parity.twin_programs(
+        "trained",
+        linen=parity.CustomSide(
+            create=functools.partial(linen_trainer, holder, moments),
+            programs={"train_step": trained},
+            flavour=parity.Flavour.LINEN,
+        ),
+        nnx=parity.CustomSide(
+            create=functools.partial(Trainer, optimizer=optimizer),
+            programs={"train_step": trained},
+            flavour=parity.Flavour.NNX,
+        ),
+        inputs=lambda seed: {"x": np.ones((3, D), np.float32)},
+    )
+    (case,) = pair.cases({})
+    found = explain(case.id, run_case(case, Session(), ("tree",)).channels)
+    assert found is not None and found.line.startswith("tree failed")
+    assert re.search(words, " ".join((found.line, *found.rest[:1]))), found
 
 
 def function_of(jaxpr, variable):

@@ -157,3 +157,88 @@ def test_two_tables_of_constants_are_not_printed():
 
     found = prove(scaled(2), scaled(3), arguments=[(0, 0)], results=[(0, 0)]).frontier[0].sentence()
     assert f"(operand 1: {TABLE})" in found
+
+
+def rows(bug):
+    """A loop over rows, whose candidate also stacks the carries if it has a bug."""
+
+    def body(x, row):
+        one, other = row[:2], row[2:]
+        whole = jnp.concatenate([other, one] if bug == "joined" else [one, other])
+        return jnp.tanh(x + (jnp.cos(whole) if bug == "carries" else jnp.sin(whole))), x
+
+    def run(x, w):
+        y, more = lax.scan(body, x, w)
+        return y * jnp.sum(more) if bug == "carries" else y
+
+    return run
+
+
+def kept(bug):
+    def body(carry, row):
+        x, memory = carry
+        made = jnp.sin(row)
+        return (jnp.tanh(x * row), memory if bug == "carry" else jnp.maximum(memory, made)), made
+
+    def run(x, w):
+        (y, memory), more = lax.scan(body, (x, x), w)
+        return y + memory + jnp.sum(w if bug == "stack" else more)
+
+    return run
+
+
+@pytest.mark.parametrize(("bug", "words"), [("carry", "reference maximum"), ("stack", "reference sine")])
+def test_a_value_that_one_loop_does_not_keep_is_placed_where_the_other_makes_it(bug, words):
+    found = first_sentence((kept(""), kept(bug)), jnp.ones(5), jnp.ones((3, 5)))
+    assert found.startswith("a value that only the reference loop carries: "), found
+    assert words in found and "in kept.<locals>.body" in found, found
+
+
+def started(late):
+    """A loop whose carry starts one later; the other start is in both programs."""
+
+    def run(x, w):
+        starts = x, x + 1
+        y, _ = lax.scan(lambda x, row: (jnp.tanh(x * row), None), starts[late], w)
+        return y + starts[1 - late] * starts[late]
+
+    return run
+
+
+def test_a_loop_that_starts_from_another_value_is_placed_where_that_is_made():
+    found = first_sentence((started(0), started(1)), jnp.ones(5), jnp.ones((3, 5)))
+    assert found.startswith("a loop carry that starts from another value: "), found
+    assert "candidate add at " in found and "in started.<locals>.run" in found, found
+
+
+def switch(number, x, branches):
+    return lax.switch(number, branches, x)
+
+
+def two(number, x):
+    return sum(switch(number, x, [lambda x: (x, x * 2), lambda x: (jnp.sin(x), x)]))
+
+
+def one(number, x):
+    return switch(number, x, [lambda x: x, jnp.cos])
+
+
+def first_sentence(sides, *given):
+    lowered = [jax.jit(side).lower(*given) for side in sides]
+    places = [(number, number) for number in range(len(given))]
+    return prove(*lowered, arguments=places, results=[(0, 0)]).frontier[0].sentence()
+
+
+@pytest.mark.parametrize(("bug", "words"), [("carries", "sine"), ("joined", "concatenate")])
+def test_a_difference_in_the_body_of_a_loop_comes_before_the_loop(bug, words):
+    """It does so if only one loop has a carry, and if the difference is the order of parts, which rules follow."""
+    found = first_sentence((rows(""), rows(bug)), jnp.ones(5), jnp.ones((3, 5)))
+    assert words in found and "in rows.<locals>.body" in found, found
+
+
+def test_two_choices_between_other_branches_are_no_counterparts():
+    found = first_sentence(
+        (lambda n, x: one(n, two(n, x)), lambda n, x: two(n, one(n, x))), np.int32(1), jnp.ones(5)
+    )
+    assert found.startswith("not sure, operations without a counterpart: reference case at "), found
+    assert found.endswith("in one") and "in two, candidate case" in found, found

@@ -44,6 +44,19 @@ def test_an_exception_is_reported_with_side_message_and_line():
     assert found.traceback.startswith("Traceback") and "second line" in found.traceback
 
 
+def test_an_exception_names_the_line_of_another_file_that_led_there(tmp_path):
+    file, names = tmp_path / "store.py", {}
+    file.write_text('def check():\n    raise ValueError("a missing leaf")\n')
+    exec(compile(file.read_text(), str(file), "exec"), names)
+
+    def restore():
+        names["check"]()
+
+    place = raised(restore).next_step
+    assert f"{file}:2 in check, called at " in place and "test_words.py:" in place, place
+    assert place.endswith(' in restore: raise ValueError("a missing leaf")'), place
+
+
 def test_a_long_message_is_cut_in_the_sentence_alone():
     def layer():
         raise ValueError("head:\nbody\n" + 2_000 * "x")
