@@ -115,6 +115,10 @@ class Numbering:
         self._region = outer
         return effects
 
+    def ends(self, program: StableProgram) -> list[int]:
+        """Returns the numbers of the program's results."""
+        return [self.env[value] for value in program.body.outputs]
+
     def _hidden(self, op: Op) -> str:
         """Returns as text which operands are known, but not known to be constants when XLA first simplifies.
 
