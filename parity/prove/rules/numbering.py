@@ -84,15 +84,14 @@ class RuledNumbering(Numbering):
 
     def _bind(self, op: Op, number: int) -> int:
         """Binds the results; a computed float in another shape than that in which it was computed is another value."""
-        value, adds_up = op.results.start, op.form.name == "stablehlo.reduce" and self._adds_up(op)
+        value, source = op.results.start, self._source(number)
         self._made.pop(value, None)
-        if adds_up:
+        if op.form.name == "stablehlo.reduce" and self._adds_up(op):
             self._made.update(dict.fromkeys(op.results))
-        known = self.table.values.get(number)
-        for position, operand in enumerate(op.operands if known and op.form.results == 1 else ()):
-            if self._source(self.env[operand]) == self._source(number):
+        for position, operand in enumerate(op.operands if number in self.table.values else ()):
+            if self._source(self.env[operand]) == source:
                 self._made[value] = self._shape(operand, parse_array(str(op.source.operands[position].type)))
-                number = self._reshaped(value, known)
+                number = self._reshaped(self.table.values[number], self._made[value])
         return super()._bind(op, number)
 
     def _shape(self, value: int, kind: Array | None) -> tuple[int, ...] | None:
@@ -100,16 +99,15 @@ class RuledNumbering(Numbering):
         known = self.table.values.get(self.env[value])
         if value in self._made or known is None or kind is None:
             return self._made.get(value, kind and kind.shape)
-        if value in self._fixed or self.table.is_given(known.view):
-            return None
-        return self.table.reshaped.get(known.view.source, (0, kind.shape))[1]
+        is_given = value in self._fixed or self.table.is_given(known.view)
+        return None if is_given else self.table.reshaped.get(known.view.source, (0, kind.shape))[1]
 
-    def _reshaped(self, value: int, known: Value) -> int:
-        """Returns the number of a moved float, which depends on the shape in which it was computed unless it has it."""
+    def _reshaped(self, known: Value, made: tuple[int, ...] | None) -> int:
+        """Returns the number of a moved value; of a float or a converted boolean by its shape and the one it had."""
         table, view, shape = self.table, self.table.plain(known.view), known.type.shape
-        made, term = self._made[value], table.terms.get(view.source)
+        term = table.terms.get(view.source)
         rounds = is_float(f"<{known.type.element}") or (
-            term is not None and term.elements == ("i1",) != (known.type.element,)
+            term is not None and (term.name, term.elements) == ("convert", ("i1",))
         )
         if made is not None and rounds and "past-moves" not in table.enabled:
             same_units = _units(made) == _units(shape) and (view.repeats or len(made) == len(shape))
@@ -126,16 +124,23 @@ class RuledNumbering(Numbering):
     def _enter(self, op: Op, moving: Sequence[int]) -> None:
         super()._enter(op, moving)
         for slot, value in enumerate(op.operands):
-            if slot not in moving and value in self._made:
-                held = (*(each.parameters[slot] for each in op.regions), op.results[slot])
-                self._made.update(dict.fromkeys(held, self._made[value]))
+            for held in (*(each.parameters[slot] for each in op.regions), op.results[slot]):
+                if slot not in moving:
+                    self._keep_shape(held, value)
+
+    def _keep_shape(self, value: int, same: int) -> None:
+        """Gives a value the shape in which another one, which it equals, was computed."""
+        self._made.pop(value, None)
+        if same in self._made:
+            self._made[value] = self._made[same]
 
     def ends(self, program: StableProgram) -> list[int]:
         """Returns the numbers of the results, regardless of the shape in which they were computed."""
-        known = [self.table.values.get(number) for number in super().ends(program)]
+        table, numbers = self.table, super().ends(program)
+        known = [table.values.get(number) for number in numbers]
         return [
-            number if value is None else self.table.shaped(Value(self.table.plain(value.view), value.type))
-            for number, value in zip(super().ends(program), known, strict=True)
+            number if value is None else table.shaped(Value(table.plain(value.view), value.type))
+            for number, value in zip(numbers, known, strict=True)
         ]
 
     def _hidden(self, op: Op) -> str:
@@ -218,6 +223,8 @@ class RuledNumbering(Numbering):
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
         table, env = self.table, self.env
         index = env[op.operands[0]]
+        for value in op.results:
+            self._made.pop(value, None)
         chosen = None if op.effect else branch(table, index, len(op.regions), op.operands[0] in self._certain)
         if chosen is None:
             return super()._branch(op, depth, tail)
@@ -230,9 +237,8 @@ class RuledNumbering(Numbering):
         for slot, outputs in ends.items():
             word = f"{op.form.bare} {op.form.slots_out[slot]}"
             env[op.results[slot]] = outputs[0] if taken is None else table.number(word, taken, *outputs)
-            made = op.regions[order[0]].outputs[slot]
-            if taken is None and made in self._made:
-                self._made[op.results[slot]] = self._made[made]
+            if taken is None:
+                self._keep_shape(op.results[slot], op.regions[order[0]].outputs[slot])
         if taken is None:
             self.vanished.add(op.results.start)
             return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
