@@ -16,7 +16,7 @@ from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.logic import branch
 from parity.prove.rules.moves import window_replaced
-from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS, RewriteRule
+from parity.prove.rules.registry import NORMAL_FORMS, RewriteRule
 from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import whole
@@ -103,7 +103,7 @@ class RuledNumbering(Numbering):
         return None if is_given else self.table.reshaped.get(known.view.source, (0, kind.shape))[1]
 
     def _reshaped(self, known: Value, made: tuple[int, ...] | None) -> int:
-        """Returns the number of a moved value; of a float or a converted boolean by its shape and the one it had."""
+        """Returns the number of a moved value, for floats and converted booleans by both shapes."""
         table, view, shape = self.table, self.table.plain(known.view), known.type.shape
         term = table.terms.get(view.source)
         rounds = is_float(f"<{known.type.element}") or (
@@ -136,20 +136,18 @@ class RuledNumbering(Numbering):
 
     def ends(self, program: StableProgram) -> list[int]:
         """Returns the numbers of the results, regardless of the shape in which they were computed."""
-        table, numbers = self.table, super().ends(program)
-        known = [table.values.get(number) for number in numbers]
+        table = self.table
         return [
-            number if value is None else table.shaped(Value(table.plain(value.view), value.type))
-            for number, value in zip(numbers, known, strict=True)
+            table.shaped(Value(table.plain(known.view), known.type))
+            if (known := table.values.get(number))
+            else number
+            for number in super().ends(program)
         ]
 
     def _hidden(self, op: Op) -> str:
         """Returns which operands the compiler does not see at first; none of them if integers count by value."""
         hidden = super()._hidden(op)
-        if hidden and BY_VALUE in self.table.enabled:
-            self.table.use(BY_VALUE)
-            return ""
-        return hidden
+        return "" if hidden and self.table.is_by_value() else hidden
 
     def _as_written(self, op: Op) -> int | None:
         """Returns the number, by no rule, of floats that are computed from integers of constants; None for all others.
@@ -174,10 +172,7 @@ class RuledNumbering(Numbering):
         divides = op.form.name == "stablehlo.divide" and not self._stated.issuperset(op.operands)
         if exact[0] or not (divides or (any(exact) and not self._tables.isdisjoint(op.operands))):
             return None
-        if BY_VALUE in self.table.enabled:
-            self.table.use(BY_VALUE)
-            return None
-        return number
+        return None if self.table.is_by_value() else number
 
     def _normal(self, op: Op) -> int | None:
         """Returns the number of an operation's normal form; None if it has none."""
