@@ -188,7 +188,7 @@ class Exchange:
         for side, numbering in zip(self._sides, self._numberings, strict=True):
             numbering.forget()
             numbering.region(side.body, 0)
-            ends.append([numbering.env[value] for value in side.body.outputs])
+            ends.append(numbering.ends(side))
         pairs = {position: self._results[position] for position in positions}
         return [position for position, (first, second) in pairs.items() if ends[0][first] != ends[1][second]]
 

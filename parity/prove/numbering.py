@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from parity.ir.stablehlo.operations import Group, facts
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.fusion import is_float, ordered_operations
 
@@ -14,6 +14,7 @@ __all__ = ["Numbering", "Table", "captures", "number_program", "split_classes", 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")
+_ROOTS = names_of("sqrt", "rsqrt", "cbrt", "power")
 _CROSSED = "#crossed"
 """The word of a value that a loop or a branch captures."""
 _EVERYWHERE, _CARRIED = object(), object()
@@ -74,6 +75,8 @@ class Numbering:
         """Values computed from constants: the region, and the calls through which they came."""
         self._computed: set[int] = set()
         """Floats and booleans computed from others than constants, and all values computed from them."""
+        self._squares: set[int] = set()
+        """Products of two values of one number."""
         self.ordered: Container[int] = frozenset()
         """First results of operations whose operands keep their order; see `ordered_operations`."""
         self.fenced = True
@@ -115,14 +118,19 @@ class Numbering:
         self._region = outer
         return effects
 
+    def ends(self, program: StableProgram) -> list[int]:
+        """Returns the numbers of the program's results."""
+        return [self.env[value] for value in program.body.outputs]
+
     def _hidden(self, op: Op) -> str:
         """Returns as text which operands are known, but not known to be constants when XLA first simplifies.
 
         XLA does that before it inlines calls, and before it moves constants into loops and branches.
         """
         found = [self._fixed.get(value) for value in op.operands]
+        root = "#root" if self._is_root_of_copies(op) else ""
         if not any(found) and (found or op.form.name not in _FIXED):
-            return ""
+            return root
         call, near, rounds = {id(op.chain)}, (_EVERYWHERE, self._region), False
         if None not in found:
             known = facts(op.form.name)
@@ -136,7 +144,17 @@ class Numbering:
             for at, each in enumerate(found)
             if each and (each[0] not in near or (rounds and each[1] != call))
         ]
-        return f"#hidden {hidden}" if hidden else ""
+        return f"#hidden {hidden}{root}" if hidden else root
+
+    def _is_root_of_copies(self, op: Op) -> bool:
+        """True for a root of a square whose factors are computed twice.
+
+        XLA simplifies the root of a square before it shares equal operations.
+        """
+        if op.form.name == "stablehlo.multiply" and op.operands[0] != op.operands[1]:
+            left, right = (self.env[value] for value in op.operands)
+            self._squares.update(op.results if left == right else ())
+        return op.form.name in _ROOTS and not self._squares.isdisjoint(op.operands)
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function of its operands."""

@@ -348,11 +348,8 @@ def check_pairs(
 
 
 def _unequal(sides: Sequence[StableProgram], numberings: Sequence[Numbering], results: _Pairs) -> list[int]:
-    return [
-        position
-        for position, (left, right) in enumerate(results)
-        if numberings[0].env[sides[0].body.outputs[left]] != numberings[1].env[sides[1].body.outputs[right]]
-    ]
+    left, right = (numbering.ends(side) for numbering, side in zip(numberings, sides, strict=True))
+    return [position for position, (one, other) in enumerate(results) if left[one] != right[other]]
 
 
 def _side_differences(

@@ -125,8 +125,8 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
 @RewriteRule(
     name="past-unit-dims",
     rewrites="an elementwise operation on operands with axes of size one -> of it without them",
-    condition="every element depends on the operands' elements at one place; no float of fewer than 32 bits; sums, "
-    "products, powers, roots and conversions read a computed float in the shape in which it was computed",
+    condition="every element depends on the operands' elements at one place; no float of fewer than 32 bits; computed "
+    "floats, except broadcast ones and sums of several elements, are read in the shape in which they were computed",
     argument="The same function is applied to the same elements. An axis of size one is no loop, so compiled code "
     "is the same. XLA combines two operations, such as products with constants, unless a reshape is between them.",
     attacked_by="product on a unit axis or without",

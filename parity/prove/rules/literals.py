@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity.ir.jax_internals import ir
-from parity.prove.rules.registry import BY_VALUE, RewriteRule, normal_form
+from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import FOLDED, Application, Terms
 from parity.prove.rules.types import is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
@@ -74,8 +74,7 @@ def _iota(table: Terms, op: Application) -> View | None:
     folds = (
         kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max)
     )
-    if folds and table.allows(BY_VALUE):
-        table.use(BY_VALUE)
+    if folds and table.is_by_value():
         base = table.constant(np.arange(size).astype(kind), out.element)
     else:
         base = whole(table.number(f"#count {out.element} {size}"), size)

@@ -223,7 +223,8 @@ def _concatenate(table: Terms, op: Application) -> View | None:
 
 @RewriteRule(
     name="pad",
-    rewrites="concatenation of a known number, repeated, and an array; update of the former at a known place -> pad",
+    rewrites="concatenation of a known number, repeated, and an array; update of the former at a known place -> pad; "
+    "update of a whole array -> the update",
     condition="two parts; no padding between elements; the number is at two places or more, else XLA keeps the parts",
     argument="Each place holds the same element. XLA's simplifier does the same before anything is fused.",
     attacked_by="shifted rows by concatenation or pad",
@@ -264,7 +265,7 @@ def _replaced(
 ) -> View | None:
     """Returns an array with elements of another type and view in place, from a first place along each axis."""
     if new.shape == out.shape:
-        return table.accept("empty-pad", view)
+        return table.accept("pad", view)
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
@@ -336,28 +337,18 @@ def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> 
 
 
 @normal_form("stablehlo.pad")
-@RewriteRule(
-    name="empty-pad",
-    rewrites="pad by nothing -> its operand",
-    condition="low and high padding zero, interior zero or an axis of size one",
-    argument="No element is added or dropped.",
-    attacked_by="pad by nothing",
-    keeps_narrow=True,
-)
 def _pad(table: Terms, op: Application) -> View | None:
+    """Returns a pad of a known number as such, and one that only removes elements, or none, as a slice."""
     operand, fill = op.operands
-    edges = [op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
-    adds = any(
-        low or high or (gap and size > 1)
-        for size, low, high, gap in zip(operand.type.shape, *edges, strict=True)
+    low, high, gaps = (
+        op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding")
     )
-    if adds and max(*edges[0], *edges[1]) <= 0 == max(edges[2]):
-        limits = [size + high for size, high in zip(operand.type.shape, edges[1], strict=True)]
-        return _part(table, operand, [-low for low in edges[0]], limits, [1] * len(limits))
-    if adds:
-        plain = min(*edges[0], *edges[1]) >= 0 == max(edges[2]) and table.known(fill.view) is not None
-        return _padded(table, op.out, operand, fill.view, edges[0]) if plain else None
-    return table.accept("empty-pad", operand.view)
+    inside = [gap * (size > 1) for size, gap in zip(operand.type.shape, gaps, strict=True)]
+    if max([*low, *high, *inside, 0]) == 0:
+        limits = [size + more for size, more in zip(operand.type.shape, high, strict=True)]
+        return _part(table, operand, [-less for less in low], limits, [1] * len(limits))
+    is_plain = min([*low, *high, 0]) == 0 == max([*inside, 0]) and table.known(fill.view) is not None
+    return _padded(table, op.out, operand, fill.view, low) if is_plain else None
 
 
 @normal_form("stablehlo.dynamic_update_slice")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo.operations import Group, facts, names_of
+from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.fusion import is_float
 from parity.prove.numbering import Numbering
@@ -16,7 +16,7 @@ from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.logic import branch
 from parity.prove.rules.moves import window_replaced
-from parity.prove.rules.registry import BY_VALUE, NORMAL_FORMS, RewriteRule
+from parity.prove.rules.registry import NORMAL_FORMS, RewriteRule
 from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import whole
@@ -25,11 +25,6 @@ __all__ = ["RuledNumbering", "shared_alike"]
 
 _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 """The function that brings an operation into normal form, the operation's attributes, and its result type."""
-_COMPUTED = names_of(Group.ELEMENTWISE, "scatter", "dynamic_update_slice")
-_SUMS = names_of("add", "subtract")
-_PRODUCTS = names_of("multiply", "divide", "power", "sqrt", "rsqrt", "log", "exponential")
-_COMBINED = _SUMS | _PRODUCTS | names_of("convert")
-"""XLA combines sums with sums, and products, powers and roots with each other, unless a reshape is between."""
 
 
 class RuledNumbering(Numbering):
@@ -50,10 +45,10 @@ class RuledNumbering(Numbering):
         """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
-        self._made: dict[int, tuple[tuple[int, ...], str]] = {}
-        """The shape in which a float was computed and its operation, also after others that rules removed."""
-        self._sums: set[int] = set()
-        """Reductions of several elements, and their moves: XLA makes no other operation of them."""
+        self._made: dict[int, tuple[int, ...] | None] = {}
+        """The shape in which a moved float was computed; None for arguments, constants, and sums of several elements.
+
+        XLA makes no other operation of these."""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
@@ -64,7 +59,7 @@ class RuledNumbering(Numbering):
         key = (
             op.form.word,
             table.ordered,
-            *[(self.env[value], self._made.get(value)) for value in op.operands],
+            *[self.env[value] for value in op.operands],
         )
         known = table.normal.get(key)
         if known is None:
@@ -88,51 +83,71 @@ class RuledNumbering(Numbering):
         return known.number
 
     def _bind(self, op: Op, number: int) -> int:
-        """Binds the results, and records the shape in which a float was computed, or that of the operand that it is."""
+        """Binds the results; a computed float in another shape than that in which it was computed is another value."""
         value, source = op.results.start, self._source(number)
         self._made.pop(value, None)
-        self._sums.discard(value)
         if op.form.name == "stablehlo.reduce" and self._adds_up(op):
-            self._sums.update(op.results)
-        if op.form.name in _COMPUTED and _rounds(op):
-            self._made[value] = op.form.shapes[0], op.form.name
-        for position, operand in enumerate(op.operands):
+            self._made.update(dict.fromkeys(op.results))
+        for position, operand in enumerate(op.operands if number in self.table.values else ()):
             if self._source(self.env[operand]) == source:
-                self._inherit(value, operand, parse_array(str(op.source.operands[position].type)))
+                self._made[value] = self._shape(operand, parse_array(str(op.source.operands[position].type)))
+                number = self._reshaped(self.table.values[number], self._made[value])
         return super()._bind(op, number)
 
-    def _inherit(self, value: int, operand: int, kind: Array | None = None) -> None:
-        """Records the shape in which an operand was computed; its own, if given, unless it is an argument or known."""
-        word = self.table.nodes[self._source(self.env[operand])][0]
-        if operand in self._made:
-            self._made[value] = self._made[operand]
-        elif operand in self._sums:
-            self._sums.add(value)
-        elif kind is not None and operand not in self._fixed and not word.startswith("#argument "):
-            self._made[value] = kind.shape, ""
+    def _shape(self, value: int, kind: Array | None) -> tuple[int, ...] | None:
+        """Returns the shape in which a float was computed; None if it may be read in any shape."""
+        known = self.table.values.get(self.env[value])
+        if value in self._made or known is None or kind is None:
+            return self._made.get(value, kind and kind.shape)
+        is_given = value in self._fixed or self.table.is_given(known.view)
+        return None if is_given else self.table.reshaped.get(known.view.source, (0, kind.shape))[1]
+
+    def _reshaped(self, known: Value, made: tuple[int, ...] | None) -> int:
+        """Returns the number of a moved value, for floats and converted booleans by both shapes."""
+        table, view, shape = self.table, self.table.plain(known.view), known.type.shape
+        term = table.terms.get(view.source)
+        rounds = is_float(f"<{known.type.element}") or (
+            term is not None and (term.name, term.elements) == ("convert", ("i1",))
+        )
+        if made is not None and rounds and "past-moves" not in table.enabled:
+            same_units = _units(made) == _units(shape) and (view.repeats or len(made) == len(shape))
+            if not (made == shape if view.is_whole else same_units):
+                source = table.number(f"#reshaped {made} {shape}", view.source)
+                table.reshaped[source] = view.source, made
+                view = dataclasses.replace(view, source=source)
+        return table.shaped(Value(view, known.type))
 
     def _source(self, number: int) -> int:
         known = self.table.values.get(number)
-        return known.view.source if known else number
+        return self.table.plain(known.view).source if known else number
 
-    def _apart(self, value: int, known: Value, reader: str) -> Value:
-        """Returns another value for a computed float that is read in another shape, where no pattern of XLA matches."""
-        view, shape = known.view, known.type.shape
-        made, name = self._made.get(value, (shape, ""))
-        same = made == shape if view.is_whole else view.repeats or len(made) == len(shape)
-        same |= name in (_PRODUCTS if reader in _SUMS else _SUMS)
-        if same or self.table.allows("past-moves"):
-            return known
-        source = self.table.number("#reshaped", view.source)
-        return Value(dataclasses.replace(view, source=source), known.type)
+    def _enter(self, op: Op, moving: Sequence[int]) -> None:
+        super()._enter(op, moving)
+        for slot, value in enumerate(op.operands):
+            for held in (*(each.parameters[slot] for each in op.regions), op.results[slot]):
+                if slot not in moving:
+                    self._keep_shape(held, value)
+
+    def _keep_shape(self, value: int, same: int) -> None:
+        """Gives a value the shape in which another one, which it equals, was computed."""
+        self._made.pop(value, None)
+        if same in self._made:
+            self._made[value] = self._made[same]
+
+    def ends(self, program: StableProgram) -> list[int]:
+        """Returns the numbers of the results, regardless of the shape in which they were computed."""
+        table = self.table
+        return [
+            table.shaped(Value(table.plain(known.view), known.type))
+            if (known := table.values.get(number))
+            else number
+            for number in super().ends(program)
+        ]
 
     def _hidden(self, op: Op) -> str:
         """Returns which operands the compiler does not see at first; none of them if integers count by value."""
         hidden = super()._hidden(op)
-        if hidden and BY_VALUE in self.table.enabled:
-            self.table.use(BY_VALUE)
-            return ""
-        return hidden
+        return "" if hidden and self.table.is_by_value() else hidden
 
     def _as_written(self, op: Op) -> int | None:
         """Returns the number, by no rule, of floats that are computed from integers of constants; None for all others.
@@ -157,10 +172,7 @@ class RuledNumbering(Numbering):
         divides = op.form.name == "stablehlo.divide" and not self._stated.issuperset(op.operands)
         if exact[0] or not (divides or (any(exact) and not self._tables.isdisjoint(op.operands))):
             return None
-        if BY_VALUE in self.table.enabled:
-            self.table.use(BY_VALUE)
-            return None
-        return number
+        return None if self.table.is_by_value() else number
 
     def _normal(self, op: Op) -> int | None:
         """Returns the number of an operation's normal form; None if it has none."""
@@ -171,8 +183,8 @@ class RuledNumbering(Numbering):
         if found is None or operands is None:
             return None
         (normalise, attributes, out), table = found, self.table
-        if op.form.name in _COMBINED and _rounds(op):
-            operands = [self._apart(*each, op.form.name) for each in zip(op.operands, operands, strict=True)]
+        if facts(op.form.name).group is Group.ELEMENTWISE:
+            operands = [Value(table.plain(x.view), x.type) if x.view.repeats else x for x in operands]
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))
@@ -206,6 +218,8 @@ class RuledNumbering(Numbering):
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
         table, env = self.table, self.env
         index = env[op.operands[0]]
+        for value in op.results:
+            self._made.pop(value, None)
         chosen = None if op.effect else branch(table, index, len(op.regions), op.operands[0] in self._certain)
         if chosen is None:
             return super()._branch(op, depth, tail)
@@ -219,7 +233,7 @@ class RuledNumbering(Numbering):
             word = f"{op.form.bare} {op.form.slots_out[slot]}"
             env[op.results[slot]] = outputs[0] if taken is None else table.number(word, taken, *outputs)
             if taken is None:
-                self._inherit(op.results[slot], op.regions[order[0]].outputs[slot])
+                self._keep_shape(op.results[slot], op.regions[order[0]].outputs[slot])
         if taken is None:
             self.vanished.add(op.results.start)
             return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
@@ -264,8 +278,7 @@ class RuledNumbering(Numbering):
         if view is None:
             return None
         self.vanished.add(op.results.start)
-        number = self.env[op.results.start] = table.shaped(Value(view, out))
-        return number
+        return self._bind(op, table.shaped(Value(view, out)))
 
     def _reduction(self, op: Op, depth: int) -> int | None:
         """Numbers a reduction by the order of kept and reduced axes, regardless of their shape; None without a rule."""
@@ -293,7 +306,6 @@ class RuledNumbering(Numbering):
         for slot, (value, kind) in enumerate(zip(op.results, kinds, strict=True)):
             part = number if len(kinds) == 1 else table.number(f"#result {slot}", number)
             env[value] = table.shaped(Value(whole(part, kind.count), kind))
-        self._sums.update(op.results if self._adds_up(op) else ())
         return number
 
     def _adds_up(self, op: Op) -> bool:
@@ -303,9 +315,9 @@ class RuledNumbering(Numbering):
         return all(kind.shape[axis] > 1 for axis in axes) and not (known and known.view.repeats)
 
 
-def _rounds(op: Op) -> bool:
-    """True for floats and conversions; a product with a converted boolean may become a selection."""
-    return is_float(op.form.slots_out[0]) or op.form.name == "stablehlo.convert"
+def _units(shape: Sequence[int]) -> list[int]:
+    """Returns the axes of size one."""
+    return [axis for axis, size in enumerate(shape) if size == 1]
 
 
 def _is_narrow(operands: Sequence[Value], *types: Array) -> bool:

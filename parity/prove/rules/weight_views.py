@@ -94,16 +94,15 @@ def not_met(
     """Returns a difference for each moved result that is not shown equal."""
     missed = []
     for move in moves:
-        left, right = sides[move.side].body, sides[1 - move.side].body
+        left, right = (numberings[side].ends(sides[side]) for side in (move.side, 1 - move.side))
         whole = None
         if isinstance(table, Terms) and None not in move.parts and move.whole is not None:
             values = []
             for position, shape in zip(move.positions(move.side), move.shapes, strict=True):
-                number = numberings[move.side].env[left.outputs[position]]
                 kind = parse_array(_result_types(sides[move.side])[position])
-                values.append(table.value(number, kind) if kind and kind.shape == shape else None)
+                values.append(table.value(left[position], kind) if kind and kind.shape == shape else None)
             whole = None if None in values else carried(table, values, move.steps)
-        if whole is None or table.shaped(whole) != numberings[1 - move.side].env[right.outputs[move.whole]]:  # pyright: ignore
+        if whole is None or table.shaped(whole) != right[move.whole]:  # pyright: ignore
             where = f"result {move.name}"
             missed.append(Frontier(where=where, differences=("moved by the weight map, not shown equal",)))
     return missed

@@ -68,6 +68,10 @@ FLOATS = {
         lambda x, y: (lax.fori_loop(0, 1, lambda _, z: z * 1.3, x)[None] * y[:1][None])[0],
         lambda x, y: lax.fori_loop(0, 1, lambda _, z: z * 1.3, x) * y[:1],
     ),
+    "a root of a square, with its factors computed twice": (
+        lambda x, y: jnp.sqrt(jnp.tanh(x) * jnp.tanh(x)),
+        lambda x, y: (lambda z: jnp.sqrt(z * z))(jnp.tanh(x)),
+    ),
     "two contracted axes, one of one element": (
         lambda x, y: jnp.einsum("abhk,abhk->ab", x[:, None, None], y[:, None, None]),
         lambda x, y: jnp.einsum("ahk,ahk->a", x[:, None], y[:, None])[:, None],
@@ -545,6 +549,38 @@ def test_the_order_of_factors_counts_behind_what_vanishes(check, hide):
     assert check(added(False), added(False), (x, x)).proved
     proof = check(added(False), added(True), (x, x))
     assert not proof.proved, proof.sentence()
+
+
+VANISHING = {
+    "cumulative sum of one": lambda z: jnp.cumsum(z, 1),
+    "selection by a constant": lambda z: lax.select(jnp.full(z.shape, True), z, -z),
+    "selection of one": lambda z: lax.select(z > 0, z, z),
+    "maximum of itself": lambda z: jnp.maximum(z, z),
+    "sum with zero": lambda z: z + 0.0,
+    "two negations": lambda z: jnp.negative(-z),
+    "part of a complex number": lambda z: jnp.real(lax.complex(z, z)),
+    "sorted": lambda z: jnp.sort(z, 1),
+    "reversed twice": lambda z: lax.rev(lax.rev(z, (0,)), (0,)),
+    "product of one": lambda z: z[None].prod(0),
+    "product of matrices of one": lambda z: lax.dot_general(
+        z, jnp.ones((4, 1, 1)), (((1,), (1,)), ((0,), (0,)))
+    ).reshape(z.shape),
+    "loop of one": lambda z: lax.fori_loop(0, 1, lambda _, c: c * 2.0, z),
+}
+"""Operations that XLA may remove from between two products."""
+
+
+@pytest.mark.parametrize("name", VANISHING)
+def test_a_unit_axis_counts_behind_what_vanishes(check, name):
+    """XLA reorders products with constants, unless a reshape is between them."""
+    one, other = (lambda x: (x * 1.3)[:, None]), (lambda x: x[:, None] * 1.3)
+    x, y = jax.ShapeDtypeStruct((4, 6), jnp.float32), jax.ShapeDtypeStruct((1, 6), jnp.float32)
+    reads = [lambda x, y, move=move: VANISHING[name](move(x)) * y[:, None] for move in (one, other)]
+    assert check(reads[0], reads[0], (x, y)).proved
+    proof = check(*reads, (x, y))
+    assert not proof.proved, proof.sentence()
+    back = [lambda x, y, move=move: move(VANISHING[name](one(x))[:, 0]) * y[:, None] for move in (one, other)]
+    assert not check(*back, (x, y)).proved
 
 
 @pytest.mark.parametrize("number", [1, 2**63 + 5, 2**64 - 1])

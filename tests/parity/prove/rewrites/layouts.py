@@ -53,6 +53,7 @@ LAYOUTS = {
         left=lambda x, w: jnp.tanh(x @ w).reshape(B, H, K),
         right=lambda x, w: jnp.tanh(jnp.einsum("bd,dhk->bhk", x, w).reshape(B, H * K)).reshape(B, H, K),
         near=lambda x, w: jnp.tanh(jnp.einsum("bd,dhk->bkh", x, w).reshape(B, H * K)).reshape(B, H, K),
+        rung=Verdict.REORDERED,  # a product of matrices is read in another shape
     ),
     "a flat bias": Layout(
         shapes=((H, K),),
