@@ -57,7 +57,7 @@ def search_commits(
             (f"--bad {bad}", high, Status.FAILS, "fails"),
             (f"--good {good}", low, Status.PASSES, "passes"),
         ):
-            if (said := history.ask(commit)).status is not status:
+            if (said := history.test(commit)).status is not status:
                 raise ValueError(f"{option}: got a case that says {said}, expected one that {does}")
         return history.search(low, high, between)
 

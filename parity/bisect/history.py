@@ -20,7 +20,7 @@ from parity.bisect.axis import Signature, Status
 from parity.run.explain import blocking
 from parity.verdicts import channel_of
 
-__all__ = ["REPORT", "Answer", "Check", "Found", "History", "UntestableError", "answer_of"]
+__all__ = ["REPORT", "Check", "Found", "History", "PlaceResult", "UntestableError", "result_of"]
 
 REPORT = "{report}"
 """Placeholder for the file that the command writes its report to."""
@@ -32,7 +32,7 @@ Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str
 """Prepares a place by its name: gives the working directory, and the folders to put on the import path."""
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True, rename={"status": "answer"}):
+class PlaceResult(msgspec.Struct, frozen=True, omit_defaults=True, rename={"status": "answer"}):
     """The result of one place.
 
     Args:
@@ -66,13 +66,13 @@ class Found:
     outcome: str
     culprits: tuple[str, ...]
     signature: Signature
-    log: tuple[Answer, ...]
+    log: tuple[PlaceResult, ...]
     fixed: bool = False
 
     @property
     def evaluated(self) -> int:
         """The number of places that pass or fail; those that could not be tested do not count."""
-        return sum(answer.status in (Status.PASSES, Status.FAILS) for answer in self.log)
+        return sum(result.status in (Status.PASSES, Status.FAILS) for result in self.log)
 
 
 class UntestableError(ValueError):
@@ -106,32 +106,32 @@ class History:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._file, self._check = folder, folder / "log.jsonl", check
         self._lay, self._notify = lay, notify
-        self._log: dict[str, Answer] = {}
+        self._log: dict[str, PlaceResult] = {}
         for line in self._file.read_bytes().splitlines() if self._file.exists() else ():
             with contextlib.suppress(msgspec.DecodeError):  # an incomplete last line
-                answer = msgspec.json.decode(line, type=Answer)
-                self._log[answer.name] = answer
+                result = msgspec.json.decode(line, type=PlaceResult)
+                self._log[result.name] = result
 
-    def ask(self, name: str) -> Answer:
+    def test(self, name: str) -> PlaceResult:
         """Returns the result of a place, which is checked unless it is known."""
         if name not in self._log:
-            answer = self._log[name] = self._tried(name)
+            result = self._log[name] = self._tried(name)
             with self._file.open("ab") as log:
-                log.write(msgspec.json.encode(answer) + b"\n")
+                log.write(msgspec.json.encode(result) + b"\n")
                 log.flush()
                 os.fsync(log.fileno())
         return self._log[name]
 
-    def _tried(self, name: str) -> Answer:
+    def _tried(self, name: str) -> PlaceResult:
         self._notify(name)
         try:
             with self._lay(name) as (where, path):
-                answer = self._run(where, path)
+                result = self._run(where, path)
         except UntestableError as error:
-            answer = Answer(Status.OTHER, why=str(error))
-        return msgspec.structs.replace(answer, name=name)
+            result = PlaceResult(Status.OTHER, why=str(error))
+        return msgspec.structs.replace(result, name=name)
 
-    def _run(self, where: Path, path: Sequence[str]) -> Answer:
+    def _run(self, where: Path, path: Sequence[str]) -> PlaceResult:
         """Runs the command in a folder and returns its result; without a report the place cannot be tested."""
         report = self._folder / f"report-{os.getpid()}.json"
         report.unlink(missing_ok=True)
@@ -146,14 +146,14 @@ class History:
                 words, cwd=where, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            return Answer(Status.OTHER, why=f"no answer after {SECONDS} s")
+            return PlaceResult(Status.OTHER, why=f"no answer after {SECONDS} s")
         if not report.exists():
-            return Answer(Status.OTHER, why=_last_words(ended))
-        return answer_of(json.loads(report.read_text()), self._check.case, self._signature)
+            return PlaceResult(Status.OTHER, why=_last_words(ended))
+        return result_of(json.loads(report.read_text()), self._check.case, self._signature)
 
     @property
     def _signature(self) -> Signature | None:
-        return next((answer.signature for answer in self._log.values() if answer.signature), None)
+        return next((result.signature for result in self._log.values() if result.signature), None)
 
     def search(self, low: str, high: str, between: Callable[[Sequence[str], str], Sequence[str]]) -> Found:
         """Bisects from a place to a later one of another status; skips places that cannot be tested.
@@ -165,7 +165,7 @@ class History:
             low, high: the ends, one of which passes and one fails.
             between: returns the places after all of the given ones up to the given last one, in order.
         """
-        first, last = self.ask(low).status, self.ask(high).status
+        first, last = self.test(low).status, self.test(high).status
         lows, skipped = [low], set()
         while True:
             names = between(lows, high)
@@ -173,7 +173,7 @@ class History:
             if not rest:
                 break
             name = names[min(rest, key=lambda at: abs(2 * at + 2 - len(names)))]
-            status = self.ask(name).status
+            status = self.test(name).status
             if status is first:
                 lows.append(name)
             elif status is last:
@@ -181,7 +181,7 @@ class History:
             else:
                 skipped.add(name)
         outcome = "several" if len(names) > 1 else "culprit"
-        if any(self._tried(end).status is not self.ask(end).status for end in (lows[-1], high)):
+        if any(self._tried(end).status is not self.test(end).status for end in (lows[-1], high)):
             outcome = "ambiguous"
         assert self._signature is not None
         shutil.rmtree(self._folder)
@@ -191,13 +191,13 @@ class History:
             outcome=outcome,
             culprits=tuple(names),
             signature=self._signature,
-            log=tuple(msgspec.structs.replace(answer, signature=None) for answer in self._log.values()),
+            log=tuple(msgspec.structs.replace(result, signature=None) for result in self._log.values()),
             fixed=last is Status.PASSES,
         )
 
 
-def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> Answer:
-    """Returns the answer of a report in the JSON schema for a case, and the signature of its failure.
+def result_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> PlaceResult:
+    """Returns the result of a report in the JSON schema for a case, and the signature of its failure.
 
     Args:
         report: of ``parity run --json``.
@@ -206,15 +206,15 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
     """
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
-        return Answer(Status.OTHER, why=f"its report has no case {case}")
+        return PlaceResult(Status.OTHER, why=f"its report has no case {case}")
     results = {name: channel_of(name, each) for name, each in record["channels"].items()}
     worst = next(iter(blocking(results.values())), None)
     if worst is None:
-        return Answer(Status.PASSES)
+        return PlaceResult(Status.PASSES)
     signature = signature or Signature.seen(worst)
     status = signature.status(results)
     why = f"it fails otherwise: {Signature.seen(worst)}" if status is Status.OTHER else ""
-    return Answer(status, why=why, signature=signature if status is Status.FAILS else None)
+    return PlaceResult(status, why=why, signature=signature if status is Status.FAILS else None)
 
 
 def _last_words(ended: subprocess.CompletedProcess[str]) -> str:

@@ -66,9 +66,9 @@ def search_versions(
         return versions[max(map(versions.index, lows)) + 1 : versions.index(high) + 1]
 
     history = History(folder, check, lay, lambda name: notify(f"{wanted.name} {name}"))
-    answers = {version: history.ask(version) for version in (versions[-1], versions[0])}
-    if {answer.status for answer in answers.values()} != {Status.PASSES, Status.FAILS}:
-        words = ", ".join(f"{version} {answers[version]}" for version in (versions[0], versions[-1]))
+    results = {version: history.test(version) for version in (versions[-1], versions[0])}
+    if {result.status for result in results.values()} != {Status.PASSES, Status.FAILS}:
+        words = ", ".join(f"{version} {results[version]}" for version in (versions[0], versions[-1]))
         raise ValueError(
             f"--search version: got {words}, expected one end that passes and one that fails; choose another range"
         )

@@ -27,7 +27,7 @@ LONGEST = 400
 CELL = ("feature", "mesh", "channel", "state", "verdict", "why")
 """Fields of a requirement of a flip; the verdict is that of the decisive case, and a ready cell has no reason."""
 Cell = dict[str, str]
-Answer = tuple[str, str, str]
+Judged = tuple[str, str, str]
 """State, verdict and reason of a channel of one case."""
 
 
@@ -66,7 +66,7 @@ def judge(
         for mesh, members in meshes.items():
             for channel, (required, source) in asked.items():
                 found = [
-                    _answer(one, results[one], channel, required, source, report)
+                    _judged(one, results[one], channel, required, source, report)
                     if one in results
                     else (ABSENT if part else "missing", "", f"{one}: the report has no such case; run it")
                     for one in members
@@ -125,7 +125,7 @@ def _absent(
             yield _cell((name, glob, EVERY), "missing", why=why)
 
 
-def _decided(where: tuple[str, str, str], found: Sequence[Answer], rules: Rules) -> Cell:
+def _decided(where: tuple[str, str, str], found: Sequence[Judged], rules: Rules) -> Cell:
     """Returns the cell of some cases: the worst state, ignoring cases that skip the channel if others do not."""
     asked = [one for one in found if one[0] != "skipped"]
     state, verdict, why = min(asked or found, key=lambda one: STATES.index(one[0]))
@@ -135,10 +135,10 @@ def _decided(where: tuple[str, str, str], found: Sequence[Answer], rules: Rules)
     return _cell(where, state, verdict, why)
 
 
-def _answer(
+def _judged(
     name: str, case: Record, channel: str, required: Requirement, source: str, report: Record
-) -> Answer:
-    """Returns the answer of one channel of one case; ``source`` is the key that requires it."""
+) -> Judged:
+    """Returns the state of one channel of one case; ``source`` is the key that requires it."""
     result = case["channels"].get(channel)
     if result is None:
         return "missing", "", f"{name}: the report has no such channel; run it"
@@ -157,8 +157,8 @@ def _answer(
     return state, str(verdict), f"{name}: {verdict}, {source} requires {required}; {why}"
 
 
-def _waived(name: str, result: Record, report: Record) -> Answer:
-    """Returns the answer of a waived channel; a waiver without an expiry date blocks."""
+def _waived(name: str, result: Record, report: Record) -> Judged:
+    """Returns the state of a waived channel; a waiver without an expiry date blocks."""
     reasons = {
         finding["next_step"].removeprefix(PREFIX)
         for finding in result.get("findings", ())

@@ -167,7 +167,7 @@ class Alignment:
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.
 
-        Of several it is the first one whose call stack shares most functions with that of this one.
+        It is the first one whose call stack shares most functions with that of this one.
         """
         nodes, others = self.traces[side].nodes, self.traces[1 - side].nodes
         around, found = set(functions_around(nodes[at])), []

@@ -13,7 +13,7 @@ import pytest
 
 from parity.bisect.axis import Signature, Status
 from parity.bisect.commit import search_commits
-from parity.bisect.history import Check, answer_of
+from parity.bisect.history import Check, result_of
 
 REPO = Path(__file__).parents[3]
 COMMITS, CULPRIT, RED, BROKEN = 64, 41, (20, 44), (32, 36, 50)
@@ -201,10 +201,10 @@ def test_a_report_is_held_to_the_signature():
         ({"values": ("bitwise", ""), "state": ("failed", "loss")}, Status.PASSES),
         ({"state": ("failed", "loss")}, Status.OTHER),
     ):
-        assert answer_of(json.loads(json.dumps(report(**channels))), "a", signature).status is status, (
+        assert result_of(json.loads(json.dumps(report(**channels))), "a", signature).status is status, (
             channels
         )
-    assert str(answer_of({"cases": []}, "a", signature)) == "other (its report has no case a)"
+    assert str(result_of({"cases": []}, "a", signature)) == "other (its report has no case a)"
 
 
 CHANGES = (

@@ -28,7 +28,7 @@ class LinenReset(linen.Module):
 
 
 class NnxReset(nnx.Module):
-    """The same state, cleared by a product."""
+    """A recurrence whose state a product clears."""
 
     def __init__(self, rngs):
         self.dense, self.out = nnx.Linear(12, 12, rngs=rngs), nnx.Linear(12, 3, rngs=rngs)
