@@ -86,7 +86,7 @@ def print_placements(console: Console, work: Evidence, result: ChannelResult) ->
     Args:
         console: the console.
         work: a case on a mesh.
-        result: of the channel ``sharding``.
+        result: the result of the channel ``sharding``.
 
     Raises:
         MapError: leaves have no partner.
