@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo.operations import Group, facts
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.fusion import is_float
 from parity.prove.numbering import Numbering
@@ -25,6 +25,9 @@ __all__ = ["RuledNumbering", "shared_alike"]
 
 _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 """The function that brings an operation into normal form, the operation's attributes, and its result type."""
+_SUMS = names_of("add", "subtract")
+_WRITES = names_of("scatter", "dynamic_update_slice")
+"""XLA removes a write of a whole array only after it has simplified what is around it."""
 
 
 class RuledNumbering(Numbering):
@@ -90,7 +93,9 @@ class RuledNumbering(Numbering):
             self._made.update(dict.fromkeys(op.results))
         for position, operand in enumerate(op.operands if number in self.table.values else ()):
             if self._source(self.env[operand]) == source:
-                self._made[value] = self._shape(operand, parse_array(str(op.source.operands[position].type)))
+                kind = parse_array(str(op.source.operands[position].type))
+                written = op.form.name in _WRITES
+                self._made[value] = op.form.shapes[0] if written else self._shape(operand, kind)
                 number = self._reshaped(self.table.values[number], self._made[value])
         return super()._bind(op, number)
 
@@ -99,7 +104,7 @@ class RuledNumbering(Numbering):
         known = self.table.values.get(self.env[value])
         if value in self._made or known is None or kind is None:
             return self._made.get(value, kind and kind.shape)
-        is_given = value in self._fixed or self.table.is_given(known.view)
+        is_given = value in self._stated or self.table.is_given(known.view)
         return None if is_given else self.table.reshaped.get(known.view.source, (0, kind.shape))[1]
 
     def _reshaped(self, known: Value, made: tuple[int, ...] | None) -> int:
@@ -116,6 +121,11 @@ class RuledNumbering(Numbering):
                 table.reshaped[source] = view.source, made
                 view = dataclasses.replace(view, source=source)
         return table.shaped(Value(view, known.type))
+
+    def _is_product(self, operand: Value, reader: Op) -> bool:
+        """True for a product or quotient that a sum reads: XLA does not combine the two."""
+        term = self.table.terms.get(self.table.plain(operand.view).source)
+        return reader.form.name in _SUMS and term is not None and term.name in ("multiply", "divide")
 
     def _source(self, number: int) -> int:
         known = self.table.values.get(number)
@@ -184,7 +194,10 @@ class RuledNumbering(Numbering):
             return None
         (normalise, attributes, out), table = found, self.table
         if facts(op.form.name).group is Group.ELEMENTWISE:
-            operands = [Value(table.plain(x.view), x.type) if x.view.repeats else x for x in operands]
+            operands = [
+                Value(table.plain(x.view), x.type) if x.view.repeats or self._is_product(x, op) else x
+                for x in operands
+            ]
         table.narrow = _is_narrow(operands, out)
         table.built = False
         view = normalise(table, Application(attributes, out, operands))
