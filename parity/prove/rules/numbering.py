@@ -122,10 +122,10 @@ class RuledNumbering(Numbering):
                 view = dataclasses.replace(view, source=source)
         return table.shaped(Value(view, known.type))
 
-    def _is_product(self, operand: Value, reader: Op) -> bool:
-        """True for a product or quotient that a sum reads: XLA does not combine the two."""
+    def _is_product(self, operand: Value) -> bool:
+        """True for a product or quotient, which XLA does not combine with a sum that reads it."""
         term = self.table.terms.get(self.table.plain(operand.view).source)
-        return reader.form.name in _SUMS and term is not None and term.name in ("multiply", "divide")
+        return term is not None and term.name in ("multiply", "divide")
 
     def _source(self, number: int) -> int:
         known = self.table.values.get(number)
@@ -194,8 +194,9 @@ class RuledNumbering(Numbering):
             return None
         (normalise, attributes, out), table = found, self.table
         if facts(op.form.name).group is Group.ELEMENTWISE:
+            adds = op.form.name in _SUMS and all(table.known(x.view) != 0 for x in operands)
             operands = [
-                Value(table.plain(x.view), x.type) if x.view.repeats or self._is_product(x, op) else x
+                Value(table.plain(x.view), x.type) if x.view.repeats or (adds and self._is_product(x)) else x
                 for x in operands
             ]
         table.narrow = _is_narrow(operands, out)
