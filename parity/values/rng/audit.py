@@ -61,7 +61,7 @@ def audit(
     if not draws_within(opened(jaxpr)):
         return Audited(name=name, draws=())
     feedback = feedback or {}
-    living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False).draws
+    living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False, drawn=True).draws
     demand = Demand(jaxpr)
     needed = demand.inputs
     while steps > 1:  # this step must compute the inputs of the next step
@@ -94,7 +94,7 @@ def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]
     """
     owners: dict[tuple[int, ...], list[str]] = {}
     for position, path in leaves:
-        for place in Demand(jaxpr, [position], all_draws=False).draws:
+        for place in Demand(jaxpr, [position], all_draws=False, drawn=True).draws:
             owners.setdefault(place, []).append(path)
     draws = (
         dataclasses.replace(draw, site=f"{', '.join(owners[draw.equation])} ({draw.site})")

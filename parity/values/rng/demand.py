@@ -1,8 +1,11 @@
 """The small part of a traced program that must be computed to know the keys of its random draws."""
 
 import functools
+import heapq
 from collections.abc import Iterable
 from typing import Any
+
+from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import CALLS, Place, all_bodies, opened, variables
@@ -22,6 +25,21 @@ def draws_within(jaxpr: Any) -> tuple[int, ...]:
     )
 
 
+@functools.lru_cache(maxsize=64)
+def _producers(jaxpr: Any, drawn: bool, inside: bool) -> dict[Any, int]:
+    """Returns the index of the equation that makes each variable: a search follows only the needed ones.
+
+    If ``drawn``, only of variables that depend on a draw or, in a body ``inside`` a program, on an argument.
+    """
+    draws, known = set(draws_within(jaxpr)), set(jaxpr.invars if inside else ())
+    found: dict[Any, int] = {}
+    for index, equation in enumerate(jaxpr.eqns):
+        if not drawn or index in draws or not known.isdisjoint(variables(equation.invars)):
+            known.update(equation.outvars)
+            found.update(dict.fromkeys(equation.outvars, index))
+    return found
+
+
 class Demand:
     """The equations, and their outputs, on which some outputs and all draws of a program depend.
 
@@ -30,6 +48,7 @@ class Demand:
         wanted: positions of outputs that are to be computed.
         all_draws: True to include the keys of all draws. If False, a draw is kept only if ``wanted`` depends on it,
             like any other operation.
+        drawn: True to follow only values that depend on a draw: `draws` is complete, the other attributes are not.
 
     Attributes:
         kept: the needed outputs of each needed equation.
@@ -37,27 +56,41 @@ class Demand:
         inputs: the needed inputs.
     """
 
-    def __init__(self, jaxpr: Any, wanted: Iterable[int] = (), *, all_draws: bool = True):
+    def __init__(
+        self, jaxpr: Any, wanted: Iterable[int] = (), *, all_draws: bool = True, drawn: bool = False
+    ):
         self.kept: dict[Place, set[int]] = {}
         self.draws: set[Place] = set()
-        self._all_draws = all_draws
+        self._all_draws, self._drawn = all_draws, drawn
         self.inputs = self._of(opened(jaxpr), set(wanted), ())
 
     def _of(self, jaxpr: Any, wanted: set[int], at: Place) -> set[int]:
         """Returns the inputs of ``jaxpr`` that its outputs ``wanted`` need."""
-        live = set(variables([jaxpr.outvars[index] for index in wanted]))
-        draws = set(draws_within(jaxpr) if self._all_draws else ())
-        for index in reversed(range(len(jaxpr.eqns))):
+        live = {
+            jaxpr.outvars[index] for index in wanted if not isinstance(jaxpr.outvars[index], core.Literal)
+        }
+        producers = _producers(jaxpr, self._drawn, bool(at))
+        found = {producers[variable] for variable in live if variable in producers}
+        if self._all_draws:
+            found.update(draws_within(jaxpr))
+        pending = [-index for index in found]
+        heapq.heapify(pending)
+        while pending:  # the last equation first
+            index = -heapq.heappop(pending)
             equation, place = jaxpr.eqns[index], (*at, index)
-            if live.isdisjoint(equation.outvars) and index not in draws:
-                continue
             outputs = {number for number, out in enumerate(equation.outvars) if out in live}
             self.kept[place] = self.kept.get(place, set()) | outputs
             if equation.primitive.name in DRAWS:
                 self.draws.add(place)
             inner = [opened(body) for body in all_bodies(jaxpr)[index]]
-            taken = self._inputs(equation, inner, outputs, place)
-            live.update(variables([equation.invars[number] for number in taken]))
+            taken = (equation.invars[number] for number in self._inputs(equation, inner, outputs, place))
+            for variable in taken:
+                if isinstance(variable, core.Literal) or variable in live:
+                    continue
+                live.add(variable)
+                if (producer := producers.get(variable)) is not None and producer not in found:
+                    found.add(producer)
+                    heapq.heappush(pending, -producer)
         return {index for index, variable in enumerate(jaxpr.invars) if variable in live}
 
     def _inputs(self, equation: Any, inner: list[Any], outputs: set[int], place: Place) -> set[int]:

@@ -189,8 +189,8 @@ def _changed(config: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass that do not have their default."""
     found = {}
     for field in dataclasses.fields(config):
-        factory: Any = field.default_factory
-        default = field.default if factory is dataclasses.MISSING else factory()
+        factory = field.default_factory
+        default = field.default if isinstance(factory, type(dataclasses.MISSING)) else factory()
         if (value := getattr(config, field.name)) != default and field.name != "name":
             found[field.name] = value
     return found
