@@ -13,7 +13,7 @@ from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
 from parity.verdicts import BLOCKING, ChannelResult
 
-__all__ = ["Question", "Search", "SearchResult", "Signature", "Status", "signature_of"]
+__all__ = ["Question", "SearchResult", "Signature", "Status", "signature_of"]
 
 
 class Status(enum.StrEnum):
@@ -127,7 +127,3 @@ class Question:
     def is_ambiguous(self, case: Case) -> bool:
         """Returns True if a second run, without shared caches, disagrees."""
         return self.status(case) is not self.status(case, fresh=True)
-
-
-Search = Callable[[Question], SearchResult]
-"""A search for the cause of a failure."""

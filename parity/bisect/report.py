@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.bisect.axis import Question, Search, SearchResult, Signature, Status, signature_of
+from parity.bisect.axis import Question, SearchResult, Signature, Status, signature_of
 from parity.bisect.config import search_settings
 from parity.bisect.module import search_modules
 from parity.bisect.size import search_sizes
@@ -26,7 +26,7 @@ def search_operations(question: Question) -> SearchResult:
     return locate(question.case, question.bench, question.signature.channel)
 
 
-AXES: Mapping[str, Search] = {
+AXES: Mapping[str, Callable[[Question], SearchResult]] = {
     "op": search_operations,
     "module": search_modules,
     "weight": search_weights,

@@ -200,7 +200,7 @@ def main() -> None:
     variant = Variant("dispatch", tiny(preset("llama2-7b")))
     sides = [builder(flavour).creates(variant) for flavour in Flavour]
     for name, pair in measure(linen_side(sides[0]), nnx_side(sides[1]), ROUNDS).items():
-        left, right = (amount("", value) for value in pair.medians)
+        left, right = (amount(value) for value in pair.medians)
         print(f"{name}: {pair.middle:.2f} x ({pair.low:.2f} to {pair.high:.2f}), {right} over {left}")
 
 

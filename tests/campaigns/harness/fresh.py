@@ -103,7 +103,7 @@ def main() -> None:
     asked = parser.parse_args()
     sides = in_a_process(asked.case, 0), in_a_process(asked.case, 1)
     for name, pair in interleave(sides, asked.rounds, warm=False).items():
-        left, right = (amount(name, value) for value in pair.medians)
+        left, right = (amount(value) for value in pair.medians)
         print(f"{name}: {pair.middle:.2f} x ({pair.low:.2f} to {pair.high:.2f}), {right} over {left}")
 
 

@@ -112,7 +112,7 @@ def print_overhead(found: Overhead) -> None:
     for name, (low, middle, high) in found.own.items():
         print(f"own time of {name}: {middle:.0%} ({low:.0%} to {high:.0%})")
     for name, pair in found.ratios.items():
-        left, right = (amount("", value) for value in pair.medians)
+        left, right = (amount(value) for value in pair.medians)
         print(f"{name}: {pair.middle:.2f} x ({pair.low:.2f} to {pair.high:.2f}), {right} over {left}")
 
 

@@ -583,6 +583,34 @@ def test_a_unit_axis_counts_behind_what_vanishes(check, name):
     assert not check(*back, (x, y)).proved
 
 
+TABLE = np.linspace(0.1, 2.0, 300, dtype=np.float32)
+
+
+def in_loop(scaled):
+    """Multiplies by a table that the loop's body scales."""
+    return lambda x: jax.lax.scan(lambda carry, _: (carry * scaled(jnp.asarray(TABLE)), None), x, length=3)[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shape"),
+    [
+        (lambda x: jnp.zeros((1, *x.shape)).at[0].set(x * 1.3)[0] * 1.7, lambda x: x * 1.3 * 1.7, (4, 6)),
+        (in_loop(lambda t: ((t * 1.3)[None] * 1.7)[0]), in_loop(lambda t: t * 1.3 * 1.7), (300,)),
+    ],
+    ids=["written whole", "a table in a loop"],
+)
+def test_a_move_between_products_is_seen(check, left, right, shape):
+    assert not check(left, right, (jax.ShapeDtypeStruct(shape, jnp.float32),)).proved
+
+
+def test_a_sum_reads_a_quotient_in_any_shape(check):
+    """A norm may put its axis back before or after it divides."""
+    x = jax.ShapeDtypeStruct((4, 6), jnp.float32)
+    means = (lambda x: (x * x).mean(-1, keepdims=True), lambda x: (x * x).mean(-1)[..., None])
+    norms = [lambda x, mean=mean: jax.lax.rsqrt(mean(x) + 1e-6) for mean in means]
+    assert check(*norms, (x,)).proved
+
+
 @pytest.mark.parametrize("number", [1, 2**63 + 5, 2**64 - 1])
 def test_a_difference_of_large_whole_numbers_is_a_sum(check, number):
     with jax.enable_x64(True):
