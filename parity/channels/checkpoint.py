@@ -1,5 +1,6 @@
 """The channel ``checkpoint``: either flavour loads saved state bit for bit."""
 
+import re
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -149,9 +150,11 @@ class _Kept:
 
 def _with_code(finding: Finding, kept: Sequence[_Kept]) -> Finding:
     """Returns a finding on a leaf with the user's functions that name the leaves of a checkpoint, or else save it."""
-    name = finding.where.rpartition("/")[2]
+    name = re.compile(rf"\b{re.escape(finding.where.rpartition('/')[2])}\b")
     runs = [one.again for one in kept]
-    return with_makers(finding, "saved and loaded", runs, lambda made: isinstance(made, str) and name in made)
+    return with_makers(
+        finding, "saved and loaded", runs, lambda made: isinstance(made, str) and bool(name.search(made))
+    )
 
 
 def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:

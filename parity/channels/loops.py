@@ -167,10 +167,11 @@ class _Comparison:
         lost, extra = self._stacked(first, second)
         if lost or extra:
             stacked = _stacked_finding(lost, extra, first, where, at)
+            less, more = sorted((_bytes(lost), _bytes(extra)))
             # Carries of equal bytes may be written in another way, as by a scatter.
             written = (first.carries, first.carry_bytes) == (second.carries, second.carry_bytes)
-            exchanged = lost and extra and abs(_bytes(extra) - _bytes(lost)) <= SMALL
-            (self.notes if written or exchanged else findings).append(stacked)
+            small = (written and less <= SMALL) or (less and more <= SMALL)
+            (self.notes if small else findings).append(stacked)
         findings += self._passthrough(first, second, where)
         if not (lost or extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)

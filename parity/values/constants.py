@@ -333,12 +333,17 @@ class _Walk(Walk[_Known]):
             self.region(region)
 
     def _trips(self, op: Op) -> int:
-        """Returns the iterations of a loop that counts from zero to a constant, as scans do; 0 for other loops."""
-        test = op.regions[0].ops[-1]
-        if test.form.name != "stablehlo.compare" or "direction LT" not in test.form.word:
+        """Returns the iterations of a loop that counts from one constant to another, as scans do; 0 for other loops."""
+        condition = op.regions[0]
+        tests = [each for each in condition.ops if condition.outputs[0] in each.results]
+        if not tests or tests[0].form.name != "stablehlo.compare" or "direction LT" not in tests[0].form.word:
             return 0
-        ends = self.of(test.operands)[1].numbers
-        return int(ends[0]) if len(ends) == 1 else 0
+        counter, end = tests[0].operands
+        if counter not in condition.parameters:
+            return 0
+        start = op.operands[list(condition.parameters).index(counter)]
+        bounds = [known.numbers for known in self.of([start, end])]
+        return max(0, int(bounds[1][0] - bounds[0][0])) if all(len(each) == 1 for each in bounds) else 0
 
 
 def _step(before: _Known, after: _Known) -> float:

@@ -131,9 +131,8 @@ def test_the_culprit_is_found_on_either_of_two_merged_branches(tmp_path, branch)
     for each in ("left", "right"):
         git(folder, "checkout", "-q", "-b", each, "good")
         for number in range(5):
-            commit("state.txt", "bad\n") if (each, number) == (branch, 3) else commit(
-                f"{each}.txt", f"{number}\n"
-            )
+            is_culprit = (each, number) == (branch, 3)
+            commit(*(("state.txt", "bad\n") if is_culprit else (f"{each}.txt", f"{number}\n")))
     culprit = git(folder, "rev-parse", f"{branch}~1").strip()
     git(folder, "merge", "-q", "--no-edit", "left")
     found = search(folder)[0](good="good", bad="HEAD")

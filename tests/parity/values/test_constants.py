@@ -89,3 +89,21 @@ def test_checks_for_numbers_that_are_not_finite_are_counted_by_kind():
 def test_a_result_that_is_a_remainder_wraps():
     assert harvested(lambda c: (c + 1) % 8, COUNT).wraps == {0: 8}
     assert not harvested(lambda c: c + 1, COUNT).wraps
+
+
+def test_a_counter_is_followed_to_the_last_iteration_of_a_loop():
+    def run(at):
+        def step(_, carry):
+            return carry[0] + 1, jax.lax.dynamic_update_slice(carry[1], jnp.ones(1), (carry[0],))
+
+        return jax.lax.fori_loop(2, 6, step, (at, jnp.zeros(10)))
+
+    written = {one.number for one in harvested(run, COUNT).seen if one.use is Use.WRITTEN}
+    assert {9.0, 6.0} <= written
+
+
+def test_a_loop_that_a_flag_ends_has_no_known_iterations():
+    def run(x):
+        return jax.lax.while_loop(lambda c: c[0], lambda c: (c[1].sum() < 5, c[1] * 1.5), (x[0] < 1, x))
+
+    assert {1.0, 5.0} <= {one.constant for one in harvested(run, ARRAY).seen}

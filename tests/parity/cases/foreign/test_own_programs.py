@@ -164,7 +164,7 @@ def test_keys_are_followed_through_counters_of_other_integers():
 
 
 def stepping(holder, name):
-    """A program with a counter somewhere in its state, beside one that counts by two."""
+    """A program with a counter somewhere in its state, and another that counts by two."""
 
     def step(state, batch):
         value = jnp.sum(batch["x"] @ state["params"]["w"])

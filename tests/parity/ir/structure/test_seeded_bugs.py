@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
 from parity.channels.collectives import compare_collectives
@@ -96,6 +97,26 @@ def test_a_lost_remat_keeps_residuals(programs, cpu, reference):
     assert f"f32[5,8,48] ({5 * 8 * 48 * 4:,} bytes)" in text
     assert "residuals kept for the backward pass" in text
     assert "conftest.py" in text
+
+
+@pytest.mark.slow
+def test_a_residual_kept_instead_of_another_of_equal_bytes(cpu):
+    def saving(name):
+        def layer(x, w):
+            made = checkpoint_name(jnp.tanh(x @ w["wi"]), "made")
+            moved = checkpoint_name(jnp.sin(made).reshape(made.shape[1], -1), "moved")
+            return jnp.cos(moved).reshape(made.shape) @ w["wo"], None
+
+        policy = jax.checkpoint_policies.save_only_these_names(name)
+
+        def run(w, x):
+            return jnp.sum(jax.lax.scan(jax.checkpoint(layer, policy=policy), x, w)[0] ** 2)
+
+        return Build(jax.grad(run), cpu.weights(), cpu.inputs())
+
+    loops = compare(saving("made"), saving("moved"))["loops"]
+    text = words(loops)
+    assert loops.verdict is Verdict.FAILED and "f32[5,48,8]" in text, text
 
 
 @pytest.mark.slow
