@@ -6,12 +6,12 @@ the CPU computes bfloat16 in float32, a TPU multiplies float32 in bfloat16 passe
 
 import dataclasses
 import re
+from collections.abc import Collection
 from typing import Any
 
 from parity.ir.location import SourceLocation, operation_source
-from parity.ir.stablehlo.affine import Makers, Values
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.program import Op, Region
+from parity.ir.stablehlo.program import Op
 
 __all__ = ["TypedOp", "read_dtypes"]
 
@@ -81,19 +81,20 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
 
 class _TypedOps:
     def __init__(self, functions: Functions):
-        self.values = Values(functions)
+        self.functions = functions
         self._known: dict[str, tuple[TypedOp, ...]] = {}
 
     def function(self, name: str, caller: SourceLocation) -> list[TypedOp]:
         """Returns the operations of a function as reached by one call."""
         if name not in self._known:
             found: list[TypedOp] = []
-            function = self.values.functions[name]
-            makers = self.values.makers(function)
-            for op in function.body.walk():
+            constants: set[int] = set()
+            for op in self.functions[name].body.walk():
+                if not op.regions and constants.issuperset(op.operands):
+                    constants.update(op.results)
                 if op.callee:
                     found += self.function(op.callee, operation_source(op.source))
-                if op.name in SENSITIVE and (typed := _typed(makers, op)) is not None:
+                if op.name in SENSITIVE and (typed := _typed(op, constants)) is not None:
                     found.append(typed)
             self._known[name] = tuple(found)
         return [
@@ -101,14 +102,15 @@ class _TypedOps:
         ]
 
 
-def _typed(makers: Makers, op: Op) -> TypedOp | None:
+def _typed(op: Op, constants: Collection[int]) -> TypedOp | None:
+    """Returns an operation with its types; None if it is no sum, or no float, or computed from `constants` only."""
     if op.name == "stablehlo.reduce" and [inner.name for inner in op.regions[0].ops] != ["stablehlo.add"]:
         return None
     count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
     result, sizes = op.form.elements[0], op.form.shapes[0]
     if not result.startswith(_FLOATS):
         return None
-    if not sizes and not any(_depends_on_arguments(makers, operand) for operand in op.operands):
+    if not sizes and all(operand in constants for operand in op.operands):
         return None  # a number that the compiler folds, such as the square root of a head's size
     return TypedOp(
         kind=SENSITIVE[op.name],
@@ -125,11 +127,3 @@ def _precision(op: Op) -> str:
     given = {name: str(op.form.attributes.get(name, "")) for name in ("precision_config", "algorithm")}
     asked = list(dict.fromkeys(_PRECISION.findall(given["precision_config"])))
     return ", ".join([*([] if asked == ["DEFAULT"] else asked), *filter(None, [given["algorithm"]])])
-
-
-def _depends_on_arguments(makers: Makers, value: int) -> bool:
-    """True if a value depends on more than the constants of its function."""
-    maker, _ = makers[value]
-    if isinstance(maker, Region) or maker.regions:
-        return True
-    return any(_depends_on_arguments(makers, operand) for operand in maker.operands)

@@ -61,3 +61,17 @@ def test_types_that_a_caller_of_shared_code_passes_name_the_caller():
     x = jnp.ones((3, 4), "bfloat16")
     (finding,) = compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (plain, wide))).findings
     assert "wide" in finding.where and "plain" in finding.next_step
+
+
+def test_a_scalar_behind_two_thousand_operations_is_read():
+    def deep(x):
+        for _ in range(2_000):
+            x = x + x
+        return jnp.exp(x)
+
+    (found,) = read_dtypes(jax.jit(deep).lower(1.0))
+    assert (found.kind, found.sizes) == ("exponential", ())
+
+
+def test_a_scalar_of_constants_is_no_operation_on_numbers():
+    assert read_dtypes(jax.jit(lambda x: x + jnp.exp(jnp.sqrt(jax.lax.full((), 2.0)))).lower(1.0)) == ()
