@@ -19,8 +19,8 @@ from parity.prove.exact.thresholds import judged
 
 __all__ = ["REALS", "Arithmetic", "Interpreter", "Named", "Origin", "ProofCache"]
 
-TERMS_A_STEP = 10
-"""Limit of terms, as a multiple of the limit of operations."""
+SIZE_A_STEP = 10
+"""Limit of terms and their arguments, as a multiple of the limit of operations."""
 
 OF_NOTHING = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.slice"})
 """Operations that accept operands without elements."""
@@ -233,9 +233,9 @@ class Interpreter:
 
     def _made(self, step: Step, operands: list[Any], values: list[Any]) -> Sequence[Value]:
         self.steps += 1
-        if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
+        if self.steps > self.most or self.terms.size > SIZE_A_STEP * self.most:
             raise RefusalError(
-                f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
+                f"got over {self.most} operations, turn by turn, or {SIZE_A_STEP} terms and arguments for each"
             )
         if step.name == "stablehlo.while":
             return self._loop(step, operands, values)

@@ -87,12 +87,14 @@ class Terms:
 
     Attributes:
         nodes: terms by number.
+        size: number of the terms and their arguments.
         origins: value of `origin` when each term was first made.
         names: names of the inputs by number; they may be different in another claim.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
+        self.size = 0
         self.origins: list[Any] = []
         self.origin: Any = None
         self.names: list[str] = []
@@ -204,6 +206,7 @@ class Terms:
         if number is None:
             number = self._numbers[node] = len(self.nodes)
             self.nodes.append(node)
+            self.size += 1 + len(node.args)
             self.origins.append(self.origin)
         return number
 

@@ -12,10 +12,14 @@ from jax.sharding import AxisType, PartitionSpec
 
 from parity.builds.weights.transforms import StackGrid
 from parity.ir.jax_internals import stablehlo_module
-from parity.prove.exact import Link, Named, Relation, equal
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 
 S, R, M, B, D = 2, 3, 2, 3, 4
 LAYERS = R * S
+
+
+def _link(name):
+    return Link(reference=(name,), candidate=(name,))
 
 
 def sequence(state, x_MBD, t_MBD):
@@ -445,3 +449,24 @@ def test_an_argument_without_a_link_is_refused():
     reference, candidate, relation = programs()
     found = equal(reference, candidate, dataclasses.replace(relation, arguments=relation.arguments[:2]))
     assert not found.proved and "no link" in found.refusal
+
+
+def test_few_operations_on_ever_longer_sums_are_given_up():
+    def summed(factor, parts):
+        total = jnp.zeros(3)
+        for at in range(600):
+            total = total + parts[f"x{at}"] * factor
+        return total
+
+    parts = {f"x{at}": jnp.ones(3) for at in range(600)}
+    sides = [
+        Named(
+            program=jax.jit(functools.partial(summed, factor)).lower(parts),
+            arguments=sorted(parts),
+            results=["total"],
+        )
+        for factor in (2.0, 3.0)
+    ]
+    links = Relation(arguments=[_link(name) for name in sorted(parts)], results=[_link("total")])
+    found = equal(*sides, links, ProofCache(most_steps=5_000))
+    assert "terms and arguments for each" in found.refusal
