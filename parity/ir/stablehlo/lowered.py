@@ -1,11 +1,11 @@
 """The loop tree of a lowered StableHLO module."""
 
 import functools
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Leaf, Loop, LoopTree, count_trips
 from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Scope, Values
@@ -15,7 +15,7 @@ from parity.ir.stablehlo.program import Function, Kind, Op, Region
 __all__ = ["lowered_loops"]
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
-_WIDTH = re.compile(r"(\d+)")
+_ELEMENTS = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 
 
 def lowered_loops(lowered: Any) -> LoopTree:
@@ -79,12 +79,12 @@ class _Loops:
 
     def _loop(self, op: Op, scope: Scope, caller: SourceLocation) -> Loop:
         reader = _While(self.values, op, scope, operation_source(op.source, caller))
-        types = op.form.types
+        shapes = [*map(_shape, op.form.types)]
         return Loop(
             trips=reader.trips(),
-            carries=len(types),
-            carry_bytes=sum(map(_byte_size, types)),
-            kept_bytes=sum(_byte_size(kind) for slot, kind in enumerate(types) if reader.is_kept(slot)),
+            carries=len(shapes),
+            carry_bytes=sum(shape.bytes for shape in shapes),
+            kept_bytes=sum(shape.bytes for slot, shape in enumerate(shapes) if reader.is_kept(slot)),
             provenance=reader.provenance,
             stacked=tuple(reader.stacked()),
             inner=tuple(loop for region in op.regions for loop in self.loops(region, scope, caller)),
@@ -145,32 +145,19 @@ class _While:
                 continue
             returned, _ = self.values.makers(self.scope.function)[value]
             writer = returned if isinstance(returned, Op) else made.op
-            kind = self.op.form.types[slot]
-            place = operation_source(writer.source, self.provenance)
-            yield Leaf(shape=_shape_text(kind), bytes=_byte_size(kind), provenance=place)
+            shape, place = _shape(self.op.form.types[slot]), operation_source(writer.source, self.provenance)
+            yield Leaf(shape=str(shape), bytes=shape.bytes, provenance=place)
 
 
-def _shape_text(kind: Any) -> str:
-    """Returns a tensor type as HLO writes it, such as ``f32[2,3]``; other types as MLIR prints them."""
-    if not hasattr(kind, "shape"):
-        return str(kind)
-    element = str(kind.element_type).lower().replace("ui", "u")
-    element = {"i1": "pred"}.get(element, re.sub(r"^i(?=\d)", "s", element))
-    return f"{element}[{','.join(map(str, kind.shape))}]"
-
-
-def _byte_size(kind: Any) -> int:
-    """Returns the bytes of a tensor type without padding; 0 for tokens and other types without a shape.
+def _shape(kind: Any) -> Shape:
+    """Returns a type as HLO writes it; a token for types without a shape.
 
     Raises:
         ValueError: the tensor has a dynamic dimension.
     """
     if not hasattr(kind, "shape"):
-        return 0
-    text = str(kind.element_type).lower()
-    width = _WIDTH.search(text)
-    bits = 8 if text == "i1" or width is None else int(width.group(1))
-    bits = bits * 2 if text.startswith("complex") else bits
+        return Shape("token")
     if any(size < 0 for size in kind.shape):
         raise ValueError(f"structure: got a dynamic dimension in {kind}, expected static shapes")
-    return -(-math.prod(kind.shape) * bits // 8)
+    element = str(kind.element_type).lower().replace("ui", "u")
+    return Shape(_ELEMENTS.get(element) or re.sub(r"^i(?=\d)", "s", element), tuple(kind.shape))
