@@ -357,6 +357,15 @@ def test_shuffled_lines_parse_or_raise_value_error(lines):
         assert type(error) is ValueError
 
 
+def test_names_may_hold_quotes_brackets_and_line_breaks():
+    def named(x):
+        with jax.named_scope('a "b" {(\nc'):
+            return jnp.sin(x) @ x
+
+    module = parse_hlo(jax.jit(named).lower(jnp.ones((3, 3))).compile().as_text())
+    assert any('a "b" {(' in one.metadata().get("op_name", "") for _, one in module.instructions())
+
+
 def test_deep_nesting_is_an_error_not_a_crash():
     for text in ("(" * 100_000, "{" * 100_000, '{"a":' * 100_000):
         with pytest.raises(ValueError, match="HLO line"):
