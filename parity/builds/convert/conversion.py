@@ -198,7 +198,7 @@ def _fitted(path: str, leaf: ExportedLeaf, array: np.ndarray, whose: str, advice
 
     Args:
         path, leaf: the leaf.
-        array: its numbers; of a key the uint32 data.
+        array: its numbers, uint32 data for a key.
         whose: the leaf's owner, for the message.
         advice: the next step if it does not fit.
     """
