@@ -1,6 +1,7 @@
 """A state's tree without its arrays, in JSON types: the structure of a checkpoint of that state."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -23,27 +24,30 @@ def skeleton(tree: Any) -> Skeleton:
     Args:
         tree: a state, abstract or not; boxes of Linen are removed.
     """
-    tree = linen.meta.unbox(tree)
-    rows, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_end)
-    whole: dict[str, Any] = {}
-    for keys, node in rows:
-        if isinstance(node, nnx.Variable):
-            inner = jax.tree_util.tree_flatten_with_path(node.get_value())[0]
-            ends = [((*keys, VALUE, *more), (*keys, *more)) for more, _ in inner]
-        else:
-            ends = [(keys, None if _is_empty(node) else keys)]
-        for place, names in ends:
-            empty = {} if isinstance(node, Mapping) else None
-            _put(whole, place, empty if names is None else "/".join(map(key_name, names)))
-    return _with_lists(whole)
+    return _skeleton(linen.meta.unbox(tree), ())
 
 
-def skeleton_of_paths(paths: Any) -> Skeleton:
+def _skeleton(node: Any, place: tuple[Any, ...]) -> Skeleton:
+    if isinstance(node, nnx.Variable):
+        return {VALUE: _skeleton(node.get_value(), place)}
+    if node is None or (isinstance(node, tuple | list | Mapping) and not jax.tree.leaves(node)):
+        return {} if isinstance(node, Mapping) else None
+    rows, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)
+    parts = {key: _skeleton(part, (*place, key)) for keys, part in rows for key in keys}
+    if not parts:  # an array
+        return "/".join(map(key_name, place))
+    if isinstance(next(iter(parts)), jax.tree_util.SequenceKey):
+        return list(parts.values())
+    return {key_name(key): part for key, part in parts.items()}
+
+
+def skeleton_of_paths(paths: Iterable[str]) -> Skeleton:
     """Returns nested dicts with the given paths, for states of which only the paths are known."""
     whole: dict[str, Any] = {}
     for path in paths:
-        _put(whole, path.split("/"), path)
-    return _with_lists(whole)
+        *holders, last = path.split("/")
+        functools.reduce(lambda node, name: node.setdefault(name, {}), holders, whole)[last] = path
+    return whole
 
 
 def fill(shape: Skeleton, arrays: Mapping[str, Any]) -> Any:
@@ -72,33 +76,3 @@ def leaves_of(shape: Skeleton) -> list[str]:
         return [shape]
     parts = shape.values() if isinstance(shape, dict) else shape or ()
     return [path for part in parts for path in leaves_of(part)]
-
-
-class _Sequence(dict):
-    """A list under construction."""
-
-
-def _is_end(node: Any) -> bool:
-    return node is None or isinstance(node, nnx.Variable) or _is_empty(node)
-
-
-def _is_empty(node: Any) -> bool:
-    return node is None or (isinstance(node, tuple | list | Mapping) and not jax.tree.leaves(node))
-
-
-def _put(whole: dict[Any, Any], place: Any, leaf: Skeleton) -> None:
-    node: dict[Any, Any] = whole
-    for at, key in enumerate(place):
-        name = key if isinstance(key, str) else key_name(key)
-        if at == len(place) - 1:
-            node[name] = leaf
-        else:
-            after = place[at + 1]
-            kind = _Sequence if isinstance(after, jax.tree_util.SequenceKey) else dict
-            node = node.setdefault(name, kind())
-
-
-def _with_lists(node: Any) -> Skeleton:
-    if isinstance(node, _Sequence):
-        return [_with_lists(node[key]) for key in sorted(node, key=int)]
-    return {key: _with_lists(part) for key, part in node.items()} if isinstance(node, dict) else node

@@ -120,9 +120,6 @@ def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
     unknown = max(first.unknown, second.unknown)
     if unknown:
         notes.append(f"{unknown} with unknown trips")
-    passed = [leaf.bytes for place in first.walk() for leaf in place.loop.passthrough]
-    if passed:
-        notes.append(f"reference stacks {len(passed)} scanned inputs, {sum(passed):,} bytes")
     text = f"{stage} {span(str(first.count), str(second.count))}"
     return f"{text} ({', '.join(notes)})" if notes else text
 
@@ -172,17 +169,15 @@ class _Comparison:
             written = (first.carries, first.carry_bytes) == (second.carries, second.carry_bytes)
             small = (written and less <= SMALL) or (less and more <= SMALL)
             (self.notes if small else findings).append(stacked)
-        findings += self._passthrough(first, second, where)
         if not (lost or extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)
         return findings + self.level(first.inner, second.inner, f"{path}.")
 
     def _carries(self, first: Loop, second: Loop, where: str, at: str) -> list[Finding]:
-        """Compares all carries; passed-through inputs that explain the difference have separate findings."""
+        """Compares all carries."""
         more = second.carry_bytes - first.carry_bytes
         gap, fewer = abs(more), first.carries - second.carries
-        explained = _bytes(second.passthrough) - _bytes(first.passthrough)
-        if (gap <= self.slack_bytes and (self.slack_bytes or not fewer)) or (explained and more == explained):
+        if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
             return []
         kept = more and more == second.kept_bytes - first.kept_bytes
         finding = Finding(
@@ -201,37 +196,10 @@ class _Comparison:
             return []
         return [finding]
 
-    def _passthrough(self, first: Loop, second: Loop, where: str) -> list[Finding]:
-        """Compares the scanned inputs that only one side stacks as outputs."""
-
-        def finding(leaf: Leaf, side: str, cause: str, next_step: str) -> Finding:
-            stacks = one_sided(side, f"stacks a scanned input as an output: {leaf}", "does not stack it")
-            distance = f"{leaf.bytes:,} bytes"
-            return Finding(where=where, **stacks, distance=distance, cause=cause, next_step=next_step)
-
-        gained = [
-            finding(
-                leaf,
-                "candidate",
-                "the scan body returns an input it only reads, often parameters",
-                "return only what the body changes",
-            )
-            for leaf in self._surplus(second.passthrough, first.passthrough)
-        ]
-        return gained + [
-            finding(
-                leaf,
-                "reference",
-                "the scan body of the reference returns an input it only reads",
-                "fix the reference, or state the difference as wanted",
-            )
-            for leaf in self._surplus(first.passthrough, second.passthrough)
-        ]
-
     def _stacked(self, first: Loop, second: Loop) -> tuple[list[Leaf], list[Leaf]]:
-        """Returns the stacked outputs of one side only, without passed-through inputs, which have separate findings."""
-        left, right = (self._surplus(loop.stacked, loop.passthrough) for loop in (first, second))
-        lost, extra = self._surplus(left, right), self._surplus(right, left)
+        """Returns the stacked outputs of one side only."""
+        lost = self._surplus(first.stacked, second.stacked)
+        extra = self._surplus(second.stacked, first.stacked)
         regrouped = _bytes(lost) == _bytes(extra) and first.trips != second.trips
         return ([], []) if regrouped else (lost, extra)
 

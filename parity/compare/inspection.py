@@ -56,7 +56,6 @@ def loop_rows(tree: LoopTree) -> list[Row]:
             "carries": place.loop.carries,
             "carry_bytes": place.loop.carry_bytes,
             "stacked_bytes": sum(leaf.bytes for leaf in place.loop.stacked),
-            "passthrough_bytes": sum(leaf.bytes for leaf in place.loop.passthrough),
             "label": place.loop.provenance.label,
             "direction": place.loop.provenance.tags[0],
             "function": place.loop.provenance.function,

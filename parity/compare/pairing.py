@@ -208,12 +208,10 @@ def state_fingerprints(side: Side) -> dict[str, str]:
     return {path: prints[position] for path, position in state_arguments(side).items()}
 
 
-def state_order(side: Side) -> dict[str, tuple[int, ...]]:
-    """Returns ``{path: place}`` of the first use of each state leaf in the traced program."""
+def state_order(side: Side) -> dict[str, int]:
+    """Returns ``{path: rank}`` of the first use of each state leaf in the traced program."""
     paths = side.state_paths
-    return {
-        paths[index]: place for index, place in first_uses(side.traced.jaxpr).items() if index < len(paths)
-    }
+    return {paths[index]: rank for index, rank in first_uses(side.traced.jaxpr).items() if index < len(paths)}
 
 
 def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:

@@ -160,45 +160,33 @@ Place = tuple[int, ...]
 """Position of an equation: index in the program, in its body, in the body of that, ..."""
 
 
-def first_uses(jaxpr: Any) -> dict[int, Place]:
-    """Returns ``{argument: place}`` of the first operation that uses each argument.
+def first_uses(jaxpr: Any) -> dict[int, int]:
+    """Returns ``{argument: rank}`` in the order in which operations first use the arguments.
 
-    A place is the position of an operation in the program, then of the operation inside it, and so on. Operations
-    with a body, such as calls, are entered.
+    Operations with a body, such as calls, are entered.
 
     Args:
         jaxpr: a closed or open jaxpr.
     """
-    inner = opened(jaxpr)
-    numbers = {variable: number for number, variable in enumerate(inner.invars)}
-    found: dict[int, Place] = {}
-    for index, equation in enumerate(inner.eqns):
-        used = {
-            position: numbers[variable]
-            for position, variable in enumerate(equation.invars)
-            if not isinstance(variable, core.Literal) and variable in numbers
-        }
-        fresh = {position: number for position, number in used.items() if number not in found}
-        if not fresh:
-            continue
-        inside = _inside(equation)
-        for position, number in fresh.items():
-            place = (index, *inside.get(position, ())) if inside is not None else (index,)
-            if inside is None or position in inside:
-                found[number] = min(found.get(number, place), place)
-    return found
+    ranks: dict[int, int] = {}
 
+    def walk(body: Any, numbers: dict[Any, int]) -> None:
+        for equation, inner in zip(body.eqns, all_bodies(body), strict=True):
+            known = (one for one in variables(equation.invars) if one in numbers)
+            fresh = {one: numbers[one] for one in known if numbers[one] not in ranks}
+            for each in map(opened, inner) if fresh else ():
+                skipped = max(0, len(equation.invars) - len(each.invars))  # such as a cond's index
+                pairs = zip(equation.invars[skipped:], each.invars, strict=False)
+                walk(
+                    each,
+                    {
+                        own: fresh[one]
+                        for one, own in pairs
+                        if not isinstance(one, core.Literal) and one in fresh
+                    },
+                )
+            for number in () if inner else fresh.values():
+                ranks.setdefault(number, len(ranks))
 
-def _inside(equation: Any) -> dict[int, Place] | None:
-    """Returns the place in an equation's body that first uses each operand; None for an equation without a body."""
-    inner = bodies(equation)
-    if not inner:
-        return None
-    count = len(equation.invars)
-    places: dict[int, Place] = {}
-    for body in inner:
-        skipped = count - len(opened(body).invars)  # a cond's index, a while's other constants
-        for number, place in first_uses(body).items():
-            position = number + max(skipped, 0)
-            places[position] = min(places.get(position, place), place)
-    return places
+    walk(opened(jaxpr), {variable: number for number, variable in enumerate(opened(jaxpr).invars)})
+    return ranks

@@ -21,6 +21,9 @@ __all__ = ["Conversion", "convert"]
 SHOWN = 12
 """Maximum number of leaves that a message lists; the remaining ones are counted."""
 
+ANOTHER_MODEL = "export the map of the model that this checkpoint is of"
+OTHER_NUMBERS = "numbers would not stay what they are; make both sides hold the same dtype"
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -69,12 +72,17 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
     alone = set(exported.alone[SIDES[at]])
     entries = [one for one in exported.entries if found.keys() >= set((one.reference, one.candidate)[at])]
     arrays = {
-        path: _as_leaf(path, first.leaves[path], array) for path, array in found.items() if path not in alone
+        path: _fitted(path, first.leaves[path], array, "as in the map", ANOTHER_MODEL)
+        for path, array in found.items()
+        if path not in alone
     }
     weights = WeightMap(entries=tuple(entries))
     moved = weights.to_reference(arrays) if at else weights.to_candidate(arrays)
     _must_come_back(weights, at, arrays, moved)
-    written = _typed(second, moved)
+    written = {
+        path: _fitted(path, second.leaves[path], array, f"of {second.name}", OTHER_NUMBERS)
+        for path, array in moved.items()
+    }
     _must_be_certain(entries)
     branch = _branch(second, root)
     written = {path: written[path] for path in leaves_of(branch) if path in written}
@@ -185,30 +193,25 @@ def _must_be_certain(entries: Sequence[Certified]) -> None:
         )
 
 
-def _as_leaf(path: str, leaf: ExportedLeaf, array: np.ndarray) -> np.ndarray:
-    """Returns an array of a checkpoint in its side's dtype; only a counter may be stored as another integer dtype."""
-    if leaf.dtype.startswith("key<"):
-        if array.dtype == np.uint32 and array.shape[: len(leaf.shape)] == leaf.shape:
+def _fitted(path: str, leaf: ExportedLeaf, array: np.ndarray, whose: str, advice: str) -> np.ndarray:
+    """Returns an array in a leaf's dtype; only a counter may be in another integer dtype.
+
+    Args:
+        path, leaf: the leaf.
+        array: its numbers, uint32 data for a key.
+        whose: the leaf's owner, for the message.
+        advice: the next step if it does not fit.
+    """
+    is_key = leaf.dtype.startswith("key<")
+    shape, dtype = array.shape, jax.numpy.dtype("uint32" if is_key else leaf.dtype)
+    if shape[: len(leaf.shape)] == leaf.shape and (is_key or len(shape) == len(leaf.shape)):
+        if array.dtype == dtype:
             return array
-        got = f"{array.dtype}{list(array.shape)}"
-        raise ValueError(f"{path}: got {got}, expected the uint32 data of {leaf.dtype}")
-    if array.shape == leaf.shape and array.dtype == jax.numpy.dtype(leaf.dtype):
-        return array
-    if array.shape == leaf.shape == () and (counter := _as_integer(array, leaf.dtype)) is not None:
-        return counter
-    raise ValueError(
-        f"{path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} as in the map; "
-        "export the map of the model that this checkpoint is of"
-    )
-
-
-def _as_integer(array: np.ndarray, dtype: str) -> np.ndarray | None:
-    """Returns an integer scalar in another integer dtype; None if it is no such scalar, or its value does not fit."""
-    target = jax.numpy.dtype(dtype)
-    if array.shape or array.dtype.kind not in "iu" or target.kind not in "iu":
-        return None
-    same = array.astype(target)
-    return same if int(same) == int(array) else None
+        is_counter = not shape and not is_key and {array.dtype.kind, dtype.kind} <= {"i", "u"}
+        if is_counter and int(same := array.astype(dtype)) == int(array):
+            return same
+    wanted = f"the uint32 data of {leaf.dtype}" if is_key else f"{leaf.dtype}{list(leaf.shape)}"
+    raise ValueError(f"{path}: got {array.dtype}{list(shape)}, expected {wanted} {whose}; {advice}")
 
 
 def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) -> None:
@@ -219,29 +222,6 @@ def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) 
         raise ValueError(
             f"map: {_listed(lost)} do not come back the same; expected a one-to-one map; export it again"
         )
-
-
-def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
-    """Returns the arrays in the dtypes of the target side; only a counter may change its integer dtype."""
-    typed: Arrays = {}
-    for path, array in moved.items():
-        leaf = side.leaves[path]
-        is_key = leaf.dtype.startswith("key<")
-        if is_key or array.dtype == jax.numpy.dtype(leaf.dtype):
-            typed[path] = array
-        elif (counter := _as_integer(array, leaf.dtype)) is not None:
-            typed[path] = counter
-        else:
-            raise ValueError(
-                f"{path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} of {side.name}"
-                "; numbers would not stay what they are; make both sides hold the same dtype"
-            )
-        if not is_key and array.shape != leaf.shape:
-            raise ValueError(
-                f"{path}: got shape {list(array.shape)}, expected {list(leaf.shape)} of {side.name}; export the "
-                "map again"
-            )
-    return typed
 
 
 def _retyped(entries: Sequence[Certified], at: int, found: Arrays, written: Arrays) -> Iterator[str]:

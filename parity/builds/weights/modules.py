@@ -3,6 +3,7 @@
 import bisect
 import collections
 import difflib
+import math
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
@@ -17,8 +18,8 @@ FEW = 16
 WINDOW = 2
 """Number of neighbours on either side of a name's place in each order that are rated if there are more names."""
 
-Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
-"""For each side, path of a leaf -> place of its first use in the program."""
+Order = tuple[Mapping[str, int], Mapping[str, int]]
+"""For each side, path of a leaf -> rank of its first use in the program."""
 
 Pairs = list[tuple[str, str]]
 
@@ -97,8 +98,8 @@ def pair_modules(
         if len(left) == 1:
             how, pairs = "module", {left[0]: right[0]}
         elif any(map(is_automatic, (*left, *right))):
-            places = order()
-            used = (_by_use(left, reference, places[0]), _by_use(right, candidate, places[1]))
+            ranks = order()
+            used = (_by_use(left, reference, ranks[0]), _by_use(right, candidate, ranks[1]))
             how, pairs = "module, in the order of use", prefer_names(dict(zip(*used, strict=True)))
         else:
             how, pairs = NEAREST, dict(pair_nearest(left, right))
@@ -127,16 +128,12 @@ def _kinds(leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]) -> dict[tuple
     return kinds
 
 
-def _by_use(
-    modules: Sequence[str], leaves: Mapping[str, Leaf], places: Mapping[str, tuple[int, ...]]
-) -> list[str]:
+def _by_use(modules: Sequence[str], leaves: Mapping[str, Leaf], ranks: Mapping[str, int]) -> list[str]:
     """Returns modules in the order of the first use of any of their leaves; unused ones come last, by name."""
-    first: dict[str, tuple[int, ...]] = {}
+    first: dict[str, float] = collections.defaultdict(lambda: math.inf)
     for name, leaf in leaves.items():
-        if leaf.path in places:
-            module, place = _module(name), places[leaf.path]
-            first[module] = min(first.get(module, place), place)
-    return sorted(modules, key=lambda module: (module not in first, first.get(module, ()), module))
+        first[_module(name)] = min(first[_module(name)], ranks.get(leaf.path, math.inf))
+    return sorted(modules, key=lambda module: (first[module], module))
 
 
 def copied(parameters: Mapping[str, Leaf]) -> set[str]:

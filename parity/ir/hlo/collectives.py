@@ -66,7 +66,7 @@ def read_collectives(compiled: Any) -> tuple[Collective, ...]:
     module = optimised_module(compiled)
     pieces = _pieces(module)
     found = []
-    for visit in visits(module):
+    for visit in sorted(visits(module), key=lambda visit: visit.depth):
         one = visit.instruction
         if (visit.computation.name, one.name) in pieces:
             continue

@@ -10,36 +10,14 @@ from collections.abc import Iterator, Mapping
 from parity.ir.location import Frame, SourceLocation
 
 __all__ = [
-    "ASYNC_SUFFIXES",
     "CALLS",
     "COLLECTIVES",
-    "OPCODES",
+    "ELEMENT_BITS",
     "Computation",
     "HloModule",
     "Instruction",
     "Shape",
-    "read_shape",
 ]
-
-_OPCODES = """
-abs acos acosh add add-dependency after-all all-gather all-reduce all-to-all and asin asinh async atan
-atan2 atanh batch-norm-grad batch-norm-inference batch-norm-training bitcast bitcast-convert
-block-scaled-dot broadcast call cbrt ceil cholesky clamp collective-broadcast collective-permute compare
-complex concatenate conditional constant convert convolution copy cosh cosine count-leading-zeros
-custom-call divide domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf exponential
-exponential-minus-one fft floor fusion gather get-dimension-size get-tuple-element imag infeed iota
-is-finite log log-plus-one logistic map maximum minimum multiply negate not opt-barrier
-optimization-barrier or outfeed pad parameter partition-id popcnt power ragged-all-to-all ragged-dot real
-recv reduce reduce-precision reduce-scatter reduce-window remainder replica-id reshape reverse rng
-rng-bit-generator rng-get-and-update-state round-nearest-afz round-nearest-even rsqrt scaled-dot scan
-scatter select select-and-scatter send set-dimension-size shift-left shift-right-arithmetic
-shift-right-logical sign sine sinh slice sort sqrt stochastic-convert subtract tan tanh topk transpose
-triangular-solve tuple while xor
-"""
-
-OPCODES = frozenset(_OPCODES.split())
-
-ASYNC_SUFFIXES = ("-start", "-update", "-done")
 
 COLLECTIVES = frozenset(
     {
@@ -81,12 +59,6 @@ ELEMENT_BITS = {
     **{f"f{bits}": bits for bits in (16, 32, 64)},
 }
 
-_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]{}()]*)\](\{[^{}\n]*\})?")
-_SIZE = re.compile(r"(?:<=)?(\d+)|\?")
-_GROUP = r"\((?:[^()\n]|\([^()\n]*\))*\)"
-_LAYOUT = re.compile(rf"\{{[\d,]*(?::(?:[A-Z#*]*{_GROUP})*)?\}}")
-_DEEPEST = 50
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
@@ -126,66 +98,6 @@ class Shape:
         return f"{self.element}[{','.join(map(str, self.sizes))}]"
 
 
-def read_shape(text: str, start: int) -> tuple[Shape, int]:
-    """Reads one shape.
-
-    Args:
-        text: HLO text without comments.
-        start: position of the shape.
-
-    Returns:
-        The shape and the position after it.
-
-    Raises:
-        ValueError: there is no shape at that position; the message quotes it.
-    """
-    return _read(text, start, 0)
-
-
-def _read(text: str, start: int, depth: int) -> tuple[Shape, int]:
-    if depth > _DEEPEST:
-        raise ValueError(f"a tuple nested deeper than {_DEEPEST}")
-    if text.startswith("(", start):
-        return _read_tuple(text, start + 1, depth)
-    if text.startswith("b(", start):
-        shape, end = _read(text, start + 2, depth + 1)
-        if not text.startswith(")", end):
-            raise ValueError(f"expected ')' after a buffer shape, got {text[end : end + 20]!r}")
-        return shape, end + 1
-    match = _ARRAY.match(text, start)
-    if not match:
-        raise ValueError(f"expected a shape, got {text[start : start + 40]!r}")
-    return _array(match.group(1), match.group(2), match.group(3) or ""), match.end()
-
-
-def _read_tuple(text: str, start: int, depth: int) -> tuple[Shape, int]:
-    parts, place = [], start
-    while not text.startswith(")", place):
-        if parts:
-            if not text.startswith(",", place):
-                raise ValueError(f"expected ',' or ')' in a tuple shape, got {text[place : place + 20]!r}")
-            place += 1
-        while text.startswith(" ", place):
-            place += 1
-        part, place = _read(text, place, depth + 1)
-        parts.append(part)
-    return Shape("tuple", parts=tuple(parts)), place + 1
-
-
-@functools.lru_cache(maxsize=4096)
-def _array(element: str, sizes: str, layout: str) -> Shape:
-    if element not in ELEMENT_BITS:
-        raise ValueError(f"unknown element type {element!r}")
-    if layout and not _LAYOUT.fullmatch(layout):
-        raise ValueError(f"unknown layout {layout!r}")
-    words = [word.strip() for word in sizes.split(",")] if sizes.strip() else []
-    matches = [_SIZE.fullmatch(word) for word in words]
-    if not all(matches):
-        raise ValueError(f"unknown dimensions {sizes!r}")
-    found = tuple(int(match.group(1)) if match and match.group(1) else -1 for match in matches)
-    return Shape(element, found, layout, any(not word.isdigit() for word in words))
-
-
 _NAME = re.compile(r"%?([\w.\-]+)")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s}]+)')
 
@@ -197,7 +109,8 @@ class Instruction:
     Args:
         name: its name without the percent sign.
         shape: the shape of its result.
-        opcode: such as ``all-gather`` or ``all-gather-start``.
+        base: the opcode, such as ``all-gather``, without ``-start``, ``-update`` or ``-done``.
+        phase: ``start``, ``update`` or ``done`` of an asynchronous operation, else empty.
         operands: names of the instructions it reads.
         literal: the text in the parentheses of a constant or parameter; else empty.
         attributes: the text of each attribute by key.
@@ -206,24 +119,17 @@ class Instruction:
 
     name: str
     shape: Shape
-    opcode: str
+    base: str
+    phase: str
     operands: tuple[str, ...]
     literal: str
     attributes: Mapping[str, str]
     line: int
 
     @property
-    def base(self) -> str:
-        """The opcode without ``-start``, ``-update`` or ``-done``."""
-        for suffix in ASYNC_SUFFIXES:
-            if self.opcode.endswith(suffix):
-                return self.opcode[: -len(suffix)]
-        return self.opcode
-
-    @property
-    def phase(self) -> str:
-        """``start``, ``update`` or ``done`` of an asynchronous operation, else empty."""
-        return self.opcode[len(self.base) + 1 :]
+    def opcode(self) -> str:
+        """The opcode, such as ``all-gather`` or ``all-gather-start``."""
+        return f"{self.base}-{self.phase}" if self.phase else self.base
 
     def called(self) -> tuple[tuple[str, str], ...]:
         """Returns the attribute and name of each computation that the instruction calls."""

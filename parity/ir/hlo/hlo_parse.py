@@ -1,33 +1,50 @@
-"""Parser of optimised HLO text. It reads all of the text: an unknown construct is an error with its line."""
+"""Reader of optimised HLO text. It reads all of it, line by line: an unknown construct is an error with its line."""
 
-import bisect
-import json
+import functools
+import itertools
 import re
+from collections.abc import Iterable, Iterator, Mapping
 
-from parity.ir.hlo.hlo import ASYNC_SUFFIXES, OPCODES, Computation, HloModule, Instruction, Shape, read_shape
+from parity.ir.hlo.hlo import ELEMENT_BITS, Computation, HloModule, Instruction, Shape
 from parity.ir.location import Frame
 
-__all__ = ["parse_hlo"]
+__all__ = ["parse_hlo", "read_shape"]
+
+_OPCODES = """
+abs acos acosh add add-dependency after-all all-gather all-reduce all-to-all and asin asinh async atan
+atan2 atanh batch-norm-grad batch-norm-inference batch-norm-training bitcast bitcast-convert
+block-scaled-dot broadcast call cbrt ceil cholesky clamp collective-broadcast collective-permute compare
+complex concatenate conditional constant convert convolution copy cosh cosine count-leading-zeros
+custom-call divide domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf exponential
+exponential-minus-one fft floor fusion gather get-dimension-size get-tuple-element imag infeed iota
+is-finite log log-plus-one logistic map maximum minimum multiply negate not opt-barrier
+optimization-barrier or outfeed pad parameter partition-id popcnt power ragged-all-to-all ragged-dot real
+recv reduce reduce-precision reduce-scatter reduce-window remainder replica-id reshape reverse rng
+rng-bit-generator rng-get-and-update-state round-nearest-afz round-nearest-even rsqrt scaled-dot scan
+scatter select select-and-scatter send set-dimension-size shift-left shift-right-arithmetic
+shift-right-logical sign sine sinh slice sort sqrt stochastic-convert subtract tan tanh topk transpose
+triangular-solve tuple while xor
+"""
+OPCODES = frozenset(_OPCODES.split())
 
 _COMMENT = re.compile(r"/\*index=\d+\*/")
-_HEADER = re.compile(r"HloModule ([^\s,]+)")
-_TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)[ ]*\n")
-_ROW = re.compile(r'(\d{1,9}) (?:"((?:[^"\\\n]|\\.)*)"|\{([^{}\n]*)\})[ ]*(?:\n|\Z)')
-_PAIR = re.compile(r"(\w+)=(\d{1,9})")
-_COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) (?=\()")
-_ARROW = re.compile(r" -> ")
-_INSTRUCTION = re.compile(r"[ ]*(ROOT )?%?([\w.\-]+) = ")
-_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
-_ATTRIBUTE = re.compile(r", *([A-Za-z_][\w\-]*)=")
-_OPERAND = re.compile(r"%?([\w.\-]+)")
-_SPACE = re.compile(r"[ \t\n]*")
-_BLANK = re.compile(r"[ \t]*(?:\n|\Z)")
-_BRACKET = re.compile(r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^'\n]*'|["'()\[\]{}]""", re.DOTALL)
-# The settings of a host callback are an MLIR dictionary, those of all other operations are JSON.
-_MLIR = re.compile(r"\{[A-Za-z_][\w.]* = ")
-_STOP = re.compile(r"""["'(\[{,\n)\]}]""")
+_BRACKET = re.compile(r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^']*'|["'()\[\]{}]""")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
-_JSON = json.JSONDecoder()
+_COMMA = re.compile(",")
+_HEADER = re.compile(r"HloModule [^\s,]+")
+_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+_ROW = re.compile(r'(\d{1,9}) (?:"((?:[^"\\]|\\.)*)"|\{([^{}]*)\}) *')
+_PAIR = re.compile(r"(\w+)=(\d{1,9})")
+_COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .+ \{")
+_INSTRUCTION = re.compile(
+    r" *(ROOT )?%?([\w.\-]+) = (.+?) ([a-z][a-z0-9\-]+?)(?:-(start|update|done))?\((.*)\)"
+)
+_ATTRIBUTE = re.compile(r" *([A-Za-z_][\w\-]*)=(.*\S) *")
+_SIZE = r"(?:(?:<=)?\d+|\?)"
+_GROUP = r"\((?:[^()]|\([^()]*\))*\)"
+_ARRAY = re.compile(
+    rf"([a-z][a-z0-9]*)\[((?:{_SIZE}(?:,{_SIZE})*)?)\](\{{[\d,]*(?::(?:[A-Z#*]*{_GROUP})*)?\}})?"
+)
 
 
 def parse_hlo(text: str) -> HloModule:
@@ -43,224 +60,179 @@ def parse_hlo(text: str) -> HloModule:
         ValueError: the text is malformed, cut off, or uses a construct that is not known; the message names
             line and text.
     """
-    return _Parser(_COMMENT.sub("", text)).module()
+    lines = _Lines(_COMMENT.sub("", text))
+    try:
+        return _module(lines)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"HLO line {lines.number}: {error}: {lines.line[:160]!r}") from None
 
 
-class _Parser:
+class _Lines(Iterator[str]):
+    """The lines of a text; ``line`` is the last one that was read, ``number`` its number."""
+
     def __init__(self, text: str):
-        self.text = text
-        self.place = 0
-        self.breaks = [match.start() for match in re.finditer("\n", text)]
-        self.computations: dict[str, Computation] = {}
-        self.entry = ""
+        self.number, self.line = 0, ""
+        self._rest = iter(text.split("\n"))
 
-    def module(self) -> HloModule:
-        self._skip_space()
-        match = _HEADER.match(self.text, self.place)
+    def __next__(self) -> str:
+        self.line = next(self._rest)
+        self.number += 1
+        return self.line
+
+
+def _module(lines: _Lines) -> HloModule:
+    filled = filter(str.strip, lines)
+    header, *attributes = _pieces(next(filled, ""))
+    if not _HEADER.fullmatch(header):
+        raise ValueError("expected 'HloModule NAME' at the start")
+    tables: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
+    computations: dict[str, Computation] = {}
+    entry = ""
+    for line in filled:
+        if (table := line.strip()) in _TABLES:
+            tables[table].update(_rows(table, lines))
+            continue
+        match = _COMPUTATION.fullmatch(line)
         if not match:
-            raise self._error("expected 'HloModule NAME' at the start")
-        self.place = match.end()
-        attributes = self._attributes()
-        frames = self._frames()
-        while self._skip_space() < len(self.text):
-            self._computation()
-        if not self.entry:
-            raise self._error("no ENTRY computation: the text is cut off or not a module")
-        return HloModule(
-            attributes=attributes, computations=self.computations, entry=self.entry, frames=frames
-        )
+            raise ValueError("expected a computation")
+        name = match[2]
+        computations[name] = _computation(name, lines, computations)
+        entry = name if match[1] else entry
+    if not entry:
+        raise ValueError("no ENTRY computation: the text is cut off or not a module")
+    return HloModule(
+        attributes=_attributes(attributes), computations=computations, entry=entry, frames=_frames(tables)
+    )
 
-    def _frames(self) -> dict[int, Frame]:
-        """Reads the source tables: files, functions, places and stack frames by number."""
-        tables: dict[str, dict[int, str]] = {}
-        while (match := _TABLE.match(self.text, self._skip_space())) is not None:
-            self.place = match.end()
-            rows = tables.setdefault(match.group(1), {})
-            while (row := _ROW.match(self.text, self.place)) is not None:
-                rows[int(row.group(1))] = row.group(2) if row.group(2) is not None else row.group(3) or ""
-                self.place = row.end()
-            if not _BLANK.match(self.text, self.place):
-                raise self._error(f"unknown row in {match.group(1)}")
-        files, functions = tables.get("FileNames", {}), tables.get("FunctionNames", {})
-        places, frames = {}, {}
-        for number, row in tables.get("FileLocations", {}).items():
-            fields = {key: int(value) for key, value in _PAIR.findall(row)}
-            function = functions.get(fields.get("function_name_id", 0), "")
-            places[number] = Frame(
-                files.get(fields.get("file_name_id", 0), ""), fields.get("line", 0), function
+
+def _rows(table: str, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yields the rows of a source table by number."""
+    for line in itertools.takewhile(str.strip, lines):
+        if not (row := _ROW.fullmatch(line)):
+            raise ValueError(f"unknown row in {table}")
+        yield int(row[1]), row[2] if row[2] is not None else row[3]
+
+
+def _frames(tables: Mapping[str, Mapping[int, str]]) -> dict[int, Frame]:
+    """Returns the innermost line of each stack frame."""
+    files, functions, *rest = (tables[name] for name in _TABLES)
+    places, frames = (
+        {number: {key: int(value) for key, value in _PAIR.findall(row)} for number, row in table.items()}
+        for table in rest
+    )
+    found = {
+        number: Frame(
+            files.get(place.get("file_name_id", 0), ""),
+            place.get("line", 0),
+            functions.get(place.get("function_name_id", 0), ""),
+        )
+        for number, place in places.items()
+    }
+    innermost = {number: found.get(frame.get("file_location_id", 0)) for number, frame in frames.items()}
+    return {number: frame for number, frame in innermost.items() if frame}
+
+
+def _computation(name: str, lines: _Lines, computations: Mapping[str, Computation]) -> Computation:
+    """Reads a computation up to its closing brace; it calls only ``computations``."""
+    found: dict[str, Instruction] = {}
+    root = ""
+    for line in lines:
+        if line.startswith("}"):
+            if not root:
+                raise ValueError(f"computation {name} has no ROOT")
+            attributes = _attributes(_pieces(f"end{line[1:]}")[1:])
+            return Computation(
+                name=name, instructions=tuple(found.values()), root=root, attributes=attributes
             )
-        for number, row in tables.get("StackFrames", {}).items():
-            place = places.get(int(dict(_PAIR.findall(row)).get("file_location_id", 0)))
-            if place is not None:
-                frames[number] = place
-        return frames
+        one, is_root = _instruction(line, lines.number, found)
+        for _, called in one.called():
+            if called not in computations:
+                raise ValueError(f"computation {called} is called before it is defined")
+        found[one.name] = one
+        root = one.name if is_root else root
+    raise ValueError(f"computation {name} is cut off")
 
-    def _computation(self) -> None:
-        match = _COMPUTATION.match(self.text, self.place)
-        if not match:
-            raise self._error("expected a computation")
-        name = match.group(2)
-        self.place = self._closing(match.end())
-        if not _ARROW.match(self.text, self.place):
-            raise self._error(f"expected ' -> ' after the parameters of {name}")
-        self._shape(self.place + 4)
-        self._expect(" {\n")
-        instructions, root = self._instructions(name)
-        attributes = self._attributes()
-        self.computations[name] = Computation(
-            name=name, instructions=instructions, root=root, attributes=attributes
-        )
-        self.entry = name if match.group(1) else self.entry
 
-    def _instructions(self, computation: str) -> tuple[tuple[Instruction, ...], str]:
-        found: dict[str, Instruction] = {}
-        root = ""
-        while not self.text.startswith("}", self.place):
-            if _BLANK.match(self.text, self.place):
-                raise self._error(f"computation {computation} is cut off")
-            instruction, is_root = self._instruction(found)
-            root = instruction.name if is_root else root
-            found[instruction.name] = instruction
-        self.place += 1
-        if not root:
-            raise self._error(f"computation {computation} has no ROOT")
-        return tuple(found.values()), root
+def _instruction(line: str, number: int, known: Mapping[str, Instruction]) -> tuple[Instruction, bool]:
+    """Returns the instruction on a line, and True if it is the root."""
+    operation, *attributes = _pieces(line)
+    if not (match := _INSTRUCTION.fullmatch(operation)):
+        raise ValueError("expected an instruction")
+    root, name, shape, base, phase, inside = match.groups()
+    if base not in OPCODES:
+        raise ValueError(f"unknown opcode {base!r}")
+    is_literal = base in ("constant", "parameter")
+    one = Instruction(
+        name=name,
+        shape=read_shape(shape),
+        base=base,
+        phase=phase or "",
+        operands=() if is_literal or not inside.strip() else tuple(_operands(inside, known)),
+        literal=inside.strip() if is_literal else "",
+        attributes=_attributes(attributes),
+        line=number,
+    )
+    return one, bool(root)
 
-    def _instruction(self, known: dict[str, Instruction]) -> tuple[Instruction, bool]:
-        start = self.place
-        match = _INSTRUCTION.match(self.text, start)
-        if not match:
-            raise self._error("expected an instruction")
-        shape = self._shape(match.end())
-        opcode = self._opcode()
-        inside = self.place
-        self.place = self._closing(inside - 1)
-        body = self.text[inside : self.place - 1]
-        is_literal = opcode in ("constant", "parameter")
-        operands = () if is_literal else self._operands(body, known, start)
-        attributes = self._attributes()
-        instruction = Instruction(
-            name=match.group(2),
-            shape=shape,
-            opcode=opcode,
-            operands=operands,
-            literal=body.strip() if is_literal else "",
-            attributes=attributes,
-            line=self._line(start),
-        )
-        for _, name in instruction.called():
-            if name not in self.computations:
-                raise self._error(f"computation {name} is called before it is defined", start)
-        return instruction, bool(match.group(1))
 
-    def _opcode(self) -> str:
-        match = _OPCODE.match(self.text, self.place)
-        if not match:
-            raise self._error("expected an opcode and '(' after the shape")
-        opcode = match.group(1)
-        base = opcode
-        for suffix in ASYNC_SUFFIXES:
-            base = base.removesuffix(suffix)
-        if base not in OPCODES:
-            raise self._error(f"unknown opcode {opcode!r}")
-        self.place = match.end()
-        return opcode
+def _operands(text: str, known: Mapping[str, Instruction]) -> Iterator[str]:
+    """Yields the names of operands, which some texts write behind their shapes."""
+    for piece in _pieces(text):
+        shape, _, name = piece.strip().rpartition(" ")
+        if shape:
+            read_shape(shape)
+        if (name := name.removeprefix("%")) not in known:
+            raise ValueError(f"operand {name!r} is not defined before")
+        yield name
 
-    def _operands(self, body: str, known: dict[str, Instruction], start: int) -> tuple[str, ...]:
-        found, place = [], 0
-        while (place := _SPACE.match(body, place).end()) < len(body):  # pyright: ignore[reportOptionalMemberAccess]
-            if found:
-                if body[place] != ",":
-                    raise self._error(
-                        f"expected ',' between operands, got {body[place : place + 20]!r}", start
-                    )
-                place = _SPACE.match(body, place + 1).end()  # pyright: ignore[reportOptionalMemberAccess]
-            match = _OPERAND.match(body, place)
-            is_name = match is not None and (match.end() == len(body) or body[match.end()] in ", \n")
-            if not is_name:
-                try:
-                    _, place = read_shape(body, place)
-                except ValueError as error:
-                    raise self._error(f"in the operands: {error}", start) from None
-                match = _OPERAND.match(body, _SPACE.match(body, place).end())  # pyright: ignore[reportOptionalMemberAccess]
-            if match is None or match.group(1) not in known:
-                got = match.group(1) if match else body[place : place + 20]
-                raise self._error(f"operand {got!r} is not defined before", start)
-            found.append(match.group(1))
-            place = match.end()
-        return tuple(found)
 
-    def _attributes(self) -> dict[str, str]:
-        """Reads ``, key=value`` pairs up to the end of the line."""
-        found: dict[str, str] = {}
-        while (match := _ATTRIBUTE.match(self.text, self.place)) is not None:
-            self.place = match.end()
-            found[match.group(1)] = self._value(match.group(1))
-        end = _BLANK.match(self.text, self.place)
-        if not end:
-            raise self._error("expected ', key=value' or the end of the line")
-        self.place = end.end()
-        return found
+def _attributes(pieces: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for piece in pieces:
+        if not (match := _ATTRIBUTE.fullmatch(piece)):
+            raise ValueError(f"expected ', key=value' or the end of the line, got {piece[:40]!r}")
+        found[match[1]] = match[2]
+    return found
 
-    def _value(self, key: str) -> str:
-        start = self.place
-        if key == "backend_config" and self.text.startswith("{", start) and not _MLIR.match(self.text, start):
-            try:
-                _, self.place = _JSON.raw_decode(self.text, start)
-            except (ValueError, RecursionError):
-                raise self._error("backend_config is not JSON") from None
-            return self.text[start : self.place]
-        while (match := _STOP.search(self.text, self.place)) is not None:
-            self.place = match.start()
-            if match.group() in ",\n":
-                break
-            if match.group() in ")]}":
-                raise self._error(f"unexpected {match.group()!r} in the value of {key}")
-            self.place = self._closing(self.place)
-        else:
-            self.place = len(self.text)
-        if self.place == start:
-            raise self._error(f"attribute {key} has no value")
-        return self.text[start : self.place].rstrip()
 
-    def _closing(self, start: int) -> int:
-        """Returns the position after the bracket or quote that closes the one at ``start``."""
-        open_ = []
-        for match in _BRACKET.finditer(self.text, start):
-            token = match.group()
-            if token in ('"', "'"):
-                raise self._error(f"a quote {token} is not closed", match.start())
-            if token in _CLOSES:
-                open_.append(_CLOSES[token])
-            elif token in ")]}" and (not open_ or open_.pop() != token):
-                raise self._error(f"unexpected {token!r}", match.start())
-            if not open_:
-                return match.end()
-        raise self._error(f"{self.text[start]!r} is not closed", start)
+@functools.lru_cache(maxsize=4_096)
+def read_shape(text: str) -> Shape:
+    """Returns the shape that a text writes, such as ``f32[2,3]{1,0}`` or a tuple of shapes.
 
-    def _shape(self, start: int) -> Shape:
-        try:
-            shape, self.place = read_shape(self.text, start)
-        except ValueError as error:
-            raise self._error(str(error), start) from None
-        return shape
+    Raises:
+        ValueError: it is no shape; the message quotes it.
+    """
+    text = text.strip()
+    if text.startswith(("(", "b(")) and text.endswith(")"):
+        start, _, inside = text[:-1].partition("(")
+        if start:  # a buffer
+            return read_shape(inside)
+        return Shape("tuple", parts=tuple(map(read_shape, _pieces(inside) if inside else ())))
+    if not (match := _ARRAY.fullmatch(text)):
+        raise ValueError(f"expected a shape, got {text[:40]!r}")
+    element, sizes, layout = match.groups()
+    if element not in ELEMENT_BITS:
+        raise ValueError(f"unknown element type {element!r}")
+    found = (-1 if size == "?" else int(size.removeprefix("<=")) for size in filter(None, sizes.split(",")))
+    return Shape(element, tuple(found), layout or "", dynamic="<" in sizes or "?" in sizes)
 
-    def _expect(self, words: str) -> None:
-        if not self.text.startswith(words, self.place):
-            raise self._error(f"expected {words!r}")
-        self.place += len(words)
 
-    def _skip_space(self) -> int:
-        match = _SPACE.match(self.text, self.place)
-        self.place = match.end() if match else self.place
-        return self.place
-
-    def _line(self, place: int) -> int:
-        return bisect.bisect_left(self.breaks, place) + 1
-
-    def _error(self, problem: str, place: int | None = None) -> ValueError:
-        place = self.place if place is None else place
-        line = self._line(place)
-        begin = self.breaks[line - 2] + 1 if line > 1 else 0
-        end = self.breaks[line - 1] if line <= len(self.breaks) else len(self.text)
-        return ValueError(f"HLO line {line}: {problem}: {self.text[begin:end][:160]!r}")
+def _pieces(text: str) -> list[str]:
+    """Returns the parts of a text between its commas, except those in brackets and quotes."""
+    open_: list[str] = []
+    cuts, outside = [-1], 0
+    for match in _BRACKET.finditer(text):
+        token = match.group()
+        if not open_:
+            cuts += (comma.start() for comma in _COMMA.finditer(text, outside, match.start()))
+        if token in _CLOSES:
+            open_.append(_CLOSES[token])
+        elif token in ")]}" and (not open_ or open_.pop() != token):
+            raise ValueError(f"unexpected {token!r}")
+        elif token in "\"'":
+            raise ValueError(f"a quote {token} is not closed")
+        outside = match.end()
+    if open_:
+        raise ValueError(f"expected {open_[-1]!r}: a bracket is not closed")
+    cuts += (comma.start() for comma in _COMMA.finditer(text, outside))
+    return [text[start + 1 : end] for start, end in itertools.pairwise([*cuts, len(text)])]

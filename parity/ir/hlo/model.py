@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from parity.ir.location import SourceLocation
 
-__all__ = ["Leaf", "Loop", "LoopTree", "Side", "count_trips"]
+__all__ = ["Affine", "Leaf", "Loop", "LoopTree", "constant", "count_trips", "fold"]
 
-Side = tuple[int | None, int]
-"""The slot of a carry and an offset to it, or None and a constant."""
 _SWAPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 
 
@@ -42,7 +40,6 @@ class Loop:
         kept_bytes: bytes of those that no iteration changes.
         provenance: source of the loop.
         stacked: carries written once per iteration at the loop counter (the ys of a scan); lowered only.
-        passthrough: the stacked ones that are a scanned input, unchanged except for layout and dtype.
         inner: the loops directly inside.
     """
 
@@ -52,7 +49,6 @@ class Loop:
     kept_bytes: int
     provenance: SourceLocation
     stacked: tuple[Leaf, ...] = ()
-    passthrough: tuple[Leaf, ...] = ()
     inner: tuple["Loop", ...] = ()
 
     @property
@@ -68,7 +64,6 @@ class Loop:
             self.carries,
             self.carry_bytes,
             tuple(sorted(leaf.shape for leaf in self.stacked)),
-            tuple(sorted(leaf.shape for leaf in self.passthrough)),
             tuple(sorted(loop.signature for loop in self.inner)),
         )
 
@@ -129,8 +124,44 @@ def _walk(loops: tuple[Loop, ...], prefix: str, depth: int, times: int | None) -
         yield from _walk(loop.inner, f"{path}.", depth + 1, inside)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Affine:
+    """``factor * carry[slot] + offset``; a constant has factor 0 and slot -1."""
+
+    slot: int
+    factor: int
+    offset: int
+
+
+def constant(number: int) -> Affine:
+    """Returns a constant."""
+    return Affine(-1, 0, number)
+
+
+def fold(name: str, left: Affine | None, right: Affine | None) -> Affine | None:
+    """Returns the sum, difference or product of two integers; None if it is not affine.
+
+    Args:
+        name: ``add``, ``subtract`` or ``multiply``.
+        left, right: the operands; None if they are not affine.
+    """
+    if left is None or right is None:
+        return None
+    if name == "multiply":
+        if left.factor and right.factor:
+            return None
+        value, times = (left, right.offset) if left.factor else (right, left.offset)
+        return Affine(value.slot if times else -1, value.factor * times, value.offset * times)
+    sign = -1 if name == "subtract" else 1
+    if left.factor and right.factor and left.slot != right.slot:
+        return None
+    factor = left.factor + sign * right.factor
+    slot = max(left.slot, right.slot) if factor else -1
+    return Affine(slot, factor, left.offset + sign * right.offset)
+
+
 def count_trips(
-    sides: Sequence[Side | None],
+    sides: Sequence[Affine | None],
     direction: str,
     step: Callable[[int], int | None],
     start: Callable[[int], int | None],
@@ -138,7 +169,7 @@ def count_trips(
     """Returns the iterations of a loop that runs while ``sides[0] <direction> sides[1]``.
 
     Args:
-        sides: the slot of a carry and an offset, or None and a constant; None if a side is neither.
+        sides: both sides of the condition; None if a side is not affine.
         direction: ``LT``, ``LE``, ``GT``, ``GE`` or ``NE``.
         step: returns the increment of a carry per iteration; 0 if unchanged, None if it is not a constant.
         start: returns the initial value of a carry; None if it is not a constant.
@@ -146,24 +177,22 @@ def count_trips(
     Returns:
         The count, or None for a loop that does not end or has another kind of condition.
     """
-    known = [_without_fixed_carry(side, step, start) for side in sides]
-    if None in known or direction not in _SWAPPED:
-        return None
-    (slot, shift), (other, bound) = known  # pyright: ignore[reportGeneralTypeIssues]
-    if slot is None:
-        slot, shift, other, bound, direction = other, bound, slot, shift, _SWAPPED[direction]
-    if slot is None or other is not None:
-        return None
-    by, first = step(slot), start(slot)
-    return _count(first, by, bound - shift, direction) if by and first is not None else None
 
+    def without_fixed_carry(side: Affine | None) -> Affine | None:
+        if side is None or not side.factor or step(side.slot) != 0:
+            return side
+        first = start(side.slot)
+        return None if first is None else constant(side.factor * first + side.offset)
 
-def _without_fixed_carry(side: Side | None, step: Callable, start: Callable) -> Side | None:
-    """Replaces a carry that the body never changes with its initial constant."""
-    if side is None or side[0] is None or step(side[0]) != 0:
-        return side
-    first = start(side[0])
-    return None if first is None else (None, first + side[1])
+    left, right = map(without_fixed_carry, sides)
+    if left is None or right is None or direction not in _SWAPPED:
+        return None
+    if not left.factor:
+        left, right, direction = right, left, _SWAPPED[direction]
+    if left.factor != 1 or right.factor:
+        return None
+    by, first = step(left.slot), start(left.slot)
+    return _count(first, by, right.offset - left.offset, direction) if by and first is not None else None
 
 
 def _count(start: int, step: int, limit: int, direction: str) -> int | None:

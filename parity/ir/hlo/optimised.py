@@ -1,17 +1,18 @@
 """Walks over optimised HLO: every instruction with the loops around it, the loop tree, and trip counts."""
 
+import collections
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from parity.ir.hlo.hlo import Computation, HloModule, Instruction
 from parity.ir.hlo.hlo_parse import parse_hlo
-from parity.ir.hlo.model import Loop, LoopTree, Side, count_trips
+from parity.ir.hlo.model import Affine, Loop, LoopTree, constant, count_trips, fold
 from parity.ir.location import SourceLocation
 
-__all__ = ["Visit", "optimised_loops", "optimised_module", "visits"]
+__all__ = ["Visit", "While", "optimised_loops", "optimised_module", "visits"]
 
 _IDLE = frozenset({"bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple"})
-_LOOP_PARTS = ("condition", "body")
 _SCALAR_CALLERS = frozenset(
     [
         "all-reduce",
@@ -41,6 +42,73 @@ def optimised_module(compiled: Any) -> HloModule:
     return parse_hlo(text)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Visit:
+    """An instruction as reached from the entry.
+
+    Args:
+        computation: the computation that holds it.
+        instruction: the instruction.
+        loop: the innermost loop around it; None outside loops.
+        caller: source of the call that leads there, for instructions without metadata.
+        fused: True if it is part of a fusion.
+        trips: iterations of a loop; None if they are unknown, and for other instructions.
+    """
+
+    computation: Computation
+    instruction: Instruction
+    loop: "Visit | None"
+    caller: SourceLocation
+    fused: bool
+    trips: int | None
+
+    @property
+    def depth(self) -> int:
+        """Number of loops around it."""
+        return self.loop.depth + 1 if self.loop else 0
+
+    @property
+    def times(self) -> int | None:
+        """Product of the trips of the loops around it; None if some are unknown."""
+        if self.loop is None:
+            return 1
+        return (
+            None if self.loop.times is None or self.loop.trips is None else self.loop.times * self.loop.trips
+        )
+
+
+def visits(module: HloModule) -> Iterator[Visit]:
+    """Yields every instruction reached from the entry, once per call site, each before those that it calls.
+
+    The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
+
+    Args:
+        module: a parsed module.
+
+    Raises:
+        ValueError: a loop of the module is inconsistent.
+    """
+    return _visits(module, module.entry, None, SourceLocation(), False)
+
+
+def _visits(
+    module: HloModule, name: str, loop: Visit | None, caller: SourceLocation, fused: bool
+) -> Iterator[Visit]:
+    computation = module.computations[name]
+    for one in computation.instructions:
+        is_loop = one.opcode == "while"
+        trips = While(module, computation, one).trips() if is_loop else None
+        visit = Visit(computation, one, loop, caller, fused, trips)
+        yield visit
+        if one.base in _SCALAR_CALLERS or one.phase in ("update", "done") or not (called := one.called()):
+            continue
+        place = module.provenance(one, caller)
+        for _, inner in called:
+            yield from _visits(
+                module, inner, visit if is_loop else loop, place, fused or one.opcode == "fusion"
+            )
+
+
 def optimised_loops(compiled: Any) -> LoopTree:
     """Returns the loop tree of a compiled program.
 
@@ -56,117 +124,34 @@ def optimised_loops(compiled: Any) -> LoopTree:
         ValueError: the text is malformed or uses an unknown construct.
     """
     module = optimised_module(compiled)
-    reader = _Reader(module)
+    inside: dict[Visit | None, list[Visit]] = collections.defaultdict(list)
+    for visit in visits(module):
+        if visit.instruction.opcode == "while":
+            inside[visit.loop].append(visit)
+
+    def loops(outer: Visit | None) -> tuple[Loop, ...]:
+        return tuple(_loop(module, visit, loops(visit)) for visit in inside[outer])
+
     called = [one for _, one in module.instructions()]
     return LoopTree(
         stage="optimised",
-        loops=reader.loops(module.computations[module.entry], SourceLocation()),
+        loops=loops(None),
         operations=sum(one.opcode not in _IDLE for one in called),
         fusions=sum(one.opcode == "fusion" for one in called),
     )
 
 
-class _Reader:
-    def __init__(self, module: HloModule):
-        self.module = module
-        self.with_loops: set[str] = set()
-        for computation, one in module.instructions():
-            if one.opcode == "while" or any(name in self.with_loops for _, name in one.called()):
-                self.with_loops.add(computation.name)
-
-    def loops(self, computation: Computation, caller: SourceLocation) -> tuple[Loop, ...]:
-        found: list[Loop] = []
-        if computation.name not in self.with_loops:
-            return ()
-        for one in computation.instructions:
-            if one.opcode == "while":
-                found.append(self._loop(computation, one, caller))
-                continue
-            if one.phase in ("update", "done"):
-                continue
-            for _, name in one.called():
-                if name in self.with_loops:
-                    place = self.module.provenance(one, caller)
-                    found += self.loops(self.module.computations[name], place)
-        return tuple(found)
-
-    def _loop(self, computation: Computation, one: Instruction, caller: SourceLocation) -> Loop:
-        provenance = self.module.provenance(one, caller)
-        inner = [
-            loop
-            for part, name in one.called()
-            if part in _LOOP_PARTS
-            for loop in self.loops(self.module.computations[name], provenance)
-        ]
-        counter = _Counter(self.module, computation, one)
-        return Loop(
-            trips=hlo_trips(self.module, computation, one),
-            carries=len(one.shape.leaves),
-            carry_bytes=one.shape.bytes,
-            kept_bytes=sum(kind.bytes for slot, kind in enumerate(one.shape.parts) if counter.is_kept(slot)),
-            provenance=provenance,
-            inner=tuple(inner),
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Visit:
-    """An instruction as reached from the entry.
-
-    Args:
-        computation: the computation that holds it.
-        instruction: the instruction.
-        times: product of the trips of the loops around it; None if some are unknown.
-        depth: number of loops around it.
-        caller: source of the call that leads there, for instructions without metadata.
-        fused: True if it is part of a fusion.
-    """
-
-    computation: Computation
-    instruction: Instruction
-    times: int | None
-    depth: int
-    caller: SourceLocation
-    fused: bool
-
-
-def visits(module: HloModule) -> list[Visit]:
-    """Returns every instruction reached from the entry, once per call site.
-
-    The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
-
-    Args:
-        module: a parsed module.
-
-    Raises:
-        ValueError: a loop of the module is inconsistent.
-    """
-    found: list[Visit] = []
-    start = module.computations[module.entry]
-    waiting: list[tuple[Computation, int | None, int, SourceLocation, bool]] = [
-        (start, 1, 0, SourceLocation(), False)
-    ]
-    while waiting:
-        computation, times, depth, caller, fused = waiting.pop()
-        inner = []
-        for one in computation.instructions:
-            found.append(Visit(computation, one, times, depth, caller, fused))
-            if one.base in _SCALAR_CALLERS or one.phase in ("update", "done") or not one.called():
-                continue
-            place = module.provenance(one, caller)
-            if one.opcode == "while":
-                trips = hlo_trips(module, computation, one)
-                inside = None if times is None or trips is None else times * trips
-                inner += [
-                    (module.computations[name], inside, depth + 1, place, fused) for _, name in one.called()
-                ]
-            else:
-                inner += [
-                    (module.computations[name], times, depth, place, fused or one.opcode == "fusion")
-                    for _, name in one.called()
-                ]
-        waiting += reversed(inner)
-    return found
+def _loop(module: HloModule, visit: Visit, inner: tuple[Loop, ...]) -> Loop:
+    one = visit.instruction
+    loop = While(module, visit.computation, one)
+    return Loop(
+        trips=visit.trips,
+        carries=len(one.shape.leaves),
+        carry_bytes=one.shape.bytes,
+        kept_bytes=sum(kind.bytes for slot, kind in enumerate(one.shape.parts) if loop.is_kept(slot)),
+        provenance=module.provenance(one, visit.caller),
+        inner=inner,
+    )
 
 
 _MOVES = frozenset(
@@ -184,54 +169,51 @@ class _Scope:
     parent: "_Scope | None"
 
 
-def hlo_trips(module: HloModule, computation: Computation, loop: Instruction) -> int | None:
-    """Returns the number of iterations of a while loop of optimised HLO.
-
-    CPU and GPU state the count. The TPU compiler does not; there it is derived from the counter's start, its step in
-    the body and the limit in the condition.
+class While:
+    """A while loop of optimised HLO: its trips, and the carries that it keeps.
 
     Args:
         module: the module.
         computation: the computation that holds the loop.
         loop: the ``while`` instruction.
 
-    Returns:
-        The count, or None if it depends on data or the pattern is unknown.
-
     Raises:
-        ValueError: the module is inconsistent (a loop without condition or body, a count that is not a number).
+        ValueError: it has no condition, no body, or not one operand.
     """
-    stated = loop.backend_config().get("known_trip_count")
-    if isinstance(stated, dict) and "n" in stated:
-        text = str(stated["n"])
-        if not text.isdecimal() or len(text) > 18:
-            raise ValueError(
-                f"HLO line {loop.line}: known_trip_count of {loop.name} is {text[:40]!r}, not a number"
-            )
-        return int(text)
-    return _Counter(module, computation, loop).trips()
 
-
-class _Counter:
     def __init__(self, module: HloModule, computation: Computation, loop: Instruction):
         called = dict(loop.called())
         if "condition" not in called or "body" not in called or len(loop.operands) != 1:
             raise ValueError(
                 f"HLO line {loop.line}: loop {loop.name} lacks a condition, a body or its one operand"
             )
-        self.module = module
+        self.module, self.loop = module, loop
         self.outside = _Scope(computation, (), None)
-        self.start = loop.operands[0]
         self.condition = _Scope(module.computations[called["condition"]], (), None)
         self.body = _Scope(module.computations[called["body"]], (), None)
 
     def trips(self) -> int | None:
-        test, frame = self._resolve(self.condition.computation.root, self.condition)
-        direction = test.attributes.get("direction", "")
+        """Returns the number of iterations, or None if it depends on data or the pattern is unknown.
+
+        CPU and GPU state the count. The TPU compiler does not; there it is derived from the counter's start, its step
+        in the body and the limit in the condition.
+
+        Raises:
+            ValueError: the stated count is not a number.
+        """
+        stated = self.loop.backend_config().get("known_trip_count")
+        if isinstance(stated, dict) and "n" in stated:
+            text = str(stated["n"])
+            if not text.isdecimal() or len(text) > 18:
+                raise ValueError(
+                    f"HLO line {self.loop.line}: known_trip_count of {self.loop.name} is {text[:40]!r}, not a number"
+                )
+            return int(text)
+        test, scope = self._resolve(self.condition.computation.root, self.condition)
         if test.opcode != "compare" or len(test.operands) != 2:
             return None
-        sides = [self._affine(name, frame) for name in test.operands]
-        return count_trips(sides, direction, self._step, self._start)
+        sides = [self._affine(name, scope) for name in test.operands]
+        return count_trips(sides, test.attributes.get("direction", ""), self._step, self._start)
 
     def is_kept(self, slot: int) -> bool:
         """True if no iteration changes a carry."""
@@ -239,67 +221,59 @@ class _Counter:
 
     def _step(self, slot: int) -> int | None:
         """Returns the increment of a carry in the body: 0 if unchanged, None if it is not a constant."""
-        result, frame = self._resolve(self.body.computation.root, self.body)
-        if result.opcode != "tuple" or slot >= len(result.operands):
-            return None
-        after = self._affine(result.operands[slot], frame)
-        return after[1] if after is not None and after[0] == slot else None
+        after = self._part(self.body.computation.root, self.body, slot)
+        return after.offset if after and (after.slot, after.factor) == (slot, 1) else None
 
     def _start(self, slot: int) -> int | None:
-        tuple_, frame = self._resolve(self.start, self.outside)
-        if tuple_.opcode != "tuple" or slot >= len(tuple_.operands):
-            return None
-        found = self._affine(tuple_.operands[slot], frame)
-        return found[1] if found is not None and found[0] is None else None
+        found = self._part(self.loop.operands[0], self.outside, slot)
+        return found.offset if found and not found.factor else None
 
-    def _resolve(self, name: str, frame: _Scope) -> tuple[Instruction, _Scope]:
-        """Returns the instruction behind copies, fusions, calls and tuples, with its frame."""
+    def _part(self, name: str, scope: _Scope, slot: int) -> Affine | None:
+        """Returns a part of a tuple as an affine function of a carry; None if it is not affine."""
+        made, scope = self._resolve(name, scope)
+        is_part = made.opcode == "tuple" and slot < len(made.operands)
+        return self._affine(made.operands[slot], scope) if is_part else None
+
+    def _resolve(self, name: str, scope: _Scope) -> tuple[Instruction, _Scope]:
+        """Returns the instruction behind copies, fusions, calls and tuples, with its scope."""
         for _ in range(_DEEPEST):
-            instruction = frame.computation.by_name[name]
-            following = self._behind(instruction, frame)
+            instruction = scope.computation.by_name[name]
+            following = self._behind(instruction, scope)
             if following is None:
                 break
-            name, frame = following
-        return frame.computation.by_name[name], frame
+            name, scope = following
+        return scope.computation.by_name[name], scope
 
-    def _behind(self, one: Instruction, frame: _Scope) -> tuple[str, _Scope] | None:
+    def _behind(self, one: Instruction, scope: _Scope) -> tuple[str, _Scope] | None:
         """Returns the value that an instruction forwards; None if it computes a new one."""
-        if one.opcode == "parameter" and frame.parent is not None and int(one.literal) < len(frame.operands):
-            return frame.operands[int(one.literal)], frame.parent
+        if one.opcode == "parameter" and scope.parent is not None and int(one.literal) < len(scope.operands):
+            return scope.operands[int(one.literal)], scope.parent
         if (one.opcode in _MOVES or one.base == "copy") and len(one.operands) == 1:
-            return one.operands[0], frame
+            return one.operands[0], scope
         if one.opcode in ("fusion", "call") and one.called():
             inner = self.module.computations[one.called()[0][1]]
-            return inner.root, _Scope(inner, one.operands, frame)
+            return inner.root, _Scope(inner, one.operands, scope)
         if one.opcode == "get-tuple-element" and len(one.operands) == 1:
-            source, source_frame = self._resolve(one.operands[0], frame)
+            source, around = self._resolve(one.operands[0], scope)
             index = _index(one)
             if source.opcode == "tuple" and index < len(source.operands):
-                return source.operands[index], source_frame
+                return source.operands[index], around
         return None
 
-    def _affine(self, name: str, frame: _Scope, depth: int = 0) -> Side | None:
-        """Returns (slot, offset) for a carry plus a constant, (None, value) for a constant, else None."""
-        one, frame = self._resolve(name, frame)
-        if depth > _DEEPEST:
-            return None
+    def _affine(self, name: str, scope: _Scope, depth: int = 0) -> Affine | None:
+        """Returns a value as an affine function of a carry; None if it is not affine."""
+        one, scope = self._resolve(name, scope)
         if one.opcode == "constant":
             text = one.literal.removeprefix("-")
-            return (
-                (None, int(one.literal)) if text.isdecimal() and text.isascii() and len(text) < 19 else None
-            )
+            is_number = text.isdecimal() and text.isascii() and len(text) < 19
+            return constant(int(one.literal)) if is_number else None
         if one.opcode == "get-tuple-element":
-            source, source_frame = self._resolve(one.operands[0], frame)
-            is_carry = source.opcode == "parameter" and source_frame.parent is None
-            return (_index(one), 0) if is_carry else None
-        if one.opcode not in ("add", "subtract") or len(one.operands) != 2:
+            source, around = self._resolve(one.operands[0], scope)
+            is_carry = source.opcode == "parameter" and around.parent is None
+            return Affine(_index(one), 1, 0) if is_carry else None
+        if one.opcode not in ("add", "subtract") or len(one.operands) != 2 or depth > _DEEPEST:
             return None
-        left, right = (self._affine(operand, frame, depth + 1) for operand in one.operands)
-        if left is None or right is None or (left[0] is not None and right[0] is not None):
-            return None
-        if one.opcode == "subtract":
-            return (left[0], left[1] - right[1]) if right[0] is None else None
-        return (right[0] if left[0] is None else left[0], left[1] + right[1])
+        return fold(one.opcode, *(self._affine(operand, scope, depth + 1) for operand in one.operands))
 
 
 def _index(one: Instruction) -> int:

@@ -3,15 +3,16 @@
 import dataclasses
 import re
 
+from parity.ir.hlo.model import Affine, constant, fold
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Function, Op, Region
 
-__all__ = ["Affine", "Makers", "Scope", "Values"]
+__all__ = ["Makers", "Scope", "Values"]
 
 _INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
 _INTEGER = re.compile(r"(?:i|ui|si)\d+")
 _SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
-_FOLDED = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"})
+_FOLDED = {f"stablehlo.{name}": name for name in ("add", "subtract", "multiply")}
 
 Makers = dict[int, tuple[Op | Region, int]]
 """The operation or region that defines each value of a function, with the position there."""
@@ -44,15 +45,6 @@ class Made:
     def op(self) -> Op | None:
         """The op that defines it; None for a parameter."""
         return self.maker if isinstance(self.maker, Op) else None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Affine:
-    """``factor * carry[slot] + offset``; a constant has factor 0 and slot -1."""
-
-    slot: int
-    factor: int
-    offset: int
 
 
 class Values:
@@ -110,8 +102,7 @@ class Values:
             return self._wrapped_index(op, scope, region)
         if op.name not in _FOLDED:
             return None
-        left, right = (self.affine(operand, scope, region) for operand in op.operands)
-        return _fold(op.name, left, right)
+        return fold(_FOLDED[op.name], *(self.affine(operand, scope, region) for operand in op.operands))
 
     def constant(self, value: int, scope: Scope) -> int | None:
         """Returns the integer that a value always has; None if it is not constant."""
@@ -150,20 +141,4 @@ def _constant(op: Op) -> Affine | None:
     if op.form.shapes != ((),) or not _INTEGER.fullmatch(op.form.elements[0]):
         return None
     match = _INT.match(str(op.form.attributes["value"]))
-    return Affine(-1, 0, int(match.group(1))) if match else None
-
-
-def _fold(name: str, left: Affine | None, right: Affine | None) -> Affine | None:
-    if left is None or right is None:
-        return None
-    if name == "stablehlo.multiply":
-        if left.factor and right.factor:
-            return None
-        value, times = (left, right.offset) if left.factor else (right, left.offset)
-        return Affine(value.slot if times else -1, value.factor * times, value.offset * times)
-    sign = -1 if name == "stablehlo.subtract" else 1
-    if left.factor and right.factor and left.slot != right.slot:
-        return None
-    factor = left.factor + sign * right.factor
-    slot = max(left.slot, right.slot) if factor else -1
-    return Affine(slot, factor, left.offset + sign * right.offset)
+    return constant(int(match.group(1))) if match else None

@@ -1,24 +1,21 @@
 """The loop tree of a lowered StableHLO module."""
 
 import functools
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from parity.ir.hlo.model import Leaf, Loop, LoopTree, Side, count_trips
+from parity.ir.hlo.hlo import Shape
+from parity.ir.hlo.model import Leaf, Loop, LoopTree, count_trips
 from parity.ir.location import SourceLocation, operation_source
-from parity.ir.stablehlo.affine import Affine, Scope, Values
+from parity.ir.stablehlo.affine import Scope, Values
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Function, Kind, Op, Region
 
-__all__ = ["lowered_loops", "moves"]
+__all__ = ["lowered_loops"]
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
-_WIDTH = re.compile(r"(\d+)")
-_MOVES = names_of(Group.REARRANGES, Group.SAME, "bitcast_convert", "convert", "slice")
-_MOVING_CALLS = frozenset({"Sharding", "annotate_device_placement"})
+_ELEMENTS = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 
 
 def lowered_loops(lowered: Any) -> LoopTree:
@@ -30,7 +27,7 @@ def lowered_loops(lowered: Any) -> LoopTree:
         lowered: a ``jax.stages.Lowered``, its StableHLO module, or its functions.
 
     Returns:
-        The tree, with trip counts derived from counters, stacked outputs and passed-through inputs.
+        The tree, with trip counts derived from counters, and stacked outputs.
 
     Raises:
         ValueError: the module has no ``main`` function or a loop carries a dynamic shape.
@@ -82,16 +79,14 @@ class _Loops:
 
     def _loop(self, op: Op, scope: Scope, caller: SourceLocation) -> Loop:
         reader = _While(self.values, op, scope, operation_source(op.source, caller))
-        types = op.form.types
-        stacked = reader.stacked()
+        shapes = [*map(_shape, op.form.types)]
         return Loop(
             trips=reader.trips(),
-            carries=len(types),
-            carry_bytes=sum(map(_byte_size, types)),
-            kept_bytes=sum(_byte_size(kind) for slot, kind in enumerate(types) if reader.is_kept(slot)),
+            carries=len(shapes),
+            carry_bytes=sum(shape.bytes for shape in shapes),
+            kept_bytes=sum(shape.bytes for slot, shape in enumerate(shapes) if reader.is_kept(slot)),
             provenance=reader.provenance,
-            stacked=tuple(leaf for leaf, _ in stacked),
-            passthrough=tuple(leaf for leaf, passed in stacked if passed),
+            stacked=tuple(reader.stacked()),
             inner=tuple(loop for region in op.regions for loop in self.loops(region, scope, caller)),
         )
 
@@ -123,7 +118,7 @@ class _While:
         match = _DIRECTION.search(str(test.form.attributes["comparison_direction"]))
         direction = match.group(1) if match else ""
         sides = [self.values.affine(side, made.scope, self.condition) for side in test.operands]
-        return count_trips([_side(side) for side in sides], direction, self._step, self._start)
+        return count_trips(sides, direction, self._step, self._start)
 
     def is_kept(self, slot: int) -> bool:
         """True if no iteration changes a carry."""
@@ -135,102 +130,34 @@ class _While:
     def _start(self, slot: int) -> int | None:
         return self.values.constant(self.op.operands[slot], self.scope)
 
-    def stacked(self) -> list[tuple[Leaf, bool]]:
-        """Returns the outputs written at a counter, and for each whether it is an unchanged scanned input."""
-        found = []
+    def stacked(self) -> Iterator[Leaf]:
+        """Yields the carries that each iteration writes at a counter, along one dimension."""
         for slot, value in enumerate(self.body.outputs):
             made = self.values.resolve(value, self.scope)
             if made.op is None or made.op.name != "stablehlo.dynamic_update_slice":
                 continue
-            target, update, *starts = made.op.operands
+            target, _, *starts = made.op.operands
             own = self.values.resolve(target, made.scope)
-            index = self._index(starts, made.scope)
-            if index is None or own.maker is not self.body or own.place != slot:
+            places = [self.values.affine(start, made.scope, self.body) for start in starts]
+            moving = [place for place in places if place is None or place.factor]
+            counted = len(moving) == 1 and moving[0] is not None and moving[0].slot in self.counters
+            if not counted or own.maker is not self.body or own.place != slot:
                 continue
             returned, _ = self.values.makers(self.scope.function)[value]
             writer = returned if isinstance(returned, Op) else made.op
-            kind = self.op.form.types[slot]
-            leaf = Leaf(
-                shape=_shape_text(kind),
-                bytes=_byte_size(kind),
-                provenance=operation_source(writer.source, self.provenance),
-            )
-            found.append((leaf, self._is_scanned(update, made.scope, index)))
-        return found
-
-    def _index(self, starts: Sequence[int], scope: Scope) -> tuple[int, Affine] | None:
-        """Returns the only dimension whose start moves with a counter, and the start; None if not exactly one."""
-        moving = None
-        for axis, start in enumerate(starts):
-            place = self.values.affine(start, scope, self.body)
-            if place is None or (place.factor and (place.slot not in self.counters or moving)):
-                return None
-            if place.factor:
-                moving = (axis, place)
-        return moving
-
-    def _is_scanned(self, value: int, scope: Scope, index: tuple[int, Affine]) -> bool:
-        """True if a value is the slice of an unchanged carry at the index of the write."""
-        made = self.values.resolve(value, scope)
-        op, scope = made.op, made.scope
-        if op is None:
-            return False
-        if op.name == "stablehlo.concatenate":
-            return all(self._is_scanned(operand, scope, index) for operand in op.operands)
-        if op.name == "stablehlo.dynamic_slice":
-            start = self._index(op.operands[1:], scope)
-            if start is None:
-                return self._is_scanned(op.operands[0], scope, index)
-            return start[1] == index[1] and self._unchanged(op.operands[0], scope)
-        return moves(op) and _same_count(op) and self._is_scanned(op.operands[0], scope, index)
-
-    def _unchanged(self, value: int, scope: Scope) -> bool:
-        made = self.values.resolve(value, scope)
-        if made.maker is self.body:
-            return self.is_kept(made.place)
-        return made.op is None
+            shape, place = _shape(self.op.form.types[slot]), operation_source(writer.source, self.provenance)
+            yield Leaf(shape=str(shape), bytes=shape.bytes, provenance=place)
 
 
-def _side(side: Affine | None) -> Side | None:
-    """Returns a side of a loop's condition; None if it is a multiple of a carry."""
-    if side is None or side.factor not in (0, 1):
-        return None
-    return (side.slot if side.factor else None), side.offset
-
-
-def moves(op: Op) -> bool:
-    """True if an operation only rearranges, repeats, cuts, casts or places its operand."""
-    if op.name == "stablehlo.custom_call":
-        return op.form.attributes["call_target_name"].value in _MOVING_CALLS
-    return op.name in _MOVES
-
-
-def _same_count(op: Op) -> bool:
-    """True if an operation repeats no elements. A slice may drop some: an unrolled body splits its inputs."""
-    return math.prod(op.form.shapes[0]) <= math.prod(op.source.operands[0].type.shape)
-
-
-def _shape_text(kind: Any) -> str:
-    """Returns a tensor type as HLO writes it, such as ``f32[2,3]``; other types as MLIR prints them."""
-    if not hasattr(kind, "shape"):
-        return str(kind)
-    element = str(kind.element_type).lower().replace("ui", "u")
-    element = {"i1": "pred"}.get(element, re.sub(r"^i(?=\d)", "s", element))
-    return f"{element}[{','.join(map(str, kind.shape))}]"
-
-
-def _byte_size(kind: Any) -> int:
-    """Returns the bytes of a tensor type without padding; 0 for tokens and other types without a shape.
+def _shape(kind: Any) -> Shape:
+    """Returns a type as HLO writes it; a token for types without a shape.
 
     Raises:
         ValueError: the tensor has a dynamic dimension.
     """
     if not hasattr(kind, "shape"):
-        return 0
-    text = str(kind.element_type).lower()
-    width = _WIDTH.search(text)
-    bits = 8 if text == "i1" or width is None else int(width.group(1))
-    bits = bits * 2 if text.startswith("complex") else bits
+        return Shape("token")
     if any(size < 0 for size in kind.shape):
         raise ValueError(f"structure: got a dynamic dimension in {kind}, expected static shapes")
-    return -(-math.prod(kind.shape) * bits // 8)
+    element = str(kind.element_type).lower().replace("ui", "u")
+    return Shape(_ELEMENTS.get(element) or re.sub(r"^i(?=\d)", "s", element), tuple(kind.shape))

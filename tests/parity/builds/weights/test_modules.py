@@ -30,7 +30,7 @@ def dense(*names):
 
 def order(*sides):
     """Order of use of each leaf in the programs: the order of these names."""
-    return tuple({path: (place,) for place, path in enumerate(side)} for side in sides)
+    return tuple({path: rank for rank, path in enumerate(side)} for side in sides)
 
 
 def test_automatic_names_are_paired_as_whole_modules_in_the_order_of_use():

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from parity.channels.memory import read_donation
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles
-from parity.ir.hlo.hlo import read_shape
-from parity.ir.hlo.hlo_parse import parse_hlo
+from parity.ir.hlo.hlo_parse import parse_hlo, read_shape
 from parity.ir.hlo.optimised import optimised_loops
 
 SMALL = """HloModule small, input_output_alias={ {0}: (1, {}, may-alias) }, num_partitions=8
@@ -127,7 +126,7 @@ def test_trip_counts_follow_start_step_limit_and_direction(old, new, trips):
         ("to_apply=%add", "to_apply=%sub", "computation sub is called before it is defined"),
         ("ROOT %s", "%s", "computation add has no ROOT"),
         ("ENTRY %main", "%main", "no ENTRY"),
-        ('"estimated_cycles":"100"', '"estimated_cycles":100"', "backend_config is not JSON"),
+        ('"estimated_cycles":"100"', '"estimated_cycles":100"', "a quote"),
         ("direction=LT\n", "direction\n", "expected ', key=value'"),
         ('op_name="jit(f)/transpose(jvp())/while"', 'op_name="jit(f)', "quote|not closed"),
         ("1 {file_location_id", "one {file_location_id", "unknown row in StackFrames"),
@@ -138,6 +137,11 @@ def test_an_unknown_name_is_an_error_with_its_line(old, new, problem):
     assert old in SMALL
     with pytest.raises(ValueError, match=rf"HLO line \d+: .*({problem})"):
         parse_hlo(SMALL.replace(old, new, 1))
+
+
+def test_settings_that_are_not_json_are_an_error_when_they_are_read():
+    with pytest.raises(ValueError, match=r"HLO line \d+: backend_config of sum is not JSON"):
+        read_cycles(SMALL.replace('"estimated_cycles":"100"', '"estimated_cycles"="100"'))
 
 
 def test_the_error_names_the_line():
@@ -162,8 +166,7 @@ def test_the_error_names_the_line():
     ],
 )
 def test_shapes(text, size):
-    shape, end = read_shape(text, 0)
-    assert (shape.bytes, end) == (size, len(text))
+    assert read_shape(text).bytes == size
 
 
 @pytest.mark.parametrize(
@@ -352,6 +355,15 @@ def test_shuffled_lines_parse_or_raise_value_error(lines):
         read_everything("\n".join(rows[index] for index in lines))
     except ValueError as error:
         assert type(error) is ValueError
+
+
+def test_names_may_hold_quotes_brackets_and_line_breaks():
+    def named(x):
+        with jax.named_scope('a "b" {(\nc'):
+            return jnp.sin(x) @ x
+
+    module = parse_hlo(jax.jit(named).lower(jnp.ones((3, 3))).compile().as_text())
+    assert any('a "b" {(' in one.metadata().get("op_name", "") for _, one in module.instructions())
 
 
 def test_deep_nesting_is_an_error_not_a_crash():

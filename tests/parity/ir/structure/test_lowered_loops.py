@@ -16,7 +16,7 @@ def test_scan_has_its_trips_and_carries(programs, cpu):
     assert (loop.trips, loop.carries) == (5, 4)
     weights = 2 * 5 * 16 * 48 * F32
     assert loop.carry_bytes == 4 + 8 * 16 * F32 + weights
-    assert (loop.stacked, loop.passthrough) == ((), ())
+    assert loop.stacked == ()
     assert loop.provenance.function.startswith("rolled")
     assert loop.provenance.file.endswith("conftest.py")
     assert loop.provenance.line > 0
@@ -155,36 +155,26 @@ PLAIN = lambda c, w: (jnp.tanh(c @ w), w)  # noqa: E731
 @pytest.mark.parametrize(
     "options", [{}, {"reverse": True}, {"unroll": 2}], ids=["plain", "reverse", "unroll"]
 )
-def test_a_returned_scanned_input_is_a_passthrough(body, stack, options):
+def test_a_returned_scanned_input_is_stacked(body, stack, options):
     shapes = jax.ShapeDtypeStruct((6, 8, 8), jnp.float32), jax.ShapeDtypeStruct((4, 8), jnp.float32)
     program = jax.jit(lambda w, x: jax.lax.scan(body, x, w, **options))
     (loop,) = lowered_loops(program.lower(*shapes)).loops
-    (leaf,) = loop.passthrough
+    (leaf,) = loop.stacked
     sizes = stack.split("[")[1]
     assert leaf.shape == (
         stack if "unroll" not in options else f"{stack.split('[')[0]}[3,2,{sizes.split(',', 1)[1]}"
     )
     assert leaf.bytes == 6 * 64 * (2 if "bf16" in stack else 4)
     assert leaf.provenance.file.endswith("test_lowered_loops.py")
-    assert loop.stacked == loop.passthrough
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        PLAIN,
-        lambda c, w: (jnp.tanh(c @ w), w * 2),
-        lambda c, w: (jnp.tanh(c @ w), jnp.tanh(c @ w)),
-    ],
-    ids=["forwarded by jax", "changed", "output"],
-)
-def test_other_outputs_are_no_passthrough(body):
+def test_a_scanned_input_that_jax_forwards_is_not_stacked():
     shapes = jax.ShapeDtypeStruct((6, 8, 8), jnp.float32), jax.ShapeDtypeStruct((4, 8), jnp.float32)
-    (loop,) = lowered_loops(jax.jit(_scan_returning(body)).lower(*shapes)).loops
-    assert loop.passthrough == ()
+    (loop,) = lowered_loops(jax.jit(_scan_returning(PLAIN)).lower(*shapes)).loops
+    assert loop.stacked == ()
 
 
-def test_an_unused_passthrough_is_dropped_before_lowering():
+def test_an_unused_output_is_dropped_before_lowering():
     shapes = jax.ShapeDtypeStruct((6, 8, 8), jnp.float32), jax.ShapeDtypeStruct((4, 8), jnp.float32)
     program = jax.jit(lambda w, x: jax.lax.scan(jax.checkpoint(PLAIN), x, w)[0])
     (loop,) = lowered_loops(program.lower(*shapes)).loops
@@ -196,45 +186,11 @@ def test_not_a_lowered_program_is_a_clear_error():
         lowered_loops(3)
 
 
-def _filling(value, change=lambda w: w):
-    """A counted loop that writes ``value(w, i)`` at i while it carries w, changed by ``change``."""
-
-    def body(i, state):
-        w, out = state
-        return change(w), jax.lax.dynamic_update_index_in_dim(out, value(w, i), i, 0)
-
-    program = jax.jit(lambda w: jax.lax.fori_loop(0, 6, body, (w, jnp.zeros_like(w))))
-    (loop,) = lowered_loops(program.lower(jnp.ones((6, 8)))).loops
-    return loop
-
-
-def _at(w, i):
-    return jax.lax.dynamic_index_in_dim(w, i, 0, keepdims=False)
-
-
-@pytest.mark.parametrize(
-    ("value", "change", "passes"),
-    [
-        (_at, lambda w: w, True),
-        (lambda w, i: _at(w, 5 - i), lambda w: w, False),
-        (lambda w, i: _at(w, 2), lambda w: w, False),
-        (_at, lambda w: w * 2, False),
-    ],
-    ids=["same index", "reversed", "one row", "changing"],
-)
-def test_a_passthrough_is_the_same_row_of_an_unchanged_carry(value, change, passes):
-    loop = _filling(value, change)
-    assert loop.trips == 6
-    assert len(loop.stacked) == 1
-    assert bool(loop.passthrough) is passes
-
-
-def test_a_repeated_input_is_no_passthrough():
+def test_a_repeated_input_is_stacked_whole():
     shapes = jax.ShapeDtypeStruct((6, 8), jnp.float32), jax.ShapeDtypeStruct((8,), jnp.float32)
     program = jax.jit(lambda w, x: jax.lax.scan(lambda c, w: (c + w, jnp.broadcast_to(w, (3, 8))), x, w))
     (loop,) = lowered_loops(program.lower(*shapes)).loops
     assert [leaf.shape for leaf in loop.stacked] == ["f32[6,3,8]"]
-    assert loop.passthrough == ()
 
 
 def test_a_buffer_written_into_another_carry_is_not_stacked():
