@@ -23,7 +23,7 @@ from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
 from parity.prove.exact.tensors import Tensor, Tensors
-from parity.prove.exact.terms import REAL, Axis, Label, Referring, RefusalError, Terms
+from parity.prove.exact.terms import REAL, Axis, Label, RefusalError, Terms
 
 __all__ = ["BITS", "NUMBERS", "Rounding"]
 
@@ -152,9 +152,7 @@ class Rounding(Algebra):
             shape, sort: the result's shape and sort.
         """
         fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]
-        bound = [label for label in labels if label is not None]
-        params = Referring((key, tuple(shape)), tuple(labels))
-        return self.terms.make(name, params, cells, sort, bound=bound, fresh=fresh)
+        return self.terms.make(name, (key, tuple(shape)), cells, sort, ends=labels, fresh=fresh)
 
 
 def attributes(step: Step, but: str = "") -> str:

@@ -43,7 +43,7 @@ CARELESS = (
     ("if name in COMMUTING:", "if len(cells) == 2:"),
     ('return self.terms.make("map", (name, detail)', 'return self.terms.make("map", (name, None)'),
     ("else float(value).hex()", "else float(value // 1).hex()"),
-    ("Referring((key, tuple(shape))", "Referring(((), tuple(shape))"),
+    ("name, (key, tuple(shape)), cells", "name, ((), tuple(shape)), cells"),
     ('return node.kind == "float" and node.params in ZEROS', 'return node.kind == "float"'),
     ("    return tuple(rows), tuple", "    return (), tuple"),
     ("detail = attributes(step) or None", "detail = None"),
