@@ -9,7 +9,7 @@ be added in another order.
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
 from parity.prove.exact.algebra import COMMUTING, Algebra
-from parity.prove.exact.contents import SHARDING, Block, Step
+from parity.prove.exact.contents import SHARDING, Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
@@ -138,7 +138,7 @@ class Rounding(Algebra):
         name: str,
         key: Hashable,
         cells: Sequence[int],
-        labels: Sequence[Label | None],
+        labels: Sequence[Label],
         shape: Sequence[int],
         sort: str,
     ) -> int:
@@ -148,7 +148,7 @@ class Rounding(Algebra):
             name: name of the operation, with its dialect.
             key: all other content of the operation, with the shapes of its operands.
             cells: the operands, with the labels of their dimensions.
-            labels: of all dimensions by role; None if the operand is uniform, or of length one.
+            labels: of all dimensions by role.
             shape, sort: the result's shape and sort.
         """
         fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]
@@ -168,27 +168,6 @@ def attributes(step: Step, but: str = "") -> str:
     if "dense_resource" in text or "@" in text:
         raise RefusalError(f"{step.name}: got {text}, expected attributes that say all by themselves")
     return text
-
-
-def body(block: Block, outer: Mapping[int, int] | None = None) -> Hashable:
-    """Returns the computation of a region, by names, attributes and places of its operations.
-
-    Raises:
-        RefusalError: it reads values from outside the operation.
-    """
-    numbers = dict(outer or {})
-    numbers.update({slot: len(numbers) + place for place, slot in enumerate(block.parameters)})
-    rows = []
-    for step in block.steps:
-        if not set(step.operands) <= set(numbers):
-            raise RefusalError(f"{step.name}: got a region that reads values from around it")
-        read = tuple(numbers[slot] for slot in step.operands)
-        inner = tuple(body(each, numbers) for each in step.blocks)
-        rows.append((step.name, attributes(step), read, step.shapes, step.sorts, inner))
-        numbers.update({slot: len(numbers) + place for place, slot in enumerate(step.results)})
-    if not set(block.outputs) <= set(numbers):
-        raise RefusalError("got a region that returns values from around it")
-    return tuple(rows), tuple(numbers[slot] for slot in block.outputs), len(block.parameters)
 
 
 def whole(tensors: Tensors, x: Tensor) -> int:
@@ -211,14 +190,6 @@ def algebra_of(tensors: Tensors) -> Rounding:
     return tensors.algebra
 
 
-def placed(tensors: Tensors, x: Tensor, names: Sequence[Label]) -> tuple[int, dict[Label, bool]]:
-    """Returns the cell of a tensor labelled by ``names``, and for each name whether the cell depends on it."""
-    cell = whole(tensors, x)
-    held = tensors.terms.labels(cell)
-    moved = tensors.terms.relabel(cell, dict(enumerate(names)))
-    return moved, {name: dim in held for dim, name in enumerate(names)}
-
-
 def operation(
     tensors: Tensors,
     step: Step,
@@ -233,23 +204,24 @@ def operation(
         step: the operation.
         operands: of it.
         roles: names of the dimensions of each operand; the key orders them by name.
-        more: key of the operation; by default its attributes and regions.
+        more: key of the operation; by default its content.
+
+    Raises:
+        RefusalError: its regions read values from outside the operation.
     """
-    algebra = algebra_of(tensors)
+    if step.captured:
+        raise RefusalError(f"{step.name}: got a region that reads values from around it")
     if roles is None:
         roles = [[(place, dim) for dim in range(len(x.shape))] for place, x in enumerate(operands)]
-        more = (attributes(step), tuple(body(each) for each in step.blocks))
-    cells, sizes, held = [], {}, {}
+        more = step.content
+    algebra, cells, sizes = algebra_of(tensors), [], {}
     for x, names in zip(operands, roles, strict=True):
-        cell, depends = placed(tensors, x, names)
-        cells.append(cell)
+        cells.append(tensors.terms.relabel(whole(tensors, x), dict(enumerate(names))))
         sizes |= dict(zip(names, x.shape, strict=True))
-        held |= {name: held.get(name, False) or depends[name] for name in names}
     order = sorted(sizes)
     key = (more, tuple((name, sizes[name]) for name in order), tuple(x.sort for x in operands))
-    labels = [name if held[name] else None for name in order]
     return [
-        tensors.uniform(algebra.opaque(step.name, (key, slot), cells, labels, shape, sort), shape, sort)
+        tensors.uniform(algebra.opaque(step.name, (key, slot), cells, order, shape, sort), shape, sort)
         for slot, (shape, sort) in enumerate(zip(step.shapes, step.sorts, strict=True))
     ]
 
@@ -273,7 +245,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     for dim in range(len(inputs[0].shape)):
         kind = "gone" if dim in gone else "kept"
         names.append((kind, sum(name[0] == kind for name in names)))
-    more = (attributes(step, "dimensions"), tuple(body(each) for each in step.blocks))
+    more = (attributes(step, "dimensions"), tuple(block.content for block in step.blocks))
     roles = [names] * len(inputs) + [[]] * len(inputs)
     return operation(tensors, step, operands, roles, ("by role", more))
 
