@@ -23,7 +23,7 @@ from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
 from parity.prove.exact.tensors import Tensor, Tensors
-from parity.prove.exact.terms import REAL, Axis, Label, RefusalError, Terms
+from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
 
 __all__ = ["BITS", "NUMBERS", "Rounding"]
 
@@ -133,27 +133,6 @@ class Rounding(Algebra):
         """Returns the conjunction or disjunction along labels."""
         return self._never() if is_float(sort) else super().extreme_over(name, cell, labels, sort)
 
-    def opaque(
-        self,
-        name: str,
-        key: Hashable,
-        cells: Sequence[int],
-        labels: Sequence[Label],
-        shape: Sequence[int],
-        sort: str,
-    ) -> int:
-        """Returns one result of an operation on whole arrays: all axes of its operands end, the result's axes begin.
-
-        Args:
-            name: name of the operation, with its dialect.
-            key: all other content of the operation, with the shapes of its operands.
-            cells: the operands, with the labels of their dimensions.
-            labels: of all dimensions by role.
-            shape, sort: the result's shape and sort.
-        """
-        fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]
-        return self.terms.make(name, (key, tuple(shape)), cells, sort, ends=labels, fresh=fresh)
-
 
 def attributes(step: Step, but: str = "") -> str:
     """Returns the attributes of an operation as text, except shardings and the attribute ``but``.
@@ -197,7 +176,7 @@ def operation(
     roles: Sequence[Sequence[Label]] | None = None,
     more: Hashable = None,
 ) -> list[Tensor]:
-    """Returns an operation as an opaque function of its whole operands.
+    """Returns an operation as an opaque function of its whole operands: their axes end, the results' axes begin.
 
     Args:
         tensors: the cache.
@@ -214,16 +193,17 @@ def operation(
     if roles is None:
         roles = [[(place, dim) for dim in range(len(x.shape))] for place, x in enumerate(operands)]
         more = step.content
-    algebra, cells, sizes = algebra_of(tensors), [], {}
+    cells, sizes, results = [], {}, []
     for x, names in zip(operands, roles, strict=True):
         cells.append(tensors.terms.relabel(whole(tensors, x), dict(enumerate(names))))
         sizes |= dict(zip(names, x.shape, strict=True))
     order = sorted(sizes)
     key = (more, tuple((name, sizes[name]) for name in order), tuple(x.sort for x in operands))
-    return [
-        tensors.uniform(algebra.opaque(step.name, (key, slot), cells, order, shape, sort), shape, sort)
-        for slot, (shape, sort) in enumerate(zip(step.shapes, step.sorts, strict=True))
-    ]
+    for slot, (shape, sort) in enumerate(zip(step.shapes, step.sorts, strict=True)):
+        fresh = [(dim, size) for dim, size in enumerate(shape) if size > 1]
+        cell = tensors.terms.make(step.name, (key, slot, shape), cells, sort, ends=order, fresh=fresh)
+        results.append(tensors.uniform(cell, shape, sort))
+    return results
 
 
 def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -311,8 +291,8 @@ def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tenso
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if not is_float(sort):
         return OPERATIONS["stablehlo.iota"](tensors, step, operands)
-    row = algebra_of(tensors).opaque("iota of floats", (), (), (), (shape[dim],), sort)
-    return [tensors.moved(tensors.uniform(row, (shape[dim],), sort), (dim,), shape)]
+    axes = [(dim, shape[dim])] if shape[dim] > 1 else []
+    return [tensors.uniform(tensors.terms.leaf("iota of floats", None, axes, sort), shape, sort)]
 
 
 def moving(handler: Handler) -> Handler:

@@ -43,7 +43,7 @@ CARELESS = (
     ("if name in COMMUTING:", "if len(cells) == 2:"),
     ('return self.terms.make("map", (name, detail)', 'return self.terms.make("map", (name, None)'),
     ("else float(value).hex()", "else float(value // 1).hex()"),
-    ("name, (key, tuple(shape)), cells", "name, ((), tuple(shape)), cells"),
+    ("(key, slot, shape)", "(slot, shape)"),
     ('return node.kind == "float" and node.params in ZEROS', 'return node.kind == "float"'),
     ("tuple(block.content for block in step.blocks)", "()"),
     ("more = step.content", "more = ()"),
