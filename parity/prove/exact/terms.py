@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 __all__ = ["REAL", "Axis", "Label", "Node", "RefusalError", "Terms", "sort_of"]
@@ -140,7 +140,7 @@ class Terms:
         self,
         kind: str,
         params: Hashable,
-        cells: Iterable[int],
+        cells: Sequence[int],
         sort: str = REAL,
         *,
         ends: Collection[Label] = (),
@@ -155,27 +155,31 @@ class Terms:
                 argument, leaves a role unfilled.
             fresh: labels and lengths of axes that begin here.
         """
-        given = [self._cells[cell] for cell in cells]
         if isinstance(ends, set):
-            ends = dict.fromkeys(label for _, labels in given for label in labels if label in ends)
+            ends = dict.fromkeys(label for cell in cells for label in self.labels(cell) if label in ends)
         numbers = {label: number for number, label in enumerate(ends)}
-        count, free = len(ends), []
-        lengths: dict[int, int] = {}
+        count, filled = len(ends), len(numbers)
+        lengths: list[int] = [0] * count
         args = []
-        for term, labels in given:
+        for cell in cells:
+            term, labels = self._cells[cell]
             where = []
             for label, size in zip(labels, self.nodes[term].shape, strict=True):
                 number = numbers.get(label)
                 if number is None:
-                    number = numbers[label] = count + len(free)
-                    free.append(label)
-                if lengths.setdefault(number, size) != size:
-                    raise AssertionError(f"{kind}: axis {label!r} has lengths {lengths[number]} and {size}")
+                    number = numbers[label] = len(lengths)
+                    lengths.append(size)
+                elif lengths[number] != size:
+                    if lengths[number]:
+                        raise AssertionError(
+                            f"{kind}: axis {label!r} has lengths {lengths[number]} and {size}"
+                        )
+                    lengths[number] = size
                 where.append(number)
             args.append((term, tuple(where)))
-        shape = [lengths[numbers[label]] for label in free] + [size for _, size in fresh]
-        node = Node(kind, params, tuple(args), count, tuple(shape), sort)
-        return self.cell(self._number(node), (*free, *[label for label, _ in fresh]))
+        shape = (*lengths[count:], *[size for _, size in fresh])
+        number = self._number(Node(kind, params, tuple(args), count, shape, sort))
+        return self.cell(number, (*list(numbers)[filled:], *[label for label, _ in fresh]))
 
     def _number(self, node: Node) -> int:
         number = self._numbers.get(node)
