@@ -8,7 +8,7 @@ from typing import Any
 from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.definedness import Definedness, Sign
 from parity.prove.exact.scalars import Tables, fold, in_range, rounded, saturate, wrap
-from parity.prove.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
+from parity.prove.exact.terms import REAL, Axis, Label, Node, RefusalError, Terms
 
 __all__ = ["Algebra", "Number"]
 
@@ -178,8 +178,8 @@ class Algebra:
             return self.total([(times, self.product([*outside, self.sum_over(inside, kept)]))])
         if node.kind == "over" and node.params == "add":
             _, (cell,), names = terms.open(cell)
-            present += [names[number] for number in node.bound]
-        return self.total([(times, terms.make("over", "add", [cell], bound=present))])
+            present += names[: node.bound]
+        return self.total([(times, terms.make("over", "add", [cell], ends=set(present)))])
 
     # --- exponentials: exp(a + b) is exp(a) * exp(b), and a product has at most one of each term ---
     # A running maximum that is subtracted before exponentials and added back after them drops out.
@@ -313,8 +313,8 @@ class Algebra:
             return self.extreme(name, parts, sort)
         if node.kind == "over" and node.params == name:
             _, (cell,), names = terms.open(cell)
-            present += [names[number] for number in node.bound]
-        return terms.make("over", name, [cell], sort, bound=present)
+            present += names[: node.bound]
+        return terms.make("over", name, [cell], sort, ends=set(present))
 
     # --- constants ---
 
@@ -455,7 +455,7 @@ class Algebra:
             names: the label of every number, as `Terms.open` gives them.
             fresh: the axes that begin at the node.
         """
-        bound = [names[number] for number in node.bound]
+        bound = names[: node.bound]
         if node.kind == "sum":
             return self.total(zip(node.params, args, strict=True))
         if node.kind == "prod":
@@ -463,12 +463,13 @@ class Algebra:
         if node.kind == "extreme":
             return self.extreme(node.params, args, node.sort)
         if node.kind == "over" and node.params == "add":
-            sizes = self.terms.sizes(args[0])
-            return self.sum_over(args[0], [(label, sizes[label]) for label in bound])
+            ((term, where),) = node.args
+            sizes = dict(zip(where, self.terms.nodes[term].shape, strict=True))
+            return self.sum_over(args[0], [(label, sizes[number]) for number, label in enumerate(bound)])
         if node.kind == "over":
             return self.extreme_over(node.params, args[0], bound, node.sort)
         if node.kind != "map":
-            return self._moved(node, args, names, fresh)
+            return self._moved(node, args, bound, fresh)
         name, *detail = (node.params,) if isinstance(node.params, str) else node.params
         if name == "reciprocal":
             return self.reciprocal(args[0])
@@ -479,35 +480,13 @@ class Algebra:
             return self._table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail[0] if detail else None)
 
-    def _moved(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
-        """Returns the normal form of a node that picks, cuts, joins or reshapes, or that is opaque."""
-        bound = [names[number] for number in node.bound]
-        params, refs = node.params
-        chosen = [None if number is None else names[number] for number in refs]
-        held = [set(self.terms.labels(arg)) for arg in args]
-        if not set(bound) <= set().union(*held):
-            # The arguments are uniform along an axis that they have lost.
-            if node.kind in ("at", "slice", "take") or (
-                node.kind == "reshape" and held[0].isdisjoint(chosen)
-            ):
-                return args[0]
-            if node.kind not in ("concat", "reshape"):
-                raise RefusalError(f"{node.kind}: got operands that are uniform along {bound} in part only")
-            own = held if node.kind == "concat" else held * len(chosen)
-            chosen = [name if name in labels else None for name, labels in zip(chosen, own, strict=True)]
-        if node.kind == "at":
-            return self.pick(args[0], bound[0], params)
-        referring = Referring(params, tuple(chosen))
-        return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
-
-    def pick(self, cell: int, label: Label, index: int) -> int:
-        """Returns one index along a label of an opaque cell; several indices are ordered by their axes."""
-        terms, node = self.terms, self.terms.node(cell)
-        if node.kind == "at":
-            _, (base,), names = terms.open(cell)
-            before, (ref,) = node.params
-            axes, other = terms.labels(base), names[ref]
-            if axes.index(label) > axes.index(other):
-                inner = self.pick(base, label, index)
-                return terms.make("at", Referring(before, (other,)), [inner], node.sort, bound=[other])
-        return terms.make("at", Referring(index, (label,)), [cell], node.sort, bound=[label])
+    def _moved(self, node: Node, args: Sequence[int], roles: Sequence[Label], fresh: Sequence[Axis]) -> int:
+        """Returns the normal form of a node that moves elements, or that is opaque."""
+        held = {label for arg in args for label in self.terms.labels(arg)}
+        if node.kind in ("take", "reshape") and held.isdisjoint(roles):
+            return args[0]  # uniform along an axis that it has lost
+        if node.kind not in ("put", "fold"):
+            return self.terms.make(node.kind, node.params, args, node.sort, ends=roles, fresh=fresh)
+        if not held.issuperset(roles):
+            raise RefusalError(f"{node.kind}: got operands that are uniform along some of the axes that end")
+        return self.terms.make(node.kind, node.params, args, node.sort, ends=set(roles), fresh=fresh)

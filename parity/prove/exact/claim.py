@@ -225,7 +225,7 @@ def inputs(terms: Terms, term: int) -> set[str]:
     while stack:
         top = stack.pop()
         node = terms.nodes[top]
-        if node.kind == "input" or (node.kind == "at" and _is_part(terms, top)):
+        if node.kind == "input" or _is_part(terms, node):
             found.add(words(terms, top))
             continue
         for arg, _ in node.args:
@@ -235,11 +235,10 @@ def inputs(terms: Terms, term: int) -> set[str]:
     return found
 
 
-def _is_part(terms: Terms, term: int) -> bool:
-    """True if a term is one index of an input, or of such a part."""
-    while terms.nodes[term].kind == "at":
-        term = terms.nodes[term].args[0][0]
-    return terms.nodes[term].kind == "input"
+def _is_part(terms: Terms, node: Node) -> bool:
+    """True if a term is one index of an input along some axes."""
+    single = node.kind == "part" and all(length == 1 for _, length, _ in node.params)
+    return single and terms.nodes[node.args[0][0]].kind == "input"
 
 
 def _inner(terms: Terms, left: int, right: int) -> tuple[int, int] | None:
@@ -275,9 +274,8 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     node = terms.nodes[term]
     if node.kind == "input":
         return terms.names[node.params]
-    if node.kind == "at":
-        (index, _) = node.params
-        return f"{words(terms, node.args[0][0], depth)}[{index}]"
+    if node.kind == "part":
+        return words(terms, node.args[0][0], depth) + "".join(f"[{_bounds(*each)}]" for each in node.params)
     if node.kind in CONSTANTS:
         return CONSTANTS[node.kind](node.params)
     if depth == 0:
@@ -295,6 +293,11 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     if node.kind == "over":
         return f"{node.params}_over({inner[0]})"
     return f"{_name(node)}({', '.join(inner)})"
+
+
+def _bounds(start: int, length: int, stride: int) -> str:
+    by = f":{stride}" if stride > 1 else ""
+    return f"{start}:{start + (length - 1) * stride + 1}{by}" if length > 1 else f"{start}"
 
 
 def _name(node: Node) -> str:

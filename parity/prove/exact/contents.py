@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from parity.ir.location import operation_source
@@ -32,12 +32,14 @@ class Step:
         read: the operation, as the program has it.
         blocks: its regions.
         sorts: sorts of the results.
-        content: a number for all of this except operands, results and source; equal numbers mean equal contents.
+        captured: slots of the enclosing blocks that its blocks read, in the order of their first appearance.
+        content: a number for all of this except slots and source; equal numbers mean equal contents.
     """
 
     read: stablehlo.Op
     blocks: "tuple[Block, ...]"
     sorts: tuple[str, ...]
+    captured: tuple[int, ...]
     content: int
 
     def __post_init__(self) -> None:
@@ -50,18 +52,6 @@ class Step:
         """The source line, with its function; must be read while the module is alive."""
         source = operation_source(self.read.source)
         return source.own_place if source.frames else "(no source line)"
-
-    @functools.cached_property
-    def captured(self) -> tuple[int, ...]:
-        """Slots of the enclosing blocks that its blocks read."""
-        found: set[int] = set()
-        for block in self.blocks:
-            inside, made = set(block.outputs), set(block.parameters)
-            for step in block.steps:
-                inside |= {*step.operands, *step.captured}
-                made |= set(step.results)
-            found |= inside - made
-        return tuple(sorted(found))
 
     @property
     def element(self) -> str:
@@ -85,12 +75,14 @@ class Block:
         parameters: slots.
         steps: in order, without dead ones.
         outputs: slots.
-        content: a number for all of this.
+        captured: slots of the enclosing blocks that it reads, in the order of their first appearance.
+        content: a number for all of this, with slots numbered in that order.
     """
 
     parameters: tuple[int, ...]
     steps: list[Step]
     outputs: tuple[int, ...]
+    captured: tuple[int, ...]
     content: int
 
 
@@ -143,17 +135,26 @@ class WalkedFunctions:
                 used |= {*step.operands, *step.captured}
                 steps.append(step)
         steps.reverse()
-        wired = tuple([(step.content, step.operands, step.results) for step in steps])
-        content = self._number((read.parameters, wired, read.outputs))
-        return Block(read.parameters, steps, read.outputs, content)
+        numbers: dict[int, int] = {}
+        made = {*read.parameters}.union(*[step.results for step in steps])
+
+        def numbered(slots: Iterable[int]) -> tuple[int, ...]:
+            return tuple([numbers.setdefault(slot, len(numbers)) for slot in slots])
+
+        wired = [
+            (step.content, *map(numbered, (step.operands, step.captured, step.results))) for step in steps
+        ]
+        content = self._number((numbered(read.parameters), tuple(wired), numbered(read.outputs)))
+        captured = tuple([slot for slot in numbers if slot not in made])
+        return Block(read.parameters, steps, read.outputs, captured, content)
 
     def _step(self, read: stablehlo.Op) -> Step:
         blocks = tuple([self._block(each) for each in read.regions])
         sorts = tuple([self._sort_of(element) for element in read.form.elements])
-        content = self._content(read, blocks)
-        return Step(read, blocks, sorts, content)
+        captured = tuple(dict.fromkeys(slot for block in blocks for slot in block.captured))
+        return Step(read, blocks, sorts, captured, self._content(read, blocks, captured))
 
-    def _content(self, read: stablehlo.Op, blocks: tuple[Block, ...]) -> int:
+    def _content(self, read: stablehlo.Op, blocks: tuple[Block, ...], captured: tuple[int, ...]) -> int:
         """Returns a number for the computation of an operation, including the bodies that its word only names."""
         form, named = read.form, ()
         if form.symbols:
@@ -163,4 +164,5 @@ class WalkedFunctions:
         elif form.name in NAMING:
             texts = tuple([str(value) for name, value in form.attributes.items() if name != SHARDING])
             named = (texts, tuple(sorted(self.meshes.items())))
-        return self._number((form.word, tuple([block.content for block in blocks]), named))
+        inner = tuple([(block.content, tuple(map(captured.index, block.captured))) for block in blocks])
+        return self._number((form.word, inner, named))

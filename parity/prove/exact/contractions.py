@@ -11,7 +11,7 @@ from parity.ir.mlir import numbers
 from parity.prove.exact.contents import Block, Step
 from parity.prove.exact.operations import Handler, is_extreme, join, part, signed_index
 from parity.prove.exact.tensors import Tensor, Tensors
-from parity.prove.exact.terms import REAL, Referring, RefusalError
+from parity.prove.exact.terms import REAL, RefusalError
 
 __all__ = ["CONTRACTIONS", "dot_roles", "gather", "reduce", "reducer"]
 
@@ -122,7 +122,7 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
     def along(cell: int, axes: Sequence) -> int:
         missing = [size for label, size in axes if label not in terms.labels(cell)]
         labels = [label for label, _ in axes if label in terms.labels(cell)]
-        return terms.make("fold", Referring((name, tuple(missing))), [cell], sort, bound=labels)
+        return terms.make("fold", (name, tuple(missing)), [cell], sort, ends=set(labels))
 
     neutral = {"add": 0, "multiply": 1}.get(name)
 
@@ -174,7 +174,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
             return cell
         if isinstance(literal, int):
             return tensors.pieces.at(cell, label, min(max(signed_index(literal, indices.sort), 0), size - 1))
-        return tensors.terms.make("take", Referring(size, (label,)), [cell, at], table.sort, bound=[label])
+        return tensors.terms.make("take", size, [cell, at], table.sort, ends=[label])
 
     return [tensors.zip_cells(take, [rows, index], table.sort)]
 
@@ -231,8 +231,8 @@ def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> T
         cells = [terms.relabel(cell, names) for cell in (rest, at)]
         held = {label for cell in cells for label in terms.labels(cell)}
         times = math.prod(size for dim, size in front if ("row", dim) not in held)
-        bound = [("row", dim) for dim, _ in front if ("row", dim) in held]
-        made = terms.make("put", Referring(table.shape[0]), cells, bound=bound, fresh=[(0, table.shape[0])])
+        rows, count = [("row", dim) for dim, _ in front], table.shape[0]
+        made = terms.make("put", count, cells, ends=set(rows), fresh=[(0, count)])
         return algebra.total([(factor * times, made)])
 
     extents = grids[0].shape[last:]

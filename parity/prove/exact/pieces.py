@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.terms import Axis, Label, Referring, RefusalError
+from parity.prove.exact.terms import Axis, Label, RefusalError
 
 __all__ = ["Data", "Pieces"]
 
 DEEPEST = 200
 """Maximum depth of nested functions into which a reshape is moved."""
+Chosen = dict[Label, tuple[tuple[int, int, int], Label]]
+"""Start, length and stride along labels of a cell, and the label that the part has there unless its length is one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +78,9 @@ class Pieces:
         if label in dict(fresh):
             return self._begun(cell, label, index, [name for name, _ in fresh].index(label))
         node, args, names = self.terms.open(cell)
+        if node.kind == "part":
+            base, chosen = self._opened(cell)
+            return self._choose(self.at(base, label, index), chosen)
         return self.algebra.rebuild(node, [self.at(arg, label, index) for arg in args], names, fresh)
 
     def _begun(self, cell: int, label: Label, index: int, place: int) -> int:
@@ -93,18 +98,44 @@ class Pieces:
                 if index < size:
                     return self.at(arg, inner, index)
                 index -= size
-        if node.kind == "slice":
-            (start, _, stride), (ref,) = node.params
-            _, args, names = self.terms.open(cell)
-            return self.at(args[0], names[ref], start + index * stride)
-        return self.algebra.pick(cell, label, index)
+        return self._choose(cell, {label: ((index, 1, 1), None)})
 
     def parts(self, cell: int) -> list[tuple[int, int, Label]]:
-        """Returns the parts of a concatenation with their lengths and labels there; None for a uniform part."""
+        """Returns the parts of a concatenation with their lengths, and the labels that those not uniform have there."""
         node, args, names = self.terms.open(cell)
-        sizes, refs = node.params
-        labels = [None if ref is None else names[ref] for ref in refs]
-        return list(zip(args, sizes, labels, strict=True))
+        return list(zip(args, node.params, names[: node.bound], strict=True))
+
+    def _opened(self, cell: int) -> tuple[int, Chosen]:
+        """Returns the cell of which a cell is a part, and the part; the cell itself if it is no part."""
+        node, args, names = self.terms.open(cell)
+        if node.kind != "part":
+            return cell, {}
+        fresh = iter(self.terms.fresh(cell))
+        return args[0], {
+            role: (bounds, next(fresh)[0] if bounds[1] > 1 else None)
+            for role, bounds in zip(names, node.params, strict=False)
+        }
+
+    def _choose(self, cell: int, chosen: Chosen) -> int:
+        """Returns a part of a cell, as one term in the order of its axes; a part of a part is a part of the whole."""
+        for label, (bounds, to) in chosen.items():
+            if label not in self.terms.labels(cell):
+                continue
+            base, whole = self._opened(cell)
+            inner = next((role for role, (_, out) in whole.items() if out == label), None)
+            if inner is not None:
+                (first, _, step), _ = whole.pop(inner)
+                start, length, stride = first + bounds[0] * step, bounds[1], bounds[2] * step
+                within = (start, start + (length - 1) * stride + 1, stride)
+                cell = self._choose(self.cut(base, inner, within, to), whole)
+                continue
+            whole[label] = bounds, to
+            roles = [role for role in self.terms.labels(base) if role in whole]
+            params = tuple([whole[role][0] for role in roles])
+            fresh = [(whole[role][1], whole[role][0][1]) for role in roles if whole[role][0][1] > 1]
+            sort = self.terms.node(base).sort
+            cell = self.terms.make("part", params, [base], sort, ends=roles, fresh=fresh)
+        return cell
 
     def data(self, data: Data, axes: Sequence[Axis], sort: str) -> int:
         """Returns the cell of a constant; ``axes`` are the axes longer than one."""
@@ -123,26 +154,12 @@ class Pieces:
             return self.at(cell, label, start)
         if length == size:
             return self.terms.relabel(cell, {label: to})
-        node, args, names = self.terms.open(cell)
-        if label in dict(self.terms.fresh(cell)):
-            if node.kind == "slice":
-                (first, _, step), (ref,) = node.params
-                inner = (first + start * step, first + (stop - 1) * step + 1, step * stride)
-                return self.cut(args[0], names[ref], inner, to)
-            if node.kind == "concat" and stride == 1:
-                return self._cut_join(cell, bounds, to)
-            if node.kind == "reshape" and stride == 1:
-                part = self._cut_merged(cell, bounds, to)
-                if part is not None:
-                    return part
-        return self.terms.make(
-            "slice",
-            Referring((start, start + (length - 1) * stride + 1, stride), (label,)),
-            [cell],
-            node.sort,
-            bound=[label],
-            fresh=[(to, length)],
-        )
+        kind = self.terms.node(cell).kind
+        if stride == 1 and kind in ("concat", "reshape") and label in dict(self.terms.fresh(cell)):
+            made = (self._cut_join if kind == "concat" else self._cut_merged)(cell, bounds, to)
+            if made is not None:
+                return made
+        return self._choose(cell, {label: ((start, length, stride), to)})
 
     def _cut_join(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int:
         parts: list[tuple[int, int]] = []
@@ -157,11 +174,11 @@ class Pieces:
     def _cut_merged(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int | None:
         """Returns whole outermost rows of an axis that a reshape merged from several; None for any other part."""
         node, (base,), names = self.terms.open(cell)
-        (before, after), refs = node.params
+        (before, after), labels = node.params, set(self.terms.labels(base))
         inner, (start, stop, _) = math.prod(before[1:]), bounds
-        if len(after) != 1 or None in refs or start % inner or stop % inner:
+        first, *rest = zip(names[: node.bound], before, strict=True)
+        if len(after) > 1 or start % inner or stop % inner or not labels.issuperset(names[: node.bound]):
             return None
-        first, *rest = [(names[ref], size) for ref, size in zip(refs, before, strict=True)]
         rows = (stop - start) // inner
         part = self.cut(base, first[0], (start // inner, stop // inner, 1), ("rows",))
         left = [*([(("rows",), rows)] if rows > 1 else []), *rest]
@@ -187,17 +204,10 @@ class Pieces:
                     flat[-1] = (joined, flat[-1][1] + size)
         if len(flat) == 1:
             return self.terms.relabel(flat[0][0], {label: to})
-        cells, refs = [], []
-        for place, (cell, _) in enumerate(flat):
-            has = label in self.terms.labels(cell)
-            cells.append(self.terms.relabel(cell, {label: ("part", place)}) if has else cell)
-            refs.append(("part", place) if has else None)
-        sizes = tuple(size for _, size in flat)
-        bound = [ref for ref in refs if ref is not None]
+        cells = [self.terms.relabel(cell, {label: ("part", place)}) for place, (cell, _) in enumerate(flat)]
+        sizes, roles = tuple(size for _, size in flat), [("part", place) for place in range(len(flat))]
         sort = self.terms.node(cells[0]).sort
-        return self.terms.make(
-            "concat", Referring(sizes, tuple(refs)), cells, sort, bound=bound, fresh=[(to, sum(sizes))]
-        )
+        return self.terms.make("concat", sizes, cells, sort, ends=roles, fresh=[(to, sum(sizes))])
 
     def ends(self, cell: int, label: Label) -> list[int]:
         """Returns the ends of the parts of a cell along a label; empty if it is uniform."""
@@ -215,24 +225,17 @@ class Pieces:
         """Returns neighbours as one cell if they are one uniform cell, or contiguous slices; else None."""
         if left == right and label not in self.terms.labels(left):
             return left
-        first, second = self._slice(left, label), self._slice(right, label)
-        if first is None or second is None or first[:2] != second[:2] or first[3] != second[2]:
+        (base, first), (other, second) = self._opened(left), self._opened(right)
+        unlike = [role for role in first if first[role] != second.get(role)]
+        if base != other or first.keys() != second.keys() or len(unlike) != 1:
             return None
-        base, inner, start, _ = first
-        return self.cut(base, inner, (start, second[3], 1), label)
-
-    def _slice(self, cell: int, label: Label) -> tuple[int, Label, int, int] | None:
-        """Returns (base, label there, start, stop) if a cell is a slice or an index along a label; else None."""
-        node = self.terms.node(cell)
-        if node.kind == "at" and label not in self.terms.labels(cell):
-            _, (base,), names = self.terms.open(cell)
-            index, (ref,) = node.params
-            return base, names[ref], index, index + 1
-        if node.kind != "slice" or label not in dict(self.terms.fresh(cell)):
+        sides = ((left, first.pop(unlike[0])), (right, second.pop(unlike[0])))
+        if any((label in self.terms.labels(cell)) != (to == label) for cell, (_, to) in sides):
             return None
-        _, (base,), names = self.terms.open(cell)
-        (start, stop, stride), (ref,) = node.params
-        return (base, names[ref], start, stop) if stride == 1 else None
+        ((start, length, stride), _), ((next_start, more, next_stride), _) = [each for _, each in sides]
+        if (stride, next_stride, next_start) != (1, 1, start + length):
+            return None
+        return self._choose(self.cut(base, unlike[0], (start, next_start + more, 1), label), first)
 
     def reshape(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int = 0) -> int:
         """Returns a cell whose axes ``before``, together in row-major order, are replaced by ``after``.
@@ -243,18 +246,13 @@ class Pieces:
             depth: number of enclosing functions of elements.
         """
         terms = self.terms
-        labels = terms.labels(cell)
-        present = [label for label, _ in before if label in labels]
-        if not present:
+        labels = set(terms.labels(cell))
+        if labels.isdisjoint(label for label, _ in before):
             return cell
         node, fresh = terms.node(cell), terms.fresh(cell)
         if node.kind == "reshape" and [axis for axis in before if axis[1] > 1] == fresh:
             _, (base,), names = terms.open(cell)
-            (sizes, _), refs = node.params
-            inner = [
-                (("absent", place) if ref is None else names[ref], size)
-                for place, (ref, size) in enumerate(zip(refs, sizes, strict=True))
-            ]
+            inner = list(zip(names[: node.bound], node.params[0], strict=True))
             if [size for _, size in inner] == [size for _, size in after]:
                 pairs = zip(inner, after, strict=True)
                 return terms.relabel(base, {old: new for (old, _), (new, _) in pairs})
@@ -267,5 +265,5 @@ class Pieces:
                 self._reshaped[key] = self.algebra.rebuild(node, moved, names, ())
             return self._reshaped[key]
         sizes = (tuple(size for _, size in before), tuple(size for _, size in after))
-        refs = tuple(label if label in labels else None for label, _ in before)
-        return terms.make("reshape", Referring(sizes, refs), [cell], node.sort, bound=present, fresh=after)
+        roles = [label for label, _ in before]
+        return terms.make("reshape", sizes, [cell], node.sort, ends=roles, fresh=after)

@@ -9,7 +9,7 @@ be added in another order.
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,12 +18,12 @@ from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
 from parity.prove.exact.algebra import COMMUTING, Algebra
-from parity.prove.exact.contents import SHARDING, Block, Step
+from parity.prove.exact.contents import SHARDING, Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
 from parity.prove.exact.tensors import Tensor, Tensors
-from parity.prove.exact.terms import REAL, Axis, Label, Referring, RefusalError, Terms
+from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
 
 __all__ = ["BITS", "NUMBERS", "Rounding"]
 
@@ -133,29 +133,6 @@ class Rounding(Algebra):
         """Returns the conjunction or disjunction along labels."""
         return self._never() if is_float(sort) else super().extreme_over(name, cell, labels, sort)
 
-    def opaque(
-        self,
-        name: str,
-        key: Hashable,
-        cells: Sequence[int],
-        labels: Sequence[Label | None],
-        shape: Sequence[int],
-        sort: str,
-    ) -> int:
-        """Returns one result of an operation on whole arrays: all axes of its operands end, the result's axes begin.
-
-        Args:
-            name: name of the operation, with its dialect.
-            key: all other content of the operation, with the shapes of its operands.
-            cells: the operands, with the labels of their dimensions.
-            labels: of all dimensions by role; None if the operand is uniform, or of length one.
-            shape, sort: the result's shape and sort.
-        """
-        fresh: list[Axis] = [(dim, size) for dim, size in enumerate(shape) if size > 1]
-        bound = [label for label in labels if label is not None]
-        params = Referring((key, tuple(shape)), tuple(labels))
-        return self.terms.make(name, params, cells, sort, bound=bound, fresh=fresh)
-
 
 def attributes(step: Step, but: str = "") -> str:
     """Returns the attributes of an operation as text, except shardings and the attribute ``but``.
@@ -170,27 +147,6 @@ def attributes(step: Step, but: str = "") -> str:
     if "dense_resource" in text or "@" in text:
         raise RefusalError(f"{step.name}: got {text}, expected attributes that say all by themselves")
     return text
-
-
-def body(block: Block, outer: Mapping[int, int] | None = None) -> Hashable:
-    """Returns the computation of a region, by names, attributes and places of its operations.
-
-    Raises:
-        RefusalError: it reads values from outside the operation.
-    """
-    numbers = dict(outer or {})
-    numbers.update({slot: len(numbers) + place for place, slot in enumerate(block.parameters)})
-    rows = []
-    for step in block.steps:
-        if not set(step.operands) <= set(numbers):
-            raise RefusalError(f"{step.name}: got a region that reads values from around it")
-        read = tuple(numbers[slot] for slot in step.operands)
-        inner = tuple(body(each, numbers) for each in step.blocks)
-        rows.append((step.name, attributes(step), read, step.shapes, step.sorts, inner))
-        numbers.update({slot: len(numbers) + place for place, slot in enumerate(step.results)})
-    if not set(block.outputs) <= set(numbers):
-        raise RefusalError("got a region that returns values from around it")
-    return tuple(rows), tuple(numbers[slot] for slot in block.outputs), len(block.parameters)
 
 
 def whole(tensors: Tensors, x: Tensor) -> int:
@@ -213,14 +169,6 @@ def algebra_of(tensors: Tensors) -> Rounding:
     return tensors.algebra
 
 
-def placed(tensors: Tensors, x: Tensor, names: Sequence[Label]) -> tuple[int, dict[Label, bool]]:
-    """Returns the cell of a tensor labelled by ``names``, and for each name whether the cell depends on it."""
-    cell = whole(tensors, x)
-    held = tensors.terms.labels(cell)
-    moved = tensors.terms.relabel(cell, dict(enumerate(names)))
-    return moved, {name: dim in held for dim, name in enumerate(names)}
-
-
 def operation(
     tensors: Tensors,
     step: Step,
@@ -228,32 +176,34 @@ def operation(
     roles: Sequence[Sequence[Label]] | None = None,
     more: Hashable = None,
 ) -> list[Tensor]:
-    """Returns an operation as an opaque function of its whole operands.
+    """Returns an operation as an opaque function of its whole operands: their axes end, the results' axes begin.
 
     Args:
         tensors: the cache.
         step: the operation.
         operands: of it.
         roles: names of the dimensions of each operand; the key orders them by name.
-        more: key of the operation; by default its attributes and regions.
+        more: key of the operation; by default its content.
+
+    Raises:
+        RefusalError: its regions read values from outside the operation.
     """
-    algebra = algebra_of(tensors)
+    if step.captured:
+        raise RefusalError(f"{step.name}: got a region that reads values from around it")
     if roles is None:
         roles = [[(place, dim) for dim in range(len(x.shape))] for place, x in enumerate(operands)]
-        more = (attributes(step), tuple(body(each) for each in step.blocks))
-    cells, sizes, held = [], {}, {}
+        more = step.content
+    cells, sizes, results = [], {}, []
     for x, names in zip(operands, roles, strict=True):
-        cell, depends = placed(tensors, x, names)
-        cells.append(cell)
+        cells.append(tensors.terms.relabel(whole(tensors, x), dict(enumerate(names))))
         sizes |= dict(zip(names, x.shape, strict=True))
-        held |= {name: held.get(name, False) or depends[name] for name in names}
     order = sorted(sizes)
     key = (more, tuple((name, sizes[name]) for name in order), tuple(x.sort for x in operands))
-    labels = [name if held[name] else None for name in order]
-    return [
-        tensors.uniform(algebra.opaque(step.name, (key, slot), cells, labels, shape, sort), shape, sort)
-        for slot, (shape, sort) in enumerate(zip(step.shapes, step.sorts, strict=True))
-    ]
+    for slot, (shape, sort) in enumerate(zip(step.shapes, step.sorts, strict=True)):
+        fresh = [(dim, size) for dim, size in enumerate(shape) if size > 1]
+        cell = tensors.terms.make(step.name, (key, slot, shape), cells, sort, ends=order, fresh=fresh)
+        results.append(tensors.uniform(cell, shape, sort))
+    return results
 
 
 def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -275,7 +225,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     for dim in range(len(inputs[0].shape)):
         kind = "gone" if dim in gone else "kept"
         names.append((kind, sum(name[0] == kind for name in names)))
-    more = (attributes(step, "dimensions"), tuple(body(each) for each in step.blocks))
+    more = (attributes(step, "dimensions"), tuple(block.content for block in step.blocks))
     roles = [names] * len(inputs) + [[]] * len(inputs)
     return operation(tensors, step, operands, roles, ("by role", more))
 
@@ -341,8 +291,8 @@ def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tenso
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if not is_float(sort):
         return OPERATIONS["stablehlo.iota"](tensors, step, operands)
-    row = algebra_of(tensors).opaque("iota of floats", (), (), (), (shape[dim],), sort)
-    return [tensors.moved(tensors.uniform(row, (shape[dim],), sort), (dim,), shape)]
+    axes = [(dim, shape[dim])] if shape[dim] > 1 else []
+    return [tensors.uniform(tensors.terms.leaf("iota of floats", None, axes, sort), shape, sort)]
 
 
 def moving(handler: Handler) -> Handler:

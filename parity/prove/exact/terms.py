@@ -8,10 +8,10 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms", "sort_of"]
+__all__ = ["REAL", "Axis", "Label", "Node", "RefusalError", "Terms", "sort_of"]
 
 REAL = "real"
 """The sort of all floating-point values: numbers, regardless of their dtype. All other sorts are element types."""
@@ -47,29 +47,17 @@ def sort_of(element: str) -> str:
     raise RefusalError(f"got elements {element}, expected floats, integers or booleans")
 
 
-class Referring(NamedTuple):
-    """Params that refer to axes of the arguments.
-
-    Args:
-        params: the other params of the kind.
-        labels: by role; None if a role is not filled.
-    """
-
-    params: Hashable
-    labels: tuple[Any, ...] = ()
-
-
 class Node(NamedTuple):
     """A term.
 
-    The axes of its arguments are numbered by first appearance. The term's axes are the unbound ones in order, followed
-    by new ones.
+    The axes of its arguments that end here are numbered first, by their roles; a role that no argument has is filled by
+    uniform arguments. The others are numbered by first appearance: these are the term's axes, followed by new ones.
 
     Args:
         kind: such as ``sum`` or ``map``.
         params: content of the term other than its arguments.
         args: for each argument its term, and the number of each of its axes.
-        bound: numbers that end here, such as those summed over.
+        bound: the number of roles, such as one for each axis that is summed over.
         shape: length of each of the term's axes.
         sort: `REAL` or an element type.
     """
@@ -77,7 +65,7 @@ class Node(NamedTuple):
     kind: str
     params: Any
     args: tuple[tuple[int, tuple[int, ...]], ...]
-    bound: tuple[int, ...]
+    bound: int
     shape: tuple[int, ...]
     sort: str
 
@@ -154,22 +142,26 @@ class Terms:
         self,
         kind: str,
         params: Hashable,
-        cells: Iterable[int],
+        cells: Sequence[int],
         sort: str = REAL,
         *,
-        bound: Sequence[Label] = (),
+        ends: Collection[Label] = (),
         fresh: Sequence[Axis] = (),
     ) -> int:
         """Returns the cell of a node with arguments in the given order.
 
         Args:
-            kind, params, sort: as in `Node`; `Referring` labels become numbers.
+            kind, params, sort: as in `Node`.
             cells: the arguments; equal labels are one axis.
-            bound: labels that end here.
+            ends: labels that end here, in the order of their roles, or a set if those are equal; None, or a label of no
+                argument, leaves a role unfilled.
             fresh: labels and lengths of axes that begin here.
         """
-        numbers: dict[Label, int] = {}
-        lengths: list[int] = []
+        if isinstance(ends, set):
+            ends = dict.fromkeys(label for cell in cells for label in self.labels(cell) if label in ends)
+        numbers = {label: number for number, label in enumerate(ends)}
+        count, filled = len(ends), len(numbers)
+        lengths: list[int] = [0] * count
         args = []
         for cell in cells:
             term, labels = self._cells[cell]
@@ -180,26 +172,16 @@ class Terms:
                     number = numbers[label] = len(lengths)
                     lengths.append(size)
                 elif lengths[number] != size:
-                    raise AssertionError(f"{kind}: axis {label!r} has lengths {lengths[number]} and {size}")
+                    if lengths[number]:
+                        raise AssertionError(
+                            f"{kind}: axis {label!r} has lengths {lengths[number]} and {size}"
+                        )
+                    lengths[number] = size
                 where.append(number)
             args.append((term, tuple(where)))
-        if not bound and not fresh and not isinstance(params, Referring):
-            node = Node(kind, params, tuple(args), (), tuple(lengths), sort)
-            return self.cell(self._number(node), tuple(numbers))
-        kept = [label for label in numbers if label not in bound]
-        shape = tuple([lengths[numbers[label]] for label in kept]) + tuple([size for _, size in fresh])
-        if isinstance(params, Referring):
-            places = tuple([None if label is None else numbers[label] for label in params.labels])
-            params = (params.params, places)
-        node = Node(
-            kind,
-            params,
-            tuple(args),
-            tuple(sorted([numbers[label] for label in bound if label in numbers])),
-            shape,
-            sort,
-        )
-        return self.cell(self._number(node), tuple(kept) + tuple([label for label, _ in fresh]))
+        shape = (*lengths[count:], *[size for _, size in fresh])
+        number = self._number(Node(kind, params, tuple(args), count, shape, sort))
+        return self.cell(number, (*list(numbers)[filled:], *[label for label, _ in fresh]))
 
     def _number(self, node: Node) -> int:
         number = self._numbers.get(node)
@@ -213,18 +195,14 @@ class Terms:
     def open(self, cell: int) -> tuple[Node, list[int], list[Label]]:
         """Returns the node of a cell, its arguments as cells, and the label of every number in it.
 
-        Bound axes get labels that the cell does not have. Do not change the lists: later calls return them too.
+        Axes that end here get labels that the cell does not have. Do not change the lists: later calls return them too.
         """
         if cell in self._opened:
             return self._opened[cell]
         term, labels = self._cells[cell]
         node = self.nodes[term]
-        names: list[Label] = list(labels)
-        if node.bound:
-            free = iter(labels)
-            spare = (label for label in (("bound", i) for i in itertools.count()) if label not in labels)
-            count = 1 + max(itertools.chain.from_iterable(where for _, where in node.args), default=-1)
-            names = [next(spare if number in node.bound else free) for number in range(count)]
+        spare = (label for label in (("bound", i) for i in itertools.count()) if label not in labels)
+        names: list[Label] = [*itertools.islice(spare, node.bound), *labels]
         args = [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args]
         self._opened[cell] = node, args, names
         return self._opened[cell]
@@ -233,7 +211,7 @@ class Terms:
         """Returns labels and lengths of the axes that begin at the node of a cell."""
         term, labels = self._cells[cell]
         node = self.nodes[term]
-        read = set(itertools.chain.from_iterable(where for _, where in node.args)) - set(node.bound)
+        read = {number for _, where in node.args for number in where if number >= node.bound}
         return list(zip(labels, node.shape, strict=True))[len(read) :]
 
     def ordered(self, cells: Sequence[int], weights: Sequence[Hashable] | None = None) -> list[int]:

@@ -118,7 +118,7 @@ class Evaluator:
 
     def _args(self, node: Node) -> list[Array]:
         """Returns the arguments as arrays over all numbered axes, of length one along axes that they lack."""
-        count = 1 + max((axis for _, where in node.args for axis in where), default=-1)
+        count = max([node.bound, *(axis + 1 for _, where in node.args for axis in where)])
         found = []
         for arg, where in node.args:
             value = self._known[arg]
@@ -143,7 +143,7 @@ class Evaluator:
         if node.kind == "extreme":
             return functools.reduce(MAPS[node.params], args)
         if node.kind == "over":
-            return OVER[node.params](args[0], axis=node.bound)
+            return OVER[node.params](args[0], axis=tuple(range(node.bound)))
         if node.kind == "map":
             return self._map(node, args)
         return getattr(self, f"_{node.kind}")(node, args)
@@ -185,56 +185,45 @@ class Evaluator:
         return MAPS[name](*args)
 
     @staticmethod
-    def _moved(x: Array, bound: int) -> Array:
-        """Returns the array with one numbered axis last."""
-        return np.moveaxis(x, bound, -1)
+    def _part(node: Node, args: list[Array]) -> Any:
+        x = args[0]
+        for role, (start, length, stride) in enumerate(node.params):
+            x = x.take(range(start, start + length * stride, stride), role)
+        fresh = [role for role, (_, length, _) in enumerate(node.params) if length > 1]
+        x = x.squeeze(tuple(role for role, (_, length, _) in enumerate(node.params) if length == 1))
+        return np.moveaxis(x, range(len(fresh)), range(x.ndim - len(fresh), x.ndim))
 
-    def _at(self, node: Node, args: list[Array]) -> Any:
-        index, (ref,) = node.params
-        return self._moved(args[0], ref)[..., index]
-
-    def _slice(self, node: Node, args: list[Array]) -> Any:
-        (start, stop, stride), (ref,) = node.params
-        return self._moved(args[0], ref)[..., start:stop:stride]
-
-    def _concat(self, node: Node, args: list[Array]) -> Any:
-        sizes, refs = node.params
-        kept = [axis for axis in range(args[0].ndim) if axis not in node.bound]
-        lengths = [max(x.shape[axis] for x in args) for axis in kept]
+    @staticmethod
+    def _concat(node: Node, args: list[Array]) -> Any:
+        lengths = np.broadcast_shapes(*(x.shape[node.bound :] for x in args))
         parts = []
-        for x, size, ref in zip(args, sizes, refs, strict=True):
-            last = x.shape[ref] if ref is not None else 1
-            part = np.transpose(
-                x, [*kept, *([ref] if ref is not None else []), *[a for a in node.bound if a != ref]]
-            )
-            parts.append(np.broadcast_to(part.reshape(*(x.shape[a] for a in kept), last), (*lengths, size)))
+        for role, (x, size) in enumerate(zip(args, node.params, strict=True)):
+            part = np.moveaxis(x, role, -1).reshape(*x.shape[node.bound :], x.shape[role])
+            parts.append(np.broadcast_to(part, (*lengths, size)))
         return np.concatenate(parts, -1)
 
-    def _reshape(self, node: Node, args: list[Array]) -> Any:
-        (before, after), refs = node.params
-        x = args[0]
-        kept = [axis for axis in range(x.ndim) if axis not in node.bound]
-        order = [*kept, *(ref for ref in refs if ref is not None)]
-        lengths = [x.shape[axis] for axis in kept]
-        inner = [1 if ref is None else x.shape[ref] for ref in refs]
-        whole = np.broadcast_to(x.transpose(order).reshape(*lengths, *inner), (*lengths, *before))
-        return whole.reshape(*lengths, *after)
+    @staticmethod
+    def _reshape(node: Node, args: list[Array]) -> Any:
+        (before, after), (x,) = node.params, args
+        whole = np.broadcast_to(x, (*before, *x.shape[node.bound :]))
+        last = np.moveaxis(whole, range(node.bound), range(x.ndim - node.bound, x.ndim))
+        return last.reshape(*x.shape[node.bound :], *after)
 
-    def _take(self, node: Node, args: list[Array]) -> Any:
-        size, (ref,) = node.params
+    @staticmethod
+    def _take(node: Node, args: list[Array]) -> Any:
         table, index = args
-        rows = np.broadcast_arrays(table, np.clip(index, 0, size - 1))
-        first = np.take(rows[1], [0], ref)
-        return np.take_along_axis(rows[0], first.astype(int), ref).squeeze(ref)
+        rows = np.broadcast_arrays(table, np.clip(index, 0, node.params - 1))
+        return np.take_along_axis(rows[0], rows[1][:1].astype(int), 0).squeeze(0)
 
-    def _put(self, node: Node, args: list[Array]) -> Any:
-        size = node.params[0]
+    @staticmethod
+    def _put(node: Node, args: list[Array]) -> Any:
         update, index = np.broadcast_arrays(*args)
-        hit = index[..., None] == np.arange(size)
-        return (update[..., None] * hit).sum(axis=node.bound)
+        hit = index[..., None] == np.arange(node.params)
+        return (update[..., None] * hit).sum(axis=tuple(range(node.bound)))
 
-    def _fold(self, node: Node, args: list[Array]) -> Any:
-        (name, missing), _ = node.params
-        out = OVER[name](args[0], axis=node.bound) if node.bound else args[0]
+    @staticmethod
+    def _fold(node: Node, args: list[Array]) -> Any:
+        name, missing = node.params
+        out = OVER[name](args[0], axis=tuple(range(node.bound))) if node.bound else args[0]
         times = int(np.prod(missing))
         return out * times if name == "add" else out**times if name == "multiply" else out

@@ -182,6 +182,10 @@ NEAR: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         written(lambda x, w, b: x + (x.astype(jnp.bfloat16) * b.astype(jnp.bfloat16)).astype(jnp.float32)),
         scanned(lambda x, w, b: x + (x.astype(jnp.float16) * b.astype(jnp.float16)).astype(jnp.float32)),
     ),
+    "sorted along another axis": (
+        written(lambda x, w, b: layer(x, w, jax.lax.sort(x * b, 0))),
+        scanned(lambda x, w, b: layer(x, w, jax.lax.sort(x * b, 1))),
+    ),
     "another precision": (
         written(),
         scanned(

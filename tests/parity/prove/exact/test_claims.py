@@ -117,6 +117,24 @@ def test_a_planted_bug_is_found(bug):
     assert "reference:" in found.difference and "candidate:" in found.difference
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (lambda x: jnp.sin(x)[1:, 1], lambda x: jnp.sin(x)[:, 1][1:]),
+        (lambda x: jnp.sin(x)[1:3][:, ::2], lambda x: jnp.sin(x)[:, ::2][1:][:2]),
+        (lambda x: jnp.concatenate([jnp.sin(x)[1:3, :2], jnp.sin(x)[1:3, 2:]], 1), lambda x: jnp.sin(x)[1:3]),
+    ],
+)
+def test_parts_are_equal_in_any_order(left, right):
+    assert claim(left, right, (5, 4)).proved
+
+
+def test_parts_are_named():
+    found = claim(lambda x: jnp.sin(x)[1:3, ::2], lambda x: jnp.sin(x)[:, ::2][2:4], (5, 4))
+    assert "sine(x0)[1:3][0:3:2]" in found.difference
+    assert "sine(x0)[2:4][0:3:2]" in found.difference
+
+
 def test_products_are_not_distributed_over_sums():
     found = claim(lambda x, y: (x + y) * y, lambda x, y: x * y + y * y, (3,), (3,))
     assert not found.proved  # equal, but outside the scope of the normal form

@@ -102,6 +102,19 @@ OPERATIONS = {
         (real(B, T),),
     ),
     "slices": (lambda x: (x[1:, ::2], x[:, 1:3], x[:, 1:][:, 1:], x[2], x[:, -1]), (real(B, T),)),
+    "parts of parts": (
+        lambda x: (
+            jnp.sin(x)[1:, :, 1:][..., ::2][:, ::2][1:, 1],
+            jnp.sin(x)[:, 1:3, 1:][:, :1, 1:3],
+            jnp.concatenate([jnp.cos(x)[:, 1:3, 2:], jnp.cos(x)[:, 3:, 2:]], 1)[..., 1],
+            jnp.flip(jnp.tanh(x.reshape(B, T * D))[:, 1:13:3][:, 1:], 0),
+        ),
+        (real(B, T, D),),
+    ),
+    "sums of rows, some of them uniform": (
+        lambda x: jnp.flip(jnp.concatenate([jnp.ones((1, T)), x, jnp.zeros((1, T))]).sum(1), 0),
+        (real(B, T),),
+    ),
     "joins": (
         lambda x, y: (
             jnp.concatenate([x, y], 1)[:, 2:6],

@@ -60,6 +60,8 @@ SHARED = {
     "the other one captured": lambda x, y: jax.lax.fori_loop(0, 2, lambda i, c: jnp.tanh(c @ y) + x, y),
     "branches": branching(swapped=False),
     "branches of others": branching(swapped=True),
+    "a branch of the first": lambda x, y: jax.lax.cond(x[0, 0] > 0, lambda: jnp.tanh(x), lambda: x - 2 * y),
+    "a branch of the second": lambda x, y: jax.lax.cond(x[0, 0] > 0, lambda: jnp.tanh(y), lambda: x - 2 * y),
     "a table": looked_up(1, 2, 3),
     "another table": looked_up(1, 2, 4),
     "rows": lambda x, y: x.sum(0, keepdims=True) + y,
