@@ -61,7 +61,7 @@ class Start:
             return traced.lower()
 
     def source(self, path: str, *, stacking: bool = False) -> SourceLocation | None:
-        """Returns the user's lines that make, or stack, a leaf; None for an array made before the trace, or not stacked.
+        """Returns the lines of the user that make, or stack, a leaf; None if no line does, as before the trace.
 
         The library's lines remain if they lead to the user's line that chose them, such as that of an optimizer.
         """

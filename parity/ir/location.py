@@ -132,7 +132,9 @@ class SourceLocation:
             return str(self)
         return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
-    def against(self, other: "SourceLocation | None", *, unsure: bool = False) -> str:
+    def against(
+        self, other: "SourceLocation | None", *, unsure: bool = False, user: Frame | None = None
+    ) -> str:
         """Returns the place, with the caller or maker that the other side does not share.
 
         Code that only one side runs may be right where it is, so its caller is named, too: the one in a function that
@@ -141,10 +143,11 @@ class SourceLocation:
         Args:
             other: the other side's place; None if it has none.
             unsure: True if the two places may not correspond.
+            user: the caller to name, if it is known.
         """
         place = f"{self.own_place}{self.maker}"
         if other is None or unsure:
-            caller = (other and changed(self.own, other.own)) or self._caller
+            caller = user or (other and changed(self.own, other.own)) or self._caller
             return f"{place}, called at {caller}" if caller else place
         if found := origin(self.own, other.own):
             return f"{place}, {found.how} at {found.lines[0]}"

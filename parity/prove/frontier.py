@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from parity.ir.functions import origin, written
-from parity.ir.location import SourceLocation
+from parity.ir.location import Frame, SourceLocation
 from parity.verdicts import SIDES, Finding
 
 __all__ = [
@@ -47,11 +47,13 @@ class FrontierSide:
         operation: the operation's name.
         place: its source line, function and name stack.
         type: its result types.
+        user: the innermost line in a function that the other side lacks, if it is not the operation's own.
     """
 
     operation: str
     place: SourceLocation
     type: str
+    user: Frame | None = None
 
     @property
     def name(self) -> str:
@@ -61,7 +63,8 @@ class FrontierSide:
     def against(self, other: "FrontierSide | None", *, unsure: bool = False) -> str:
         """Returns the place, with the operation and the caller if only they distinguish the two sides."""
         operation = "" if other and not unsure and other.operation == self.operation else f"{self.name} at "
-        return f"{operation}{self.place.against(other.place if other else None, unsure=unsure)}"
+        place = self.place.against(other.place if other else None, unsure=unsure, user=self.user)
+        return f"{operation}{place}"
 
 
 class Trait(enum.StrEnum):

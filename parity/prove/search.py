@@ -3,8 +3,10 @@
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+from parity.ir.functions import function_of
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
@@ -458,14 +460,31 @@ class Search:
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
         entry = Frontier(
             where=where,
-            reference=side_of(left),
-            candidate=side_of(right),
+            reference=self._alone(0, left) if right is None else side_of(left),
+            candidate=self._alone(1, right) if left is None else side_of(right),
             differences=lines or (() if left and right else (ALONE,)),
             unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))
         return entry
+
+    def _alone(self, side: int, op: Op | None) -> FrontierSide | None:
+        """Returns an operation that the other side lacks; in shared code, with the line that only this side has."""
+        found = side_of(op)
+        own = found.place.own if found else ()
+        if not own or function_of(own[0]) not in self._functions[1 - side]:
+            return found
+        user = next((frame for frame in own if function_of(frame) not in self._functions[1 - side]), None)
+        return dataclasses.replace(found, user=user)
+
+    @functools.cached_property
+    def _functions(self) -> list[set[Hashable]]:
+        """The user's functions that make operations, for each side."""
+        return [
+            {function_of(frame) for op in program.body.walk() for frame in inlined_source(op).own}
+            for program in self.programs
+        ]
 
     def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int]) -> Frontier:
         makers = [_maker(region, value) for region, value in zip(regions, ends, strict=True)]
