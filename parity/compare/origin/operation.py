@@ -113,7 +113,8 @@ class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        found = blame(parting, strategies) or Blame((None, None))
+        tried = () if parting.divergence.gradient else strategies  # its values are right where they are
+        found = blame(parting, tried) or Blame((None, None))
         self._is_default = found == Blame((None, None))
         self._after: tuple[str, ...] = ()
         if found.divergence:
@@ -218,8 +219,9 @@ class _Entry:
         return [(trace, at) for trace, at in pairs if at is not None]
 
     def row(self) -> tuple[str, ...]:
-        names = dict.fromkeys(node.name for node in self._nodes if node)
-        return (" / ".join(names), ", ".join(self._where()), *self._texts())
+        names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
+        of = "gradient of " if self._parting.divergence.gradient else ""
+        return (f"{of}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
         return {

@@ -183,6 +183,29 @@ def test_a_stopped_gradient_differs_from_one_that_changes_nothing():
     assert "stop_gradient" in finding.sentence and blamed[1].endswith("stopped"), finding.sentence
 
 
+class Rounded:
+    def slope(self, w, x):
+        return jax.grad(self.loss)(w, x)
+
+    def loss(self, w, x):
+        made = jnp.tanh(x @ w)
+        return jnp.sum(jnp.sin(self.rounded(made) @ W)) + jnp.sum(made * made)
+
+    def rounded(self, made):
+        return made + jax.lax.stop_gradient(jnp.round(4 * made) - made)
+
+
+class RoundedWithoutGradient(Rounded):
+    def rounded(self, made):
+        return jnp.round(4 * made) + jax.lax.stop_gradient(made - made)
+
+
+def test_a_gradient_that_one_side_lacks_is_blamed_on_the_function_that_ends_it():
+    finding, blamed = first(Rounded().slope, RoundedWithoutGradient().slope, W, X)
+    assert blamed[1] == "RoundedWithoutGradient.rounded", finding.sentence
+    assert finding.sentence.startswith("gradient of "), finding.sentence
+
+
 @pytest.mark.slow
 def test_permutations_are_not_mistaken_for_computations():
     weights = np.tril(0.5 ** np.abs(np.arange(4)[:, None] - np.arange(4))).astype("float32")
