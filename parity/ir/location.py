@@ -146,8 +146,10 @@ class SourceLocation:
             user: the caller to name, if it is known.
         """
         place = f"{self.own_place}{self.maker}"
+        if user:
+            return f"{place}, called at {user}"
         if other is None or unsure:
-            caller = user or (other and changed(self.own, other.own)) or self._caller
+            caller = (other and changed(self.own, other.own)) or self._caller
             return f"{place}, called at {caller}" if caller else place
         if found := origin(self.own, other.own):
             return f"{place}, {found.how} at {found.lines[0]}"

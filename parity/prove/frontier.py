@@ -47,7 +47,7 @@ class FrontierSide:
         operation: the operation's name.
         place: its source line, function and name stack.
         type: its result types.
-        user: the innermost line in a function that the other side lacks, if it is not the operation's own.
+        user: the line to blame further out on the call stack, if it is known.
     """
 
     operation: str
