@@ -117,7 +117,8 @@ class _Search:
         fed: dict[int, list[int]] = collections.defaultdict(list)
         while waiting:
             at = waiting.pop()
-            lacking = [i for i in nodes[at].inputs if match[i] < 0 and not nodes[i].literal]
+            right = at in ends and match[at] >= 0 and not nodes[at].sketch.plain  # in another place
+            lacking = [i for i in nodes[at].inputs if match[i] < 0 and not nodes[i].literal and not right]
             if not lacking:
                 front.append(at)
             for i in lacking:

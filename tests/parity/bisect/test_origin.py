@@ -183,6 +183,29 @@ def test_a_stopped_gradient_differs_from_one_that_changes_nothing():
     assert "stop_gradient" in finding.sentence and blamed[1].endswith("stopped"), finding.sentence
 
 
+class Terms:
+    def summed(self, x, v, w):
+        return self.term(x, v) + self.term(x, w)
+
+    def term(self, x, w):
+        return 0.5 * jnp.tanh(x @ w)
+
+
+class LastTerm(Terms):
+    def summed(self, x, v, w):
+        self.term(x, v)
+        return self.term(x, w)
+
+    def term(self, x, w):
+        return 0.25 * (2 * jnp.tanh(x @ w))
+
+
+def test_a_result_that_is_right_elsewhere_is_not_searched_for_its_own_difference():
+    finding, blamed = first(Terms().summed, LastTerm().summed, X, W.T, W)
+    assert finding.sentence.startswith("add / mul"), finding.sentence
+    assert "Terms.summed" in blamed, finding.sentence
+
+
 class Rounded:
     def slope(self, w, x):
         return jax.grad(self.loss)(w, x)

@@ -305,6 +305,17 @@ def test_the_number_of_carries_counts_too():
     assert (finding.reference, finding.candidate) == ("2 carries of 36 bytes", "3 carries of 36 bytes")
 
 
+@pytest.mark.parametrize(("size", "verdict"), [(20, Verdict.EQUAL), (400, Verdict.FAILED)])
+def test_a_small_carry_that_the_candidate_does_without_is_a_note(size, verdict):
+    def scan(count):
+        starts = tuple(jnp.ones(size + at) for at in range(count))
+        return lambda: jax.lax.scan(lambda c, _: (jax.tree.map(jnp.sin, c), None), starts, None, length=3)
+
+    two, one = (Loops(lowered=lowered_loops(jax.jit(scan(count)).lower())) for count in (2, 1))
+    assert compare_loops(two, one).verdict is verdict and compare_loops(one, two).verdict is Verdict.FAILED
+    assert bool(compare_loops(two, one).notes) == (verdict is Verdict.EQUAL)
+
+
 @pytest.mark.parametrize(
     ("size", "changed", "verdict"),
     [(5, False, Verdict.EQUAL), (40, False, Verdict.FAILED), (5, True, Verdict.FAILED)],
