@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -213,32 +214,40 @@ class _Comparison:
                 "the scan body returns an input it only reads, often parameters",
                 "return only what the body changes",
             )
-            for leaf in self._surplus(second.passthrough, first.passthrough)
+            for leaf in self._forwarded(second, first)
         ]
-        return gained + [
-            finding(
-                leaf,
-                "reference",
+        for leaf in self._forwarded(first, second):
+            words = (
                 "the scan body of the reference returns an input it only reads",
                 "fix the reference, or state the difference as wanted",
             )
-            for leaf in self._surplus(first.passthrough, second.passthrough)
-        ]
+            (self.notes if leaf.bytes <= SMALL else gained).append(finding(leaf, "reference", *words))
+        return gained
 
     def _stacked(self, first: Loop, second: Loop) -> tuple[list[Leaf], list[Leaf]]:
         """Returns the stacked outputs of one side only, without passed-through inputs, which have separate findings."""
-        left, right = (self._surplus(loop.stacked, loop.passthrough) for loop in (first, second))
-        lost, extra = self._surplus(left, right), self._surplus(right, left)
+        lost, extra = (
+            self._surplus(self._surplus(one.stacked, other.stacked), one.passthrough)
+            for one, other in ((first, second), (second, first))
+        )
         regrouped = _bytes(lost) == _bytes(extra) and first.trips != second.trips
         return ([], []) if regrouped else (lost, extra)
 
+    def _forwarded(self, one: Loop, other: Loop) -> list[Leaf]:
+        """Returns the scanned inputs that only one loop stacks; a residual of the other may have their shape."""
+        alone = self._surplus(one.stacked, other.stacked)
+        return self._surplus(one.passthrough, self._surplus(one.passthrough, alone))
+
     def _surplus(self, some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
-        """Returns the leaves of ``some`` that have no partner of equal shape in ``others`` and may not be one-sided."""
-        left = collections.Counter(leaf.shape for leaf in others)
+        """Returns the leaves of ``some`` that have no partner of equal shape in ``others`` and may not be one-sided.
+
+        Axes of size one do not count.
+        """
+        left = collections.Counter(map(_shape, others))
         found = []
         for leaf in some:
-            if left[leaf.shape]:
-                left[leaf.shape] -= 1
+            if left[_shape(leaf)]:
+                left[_shape(leaf)] -= 1
             elif leaf.shape not in self.carried:
                 found.append(leaf)
         return found
@@ -268,6 +277,10 @@ def _stacked_finding(
         else "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name",
         next_step=at,
     )
+
+
+def _shape(leaf: Leaf) -> str:
+    return re.sub(r"(?<=[\[,])1,|,1(?=\])", "", leaf.shape)
 
 
 def _bytes(leaves: Sequence[Leaf]) -> int:
