@@ -216,12 +216,10 @@ class _Comparison:
             )
             for leaf in self._forwarded(second, first)
         ]
+        cause = "the scan body of the reference returns an input it only reads"
         for leaf in self._forwarded(first, second):
-            words = (
-                "the scan body of the reference returns an input it only reads",
-                "fix the reference, or state the difference as wanted",
-            )
-            (self.notes if leaf.bytes <= SMALL else gained).append(finding(leaf, "reference", *words))
+            lost = finding(leaf, "reference", cause, "fix the reference, or state the difference as wanted")
+            (self.notes if leaf.bytes <= SMALL else gained).append(lost)
         return gained
 
     def _stacked(self, first: Loop, second: Loop) -> tuple[list[Leaf], list[Leaf]]:

@@ -132,9 +132,7 @@ class SourceLocation:
             return str(self)
         return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
-    def against(
-        self, other: "SourceLocation | None", *, unsure: bool = False, user: Frame | None = None
-    ) -> str:
+    def against(self, other: "SourceLocation | None", *, unsure: bool = False) -> str:
         """Returns the place, with the caller or maker that the other side does not share.
 
         Code that only one side runs may be right where it is, so its caller is named, too: the one in a function that
@@ -143,11 +141,8 @@ class SourceLocation:
         Args:
             other: the other side's place; None if it has none.
             unsure: True if the two places may not correspond.
-            user: the caller to name, if it is known.
         """
         place = f"{self.own_place}{self.maker}"
-        if user:
-            return f"{place}, called at {user}"
         if other is None or unsure:
             caller = (other and changed(self.own, other.own)) or self._caller
             return f"{place}, called at {caller}" if caller else place

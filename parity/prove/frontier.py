@@ -63,8 +63,9 @@ class FrontierSide:
     def against(self, other: "FrontierSide | None", *, unsure: bool = False) -> str:
         """Returns the place, with the operation and the caller if only they distinguish the two sides."""
         operation = "" if other and not unsure and other.operation == self.operation else f"{self.name} at "
-        place = self.place.against(other.place if other else None, unsure=unsure, user=self.user)
-        return f"{operation}{place}"
+        if self.user:
+            return f"{operation}{self.place.own_place}{self.place.maker}, called at {self.user}"
+        return f"{operation}{self.place.against(other.place if other else None, unsure=unsure)}"
 
 
 class Trait(enum.StrEnum):

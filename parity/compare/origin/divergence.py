@@ -352,12 +352,9 @@ def _ended(alignment: Alignment) -> list[Divergence]:
             if node.name != "add_any" or not node.around.backward or alignment.matches[side][at] >= 0:
                 continue
             both = [alignment.matches[side][i] for i in node.inputs]
-            if (both[0] < 0) == (both[1] < 0) or not _users(alignment, side, at) & _users(
-                alignment, 1 - side, max(both)
-            ):
-                continue
+            users = [_users(alignment, side, at), _users(alignment, 1 - side, max(both))]
             value = _differentiated(alignment, side, node.inputs[both[0] >= 0])
-            if value is not None:
+            if (both[0] < 0) != (both[1] < 0) and users[0] & users[1] and value is not None:
                 left, right = ordered(side, *value)
                 return [Divergence(reference=left, candidate=right, place=left, gradient=True)]
     return []
