@@ -481,7 +481,7 @@ class Search:
         """Returns an operation that the other side lacks; in shared code, with the line that only this side has."""
         found = side_of(op)
         own = found.place.own if found else ()
-        if not own or function_of(own[0]) not in self._functions[1 - side]:
+        if not found or not own or function_of(own[0]) not in self._functions[1 - side]:
             return found
         user = next((frame for frame in own if function_of(frame) not in self._functions[1 - side]), None)
         return dataclasses.replace(found, user=user)

@@ -84,7 +84,7 @@ class NnxStack(nnx.Module):
         return jnp.sum(nnx.vmap(lambda layer, x: layer(x), in_axes=(0, None))(self.layers, x), 0)
 
 
-def failure(linen=LinenNet, nnx=Net, **edit):
+def failure(linen: type = LinenNet, nnx: type = Net, **edit):
     """Returns a case's first line, and the sentence of a bisect whose searches find nothing."""
     pair = parity.twins(
         "net",
