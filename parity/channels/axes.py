@@ -10,6 +10,7 @@ from flax import linen
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import Entry
 from parity.cases.shared import mesh_axes
+from parity.channels.results import STACKED
 from parity.compare.evidence import Evidence
 from parity.verdicts import Finding
 
@@ -120,8 +121,14 @@ def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: Axi
             reference=f"logical axes {wanted}",
             candidate=f"logical axes {got}",
             cause="axis names swapped, missing or left on a stacked axis",
-            next_step="compare the parameter's declaration on both sides",
+            next_step=_next_step(wanted, got),
         )
         for path, wanted, got in found
         if not related.agree(wanted, got)
     ]
+
+
+def _next_step(wanted: Axes, got: Axes) -> str:
+    unlike = [one != other for one, other in zip(wanted or (), got or (), strict=False)]
+    leading = unlike[:1] == [True] and unlike[-1:] == [False] and unlike == sorted(unlike, reverse=True)
+    return STACKED if leading else "compare the parameter's declaration on both sides"

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,9 @@ __all__ = ["CHANNEL", "Loops"]
 
 FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
-COUNTER = 4
-"""Bytes of a counter."""
 SMALL = 1_024
 """Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
-in it; stacked ones in exchange for others; carries of optimised loops whose lowered loops are equal."""
+in it; stacked ones in exchange for others; carries of optimised loops whose lowered loops are equal, or fewer ones."""
 
 
 Loops = dict[str, LoopTree]
@@ -94,7 +93,7 @@ def compare_loops(
 
     Returns:
         The ``loops`` channel: equal, failed with findings, or vacuous if a side has no operation at all. It is a note
-        if the candidate carries the same bytes in fewer arrays, or fewer counters before optimisation.
+        if the candidate carries fewer small arrays, or the same bytes in fewer arrays.
     """
     parts: list[str] = []
     findings: list[Finding] = []
@@ -190,8 +189,7 @@ class _Comparison:
             else "the same bytes in another number of arrays",
             next_step=at,
         )
-        counters = self.stage == "lowered" and -more == COUNTER * fewer
-        if (fewer > 0 and (not gap or counters)) or ((kept or self.settled) and gap <= SMALL):
+        if (fewer > 0 and 0 <= -more <= SMALL) or ((kept or self.settled) and gap <= SMALL):
             self.notes.append(finding)
             return []
         return [finding]
@@ -204,12 +202,15 @@ class _Comparison:
         return ([], []) if regrouped else (lost, extra)
 
     def _surplus(self, some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
-        """Returns the leaves of ``some`` that have no partner of equal shape in ``others`` and may not be one-sided."""
-        left = collections.Counter(leaf.shape for leaf in others)
+        """Returns the leaves of ``some`` that have no partner of equal shape in ``others`` and may not be one-sided.
+
+        Axes of size one do not count.
+        """
+        left = collections.Counter(map(_shape, others))
         found = []
         for leaf in some:
-            if left[leaf.shape]:
-                left[leaf.shape] -= 1
+            if left[_shape(leaf)]:
+                left[_shape(leaf)] -= 1
             elif leaf.shape not in self.carried:
                 found.append(leaf)
         return found
@@ -239,6 +240,10 @@ def _stacked_finding(
         else "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name",
         next_step=at,
     )
+
+
+def _shape(leaf: Leaf) -> str:
+    return re.sub(r"(?<=[\[,])1,|,1(?=\])", "", leaf.shape)
 
 
 def _bytes(leaves: Sequence[Leaf]) -> int:

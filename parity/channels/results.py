@@ -9,9 +9,11 @@ from parity.cases.accepted import Budget
 from parity.compare.evidence import Evidence
 from parity.ir.calls import makers
 from parity.ir.functions import origin
+from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 __all__ = [
+    "STACKED",
     "budgeted",
     "compared",
     "one_sided",
@@ -24,6 +26,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+STACKED = "compare the parameter's declaration, and the scan or vmap around it, on both sides"
+"""The next step for a leaf with other names of leading axes only, which a scan or vmap adds."""
 
 
 def compared(
@@ -52,15 +56,19 @@ def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> 
         finding: on the leaf.
         paths: the leaf on each side; empty if a side has none.
     """
-    starts = (evidence.session.start(build) for build in evidence.builds)
-    left, right = (start.source(path) if path else None for start, path in zip(starts, paths, strict=True))
+    starts = [evidence.session.start(build) for build in evidence.builds]
+    made = [start.source(path) if path else None for start, path in zip(starts, paths, strict=True)]
+    stacked: list[SourceLocation | None] = [None, None]
+    if finding.next_step == STACKED:
+        stacked = [start.source(path, stacking=True) for start, path in zip(starts, paths, strict=True)]
+    left, right = (outer or inner for outer, inner in zip(stacked, made, strict=True))
     shared = left and right and origin(left.own, right.own)
-    made = [
-        f"made by the {side} at {one.against(other, unsure=not shared)}"
-        for side, one, other in (("candidate", right, left), ("reference", left, right))
+    named = [
+        f"{'stacked' if stacked[at] else 'made'} by the {SIDES[at]} at {one.against(other, unsure=not shared)}"
+        for at, one, other in ((1, right, left), (0, left, right))
         if one
     ]
-    return dataclasses.replace(finding, next_step="; ".join(filter(None, [finding.next_step, *made])))
+    return dataclasses.replace(finding, next_step="; ".join(filter(None, [finding.next_step, *named])))
 
 
 def with_makers(

@@ -60,13 +60,14 @@ class Start:
         with self.clock.phase(self._name, "lower"):
             return traced.lower()
 
-    def source(self, path: str) -> SourceLocation | None:
-        """Returns the user's lines that make a leaf; None for an array made before the trace.
+    def source(self, path: str, *, stacking: bool = False) -> SourceLocation | None:
+        """Returns the lines of the user that make, or stack, a leaf; None if no line does, as before the trace.
 
         The library's lines remain if they lead to the user's line that chose them, such as that of an optimizer.
         """
         jaxpr = self.traced.jaxpr.jaxpr
         found = result_source(jaxpr, jaxpr.outvars[sorted(self.build.leaves).index(path)])
+        found = found and (found.stacking if stacking else found)
         return found and dataclasses.replace(
             found, frames=found.frames if found.maker else found.own or found.frames
         )

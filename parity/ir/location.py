@@ -38,6 +38,8 @@ TRACED_IN_PLACE = frozenset(
 )
 """Primitives whose bodies are traced at each use; ``jit`` and reductions may reuse an earlier trace."""
 MOVES = frozenset({"broadcast_in_dim", "transpose", "reshape", "sharding_constraint"})
+STACKING = re.compile(r"^flax/.* in .*(scan|vmap)", re.IGNORECASE)
+"""Lines of the transforms of Flax that stack parameters."""
 _JITTED = re.compile(r"jit\(([^()]*)\)+$")
 _RANDOM = re.compile(
     r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
@@ -151,6 +153,13 @@ class SourceLocation:
             return place
         callers = [left for left, right in pairs if left != right]
         return f"{place}, called at {callers[0]}" if callers else place
+
+    @property
+    def stacking(self) -> "SourceLocation | None":
+        """The user's lines outside of the innermost scan or vmap of Flax; None if there is none."""
+        inside = itertools.dropwhile(lambda frame: not STACKING.search(str(frame)), self.frames)
+        outside = tuple(frame for frame in inside if not frame.in_library)
+        return dataclasses.replace(self, frames=outside) if outside else None
 
     @property
     def maker(self) -> str:

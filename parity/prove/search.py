@@ -3,8 +3,10 @@
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+from parity.ir.functions import Frame, function_of
 from parity.ir.location import inlined_source
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
@@ -28,6 +30,8 @@ from parity.verdicts import SIDES, listed
 __all__ = ["Search", "attributes_of", "side_of"]
 
 BARRIER = "stablehlo.optimization_barrier"
+OPEN = "{?"
+"""A dimension that a sharding leaves open, as a vmap does without ``spmd_axis_name``."""
 STACKS = "stablehlo.dynamic_update_slice"
 _MAX_ROUNDS = 6
 _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
@@ -456,16 +460,39 @@ class Search:
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
         names = [op.form.name for op in (left, right) if op is not None]
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
+        if left is None or right is None:
+            sides = [self._alone(0, left), self._alone(1, right)]
+        else:
+            sides = [side_of(op) for op in (left, right)]
+            if len({OPEN in str(attributes_of(op)) for op in (left, right)}) == 2:
+                sides = [side and dataclasses.replace(side, user=_mapped_at(side)) for side in sides]
         entry = Frontier(
             where=where,
-            reference=side_of(left),
-            candidate=side_of(right),
+            reference=sides[0],
+            candidate=sides[1],
             differences=lines or (() if left and right else (ALONE,)),
             unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))
         return entry
+
+    def _alone(self, side: int, op: Op | None) -> FrontierSide | None:
+        """Returns an operation that the other side lacks; in shared code, with the line that only this side has."""
+        found = side_of(op)
+        own = found.place.own if found else ()
+        if not found or not own or function_of(own[0]) not in self._functions[1 - side]:
+            return found
+        user = next((frame for frame in own if function_of(frame) not in self._functions[1 - side]), None)
+        return dataclasses.replace(found, user=user)
+
+    @functools.cached_property
+    def _functions(self) -> list[set[Hashable]]:
+        """The user's functions that make operations, for each side."""
+        return [
+            {function_of(frame) for op in program.body.walk() for frame in inlined_source(op).own}
+            for program in self.programs
+        ]
 
     def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int]) -> Frontier:
         makers = [_maker(region, value) for region, value in zip(regions, ends, strict=True)]
@@ -506,6 +533,11 @@ def _is_like(left: Op | None, right: Op | None) -> bool:
 def attributes_of(op: Op) -> dict[str, str]:
     """Returns the attributes of an operation as text, without a constant's value and without the callee."""
     return {name: str(value) for name, value in op.form.attributes.items() if name not in ("value", "callee")}
+
+
+def _mapped_at(side: FrontierSide) -> Frame | None:
+    """Returns the line around an operation in the function that maps it over a dimension."""
+    return next((frame for frame in side.place.own[1:] if "vmap(" in function_of(frame)[1]), None)
 
 
 def _types(op: Op) -> str:

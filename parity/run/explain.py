@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
-from parity.prove.frontier import ANOTHER_VALUE, UNSURE
+from parity.prove.frontier import ANOTHER_VALUE, TABLE, UNSURE
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
 __all__ = [
@@ -34,6 +34,8 @@ STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
 BY_VALUES = "values of one batch differ first at "
 """The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
+CONSTANTS = re.compile(r"\boperand \d+: (-?[\d.]+(e[-+]?\d+)?|true|false) against (-?[\d.]|true|false)")
+"""Two constants that are written down; another expression of constants may have an equal value."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
 NUMBERS = of_aspect(Aspect.VALUES)
@@ -167,9 +169,9 @@ def is_unsure(finding: Finding) -> bool:
 
 
 def _may_be_harmless(channel: ChannelResult, finding: Finding) -> bool:
-    """True if both sides do something here whose difference may change no number: no constant, without a grade."""
-    both = finding.reference and finding.candidate and "(operand " not in finding.where
-    return channel.name == "program" and channel.verdict is Verdict.UNPROVED and bool(both)
+    """True if the difference may change no number: it has no grade, and is not one of two numbers or tables."""
+    sure = CONSTANTS.search(finding.where) or TABLE in finding.where
+    return channel.name == "program" and channel.verdict is Verdict.UNPROVED and not sure
 
 
 def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:

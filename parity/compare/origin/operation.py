@@ -113,7 +113,8 @@ class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        found = blame(parting, strategies) or Blame((None, None))
+        tried = () if parting.divergence.gradient else strategies  # its values are right where they are
+        found = blame(parting, tried) or Blame((None, None))
         self._is_default = found == Blame((None, None))
         self._after: tuple[str, ...] = ()
         if found.divergence:
@@ -218,8 +219,9 @@ class _Entry:
         return [(trace, at) for trace, at in pairs if at is not None]
 
     def row(self) -> tuple[str, ...]:
-        names = dict.fromkeys(node.name for node in self._nodes if node)
-        return (" / ".join(names), ", ".join(self._where()), *self._texts())
+        names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
+        of = "gradient of " if self._parting.divergence.gradient else ""
+        return (f"{of}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
         return {
@@ -263,9 +265,19 @@ class _Entry:
             given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
             texts = [_origin(*each) for each in given]
             same = "other entries" if texts[0] == texts[1] and number(texts[0]) is not None else ""
-            unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
+            places = [self._moved_at(side, given, texts) for side in (0, 1)]
+            words_of_both = " against ".join(map("".join, zip(texts, places, strict=True)))
+            unlike = TABLE if all(_is_table(*each) for each in given) else same or words_of_both
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
+
+    def _moved_at(self, side: int, given: Sequence[tuple[list[Node], int]], texts: Sequence[str]) -> str:
+        """Returns the line that moves an operand which the other side takes as it is, as text; empty if none does."""
+        if not texts[side].endswith(f" of {texts[1 - side]}"):
+            return ""
+        nodes, at = given[side]
+        frame, named = self._default(site(nodes[at])), self.blamed[side]
+        return f" at {frame}" if frame and named and frame.function != named.function else ""
 
 
 def _origin(nodes: list[Node], at: int) -> str:

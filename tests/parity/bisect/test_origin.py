@@ -183,6 +183,52 @@ def test_a_stopped_gradient_differs_from_one_that_changes_nothing():
     assert "stop_gradient" in finding.sentence and blamed[1].endswith("stopped"), finding.sentence
 
 
+class Terms:
+    def summed(self, x, v, w):
+        return self.term(x, v) + self.term(x, w)
+
+    def term(self, x, w):
+        return 0.5 * jnp.tanh(x @ w)
+
+
+class LastTerm(Terms):
+    def summed(self, x, v, w):
+        self.term(x, v)
+        return self.term(x, w)
+
+    def term(self, x, w):
+        return 0.25 * (2 * jnp.tanh(x @ w))
+
+
+def test_a_result_that_is_right_elsewhere_is_not_searched_for_its_own_difference():
+    finding, blamed = first(Terms().summed, LastTerm().summed, X, W.T, W)
+    assert finding.sentence.startswith("add / mul"), finding.sentence
+    assert "Terms.summed" in blamed, finding.sentence
+
+
+class Rounded:
+    def slope(self, w, x):
+        return jax.grad(self.loss)(w, x)
+
+    def loss(self, w, x):
+        made = jnp.tanh(x @ w)
+        return jnp.sum(jnp.sin(self.rounded(made) @ W)) + jnp.sum(made * made)
+
+    def rounded(self, made):
+        return made + jax.lax.stop_gradient(jnp.round(4 * made) - made)
+
+
+class RoundedWithoutGradient(Rounded):
+    def rounded(self, made):
+        return jnp.round(4 * made) + jax.lax.stop_gradient(made - made)
+
+
+def test_a_gradient_that_one_side_lacks_is_blamed_on_the_function_that_ends_it():
+    finding, blamed = first(Rounded().slope, RoundedWithoutGradient().slope, W, X)
+    assert blamed[1] == "RoundedWithoutGradient.rounded", finding.sentence
+    assert finding.sentence.startswith("gradient of "), finding.sentence
+
+
 @pytest.mark.slow
 def test_permutations_are_not_mistaken_for_computations():
     weights = np.tril(0.5 ** np.abs(np.arange(4)[:, None] - np.arange(4))).astype("float32")

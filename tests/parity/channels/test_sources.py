@@ -61,12 +61,35 @@ class Net(nnx.Module):
         return self.head(self.layer(x))
 
 
-def failure(**edit):
+class LinenStack(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.sum(self.stacked()(name="layers")(x), 0)
+
+    def stacked(self):
+        options = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": None}
+        names = {linen.PARTITION_NAME: "layers"}
+        return linen.vmap(LinenLayer, axis_size=3, metadata_params=names, **options)
+
+
+class NnxStack(nnx.Module):
+    def __init__(self, rngs, name="layers"):
+        self.layers = self.stacked(name)(rngs)
+
+    def stacked(self, name):
+        create = nnx.vmap(Layer, transform_metadata={nnx.PARTITION_NAME: name})
+        return nnx.split_rngs(splits=3)(create)
+
+    def __call__(self, x):
+        return jnp.sum(nnx.vmap(lambda layer, x: layer(x), in_axes=(0, None))(self.layers, x), 0)
+
+
+def failure(linen: type = LinenNet, nnx: type = Net, **edit):
     """Returns a case's first line, and the sentence of a bisect whose searches find nothing."""
     pair = parity.twins(
         "net",
-        linen=LinenNet,
-        nnx=functools.partial(Net, **edit),
+        linen=linen,
+        nnx=functools.partial(nnx, **edit),
         inputs={"x": np.random.default_rng(0).normal(size=(3, D)).astype("float32")},
         loss=lambda out, batch: jnp.mean(out**2),
         programs=("forward",),
@@ -80,7 +103,13 @@ def failure(**edit):
 
 
 def test_equal_sides_pass():
-    assert not failure()[0]
+    assert not failure()[0] and not failure(LinenStack, NnxStack)[0]
+
+
+def test_the_first_line_names_the_lines_that_stack_the_leaf():
+    line, _ = failure(LinenStack, NnxStack, name="layer")
+    assert "stacked by the candidate at " in line and "in NnxStack.__init__" in line, line
+    assert "made by the reference at " in line and "in LinenStack.__call__" in line, line
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,36 @@ def test_an_interrupt_ends_the_search_and_the_run(monkeypatch):
         run.run_case(case(), Session())
 
 
+class Shifted(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        h = linen.Dense(6, name="first")(x) + 0.5 * jnp.log(jnp.float32(17.0794678))
+        return self.end(h)
+
+    def end(self, h):
+        return jnp.tanh(h) * (1 - jnp.exp(h))
+
+
+class Moved(nnx.Module):
+    """An equal constant, written as a number, before another function."""
+
+    def __init__(self, rngs):
+        self.first = nnx.Linear(5, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return self.finish(self.first(x) + 1.41893852)
+
+    def finish(self, h):
+        return jnp.tanh(h) * (1 + jnp.exp(h))
+
+
+def test_constants_that_may_be_equal_are_no_cause():
+    with pytest.raises(TwinsDifferError) as caught:
+        parity.assert_twins(Shifted(), Moved(nnx.Rngs(0)), batch(0), programs=("forward",))
+    (result,) = caught.value.results
+    assert "in Shifted.end, candidate " in line(result) and "in Moved.finish" in line(result), line(result)
+
+
 class Rotated(linen.Module):
     @linen.compact
     def __call__(self, x):

@@ -292,6 +292,40 @@ def test_the_number_of_carries_counts_too():
     assert (finding.reference, finding.candidate) == ("2 carries of 36 bytes", "3 carries of 36 bytes")
 
 
+def test_an_axis_of_size_one_makes_no_other_stacked_array():
+    def scan(stacked):
+        return lambda: jax.lax.scan(lambda c, _: (jnp.sin(c), stacked(c)), jnp.ones(400), None, length=3)
+
+    stacks = lambda c: c[:, None] * 2, lambda c: c * 2, lambda c: c[:9] * 2
+    flat, same, less = (Loops(lowered=lowered_loops(jax.jit(scan(each)).lower())) for each in stacks)
+    assert compare_loops(flat, same).verdict is Verdict.EQUAL
+    assert compare_loops(flat, less).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(("size", "verdict"), [(5, Verdict.EQUAL), (400, Verdict.FAILED)])
+def test_a_small_scanned_input_that_only_the_reference_stacks_is_a_note(size, verdict):
+    def scan(forwards):
+        return lambda x: jax.lax.scan(
+            lambda c, row: (c + row, row.astype("bfloat16") if forwards else None), jnp.ones(size), x
+        )
+
+    given = jax.ShapeDtypeStruct((3, size), jnp.float32)
+    more, less = (Loops(lowered=lowered_loops(jax.jit(scan(each)).lower(given))) for each in (True, False))
+    assert compare_loops(more, less).verdict is verdict
+    assert compare_loops(less, more).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(("size", "verdict"), [(20, Verdict.EQUAL), (400, Verdict.FAILED)])
+def test_a_small_carry_that_the_candidate_does_without_is_a_note(size, verdict):
+    def scan(count):
+        starts = tuple(jnp.ones(size + at) for at in range(count))
+        return lambda: jax.lax.scan(lambda c, _: (jax.tree.map(jnp.sin, c), None), starts, None, length=3)
+
+    two, one = (Loops(lowered=lowered_loops(jax.jit(scan(count)).lower())) for count in (2, 1))
+    assert compare_loops(two, one).verdict is verdict and compare_loops(one, two).verdict is Verdict.FAILED
+    assert bool(compare_loops(two, one).notes) == (verdict is Verdict.EQUAL)
+
+
 @pytest.mark.parametrize(
     ("size", "changed", "verdict"),
     [(5, False, Verdict.EQUAL), (40, False, Verdict.FAILED), (5, True, Verdict.FAILED)],
