@@ -302,19 +302,6 @@ def test_an_axis_of_size_one_makes_no_other_stacked_array():
     assert compare_loops(flat, less).verdict is Verdict.FAILED
 
 
-@pytest.mark.parametrize(("size", "verdict"), [(5, Verdict.EQUAL), (400, Verdict.FAILED)])
-def test_a_small_scanned_input_that_only_the_reference_stacks_is_a_note(size, verdict):
-    def scan(forwards):
-        return lambda x: jax.lax.scan(
-            lambda c, row: (c + row, row.astype("bfloat16") if forwards else None), jnp.ones(size), x
-        )
-
-    given = jax.ShapeDtypeStruct((3, size), jnp.float32)
-    more, less = (Loops(lowered=lowered_loops(jax.jit(scan(each)).lower(given))) for each in (True, False))
-    assert compare_loops(more, less).verdict is verdict
-    assert compare_loops(less, more).verdict is Verdict.FAILED
-
-
 @pytest.mark.parametrize(("size", "verdict"), [(20, Verdict.EQUAL), (400, Verdict.FAILED)])
 def test_a_small_carry_that_the_candidate_does_without_is_a_note(size, verdict):
     def scan(count):
