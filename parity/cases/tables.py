@@ -107,9 +107,11 @@ def _options(kind: Any) -> list[Any]:
 
 def _fields(kind: Any) -> dict[str, Any]:
     """Returns the types of the fields of a table or a dataclass, by their names in a file."""
-    known = getattr(msgspec.inspect.type_info(kind), "fields", ())
-    hints = typing.get_type_hints(kind, include_extras=True) if known else {}
-    return {field.encode_name: hints[field.name] for field in known}
+    names = {
+        field.name: field.encode_name for field in getattr(msgspec.inspect.type_info(kind), "fields", ())
+    }
+    hints = typing.get_type_hints(kind, include_extras=True) if names else {}
+    return {names[name]: hint for name, hint in hints.items() if name in names}
 
 
 def _described(kind: Any) -> str:
