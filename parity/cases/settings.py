@@ -7,7 +7,7 @@ import os
 import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,6 @@ __all__ = [
     "make_importable",
     "must_have_pairs",
     "parse_settings",
-    "resources",
 ]
 
 ENGINE = str(Path(__file__).parents[1])
@@ -85,31 +84,13 @@ class Settings(_Project, frozen=True, kw_only=True):
 
     @property
     def resources(self) -> dict[str, Any]:
-        """Limits of a run, as keyword arguments of `Resources`."""
-        return resources({name: getattr(self, name) for name in LIMITS}, self.root or Path())
-
-
-LIMITS: Mapping[str, tuple[str, Callable[[Any, Path], Any]]] = {
-    "workers": ("workers", lambda count, root: count),
-    "compile_gib": ("memory", lambda gib, root: int(gib * 2**30)),
-    "compile_seconds": ("seconds", lambda seconds, root: float(seconds)),
-    "cache": ("cache", lambda folder, root: root / Path(folder).expanduser() if folder else None),
-}
-"""Setting, or option, of a limit -> the keyword argument of `Resources`, and its value in a project's folder."""
-
-
-def resources(limits: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Returns keyword arguments of `Resources` from settings or options; those that are None are left out.
-
-    Args:
-        limits: by the names in `LIMITS`.
-        root: base of a relative folder.
-    """
-    return {
-        field: value_of(limits[name], root)
-        for name, (field, value_of) in LIMITS.items()
-        if limits.get(name) is not None
-    }
+        """Limits of a run that are set, as keyword arguments of `Resources`."""
+        memory = self.compile_gib and int(self.compile_gib * 2**30)
+        limits = {"workers": self.workers, "memory": memory, "seconds": self.compile_seconds}
+        found: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+        if self.cache is not None:
+            found["cache"] = (self.root or Path()) / Path(self.cache).expanduser() if self.cache else None
+        return found
 
 
 def find_settings(start: Path) -> Settings:

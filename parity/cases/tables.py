@@ -1,6 +1,5 @@
 """Typed tables from TOML and JSON: msgspec converts them, and its errors are rewritten as one sentence."""
 
-import dataclasses
 import difflib
 import re
 import types
@@ -13,8 +12,8 @@ import msgspec
 __all__ = ["Table", "read", "unknown"]
 
 T = TypeVar("T")
-STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
 FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+UNIONS = (types.UnionType, typing.Union)
 KINDS = {
     "object": "a table",
     "array": "a list",
@@ -47,9 +46,9 @@ def read(kind: type[T], value: Any, where: str = "") -> T:
     """
     plain = msgspec.to_builtins(value)
     try:
-        return msgspec.convert([plain], list[kind])[0]  # in a list, so that each error has a place
+        return msgspec.convert(plain, kind)
     except msgspec.ValidationError as wrong:
-        raise ValueError(": ".join(filter(None, (where, *_sentence(kind, plain, wrong))))) from wrong
+        raise ValueError(": ".join(filter(None, (where, *_mistake(kind, plain, wrong))))) from wrong
 
 
 def unknown(name: str, names: Iterable[str]) -> str:
@@ -59,95 +58,64 @@ def unknown(name: str, names: Iterable[str]) -> str:
     return f"got {name}, expected one of {', '.join(names)}" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def _sentence(kind: Any, value: Any, wrong: msgspec.ValidationError) -> tuple[str, str]:
-    """Returns the place of a mistake, and the mistake."""
-    text, _, path = str(wrong).removesuffix("`").rpartition(" - at `$[0]")
-    place, kind, value = [("", kind, value), *_steps(kind, value, path)][-1]
+def _mistake(kind: Any, value: Any, wrong: Exception, place: str = "") -> tuple[str, str]:
+    """Returns the place of a mistake, in the innermost part that cannot be converted, and the mistake."""
+    for separator, name, part, inner in _parts(kind, value):
+        try:
+            msgspec.convert(inner, part)
+        except msgspec.ValidationError as error:
+            return _mistake(part, inner, error, f"{place}{place and separator}{name}")
+    text = str(wrong)
     if wrong.__cause__:
         return place, text
     if field := FIELD.fullmatch(text):
-        fields, name = _fields(kind), field[2]
+        fields = {name: part for one in _options(kind) for name, part in _fields(one).items()}
         if field[1] != "missing required":
-            return place, unknown(name, fields)
-        described = _described(fields[name])
-        return place, f"got no {name}, expected {f'{name} = {described}' if described else ', '.join(fields)}"
+            return place, unknown(field[2], fields)
+        described = _described(fields[field[2]])
+        names = f"{field[2]} = {described}" if described else ", ".join(fields)
+        return place, f"got no {field[2]}, expected {names}"
     if text.startswith("Invalid enum value"):
-        return place, unknown(str(value), [str(choice) for one in _options(kind) for choice in _choices(one)])
-    expected = _described(kind) or _in_words(re.sub(r"^Expected |, got `.*`$", "", text))
-    return place, f"got {repr(value)[:SHOWN]}, expected {expected}"
+        choices = [typing.get_args(one) or one for one in _options(kind)]
+        return place, unknown(str(value), [str(choice) for each in choices for choice in each])
+    expected = re.sub(r"^Expected |, got `.*`$", "", text)
+    expected = re.sub("`(.*?)`", lambda names: " or ".join(map(_word, names[1].split(" | "))), expected)
+    return place, f"got {repr(value)[:SHOWN]}, expected {_described(kind) or expected}"
 
 
-def _steps(kind: Any, value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yields name, type and value of each place on the path to a mistake; msgspec does not name keys of a mapping."""
-    place = ""
-    for field, number, _ in STEP.findall(path):
-        if number:
-            key, kind = int(number), _inner(kind, (list, tuple, Sequence))
-            place = f"{place}, number {key + 1}" if place else f"number {key + 1}"
-        else:
-            if field:
-                key, kind = field, _fields(kind)[field]
-            else:
-                kind = _inner(kind, (dict, Mapping))
-                key = next(key for key, one in value.items() if not _fits(kind, one))
-            place = f"{place}.{key}" if place else key
-        value = value[key]
-        yield place, kind, value
+def _word(kind: str) -> str:
+    return KINDS.get(kind, kind)
 
 
-def _fits(kind: Any, value: Any) -> bool:
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return False
-    return True
+def _parts(kind: Any, value: Any) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yields the entries of a table or a list whose type is known: separator and name in a place, type, value."""
+    for one in _options(kind):
+        origin, inner = typing.get_origin(one), typing.get_args(one)
+        if isinstance(value, dict):
+            known = dict.fromkeys(value, inner[1]) if origin in (dict, Mapping) else _fields(one)
+            yield from ((".", key, known[key], value[key]) for key in value if key in known)
+        elif isinstance(value, list) and origin in (list, tuple, Sequence):
+            yield from ((", ", f"number {at}", inner[0], each) for at, each in enumerate(value, 1))
 
 
 def _options(kind: Any) -> list[Any]:
     """Returns the members of a union, without annotations; a list of one for another type."""
-    if typing.get_origin(kind) is typing.Annotated:
-        return _options(typing.get_args(kind)[0])
-    return (
-        [one for member in typing.get_args(kind) for one in _options(member)] if _is_union(kind) else [kind]
-    )
-
-
-def _is_union(kind: Any) -> bool:
-    return typing.get_origin(kind) in (types.UnionType, typing.Union)
-
-
-def _inner(kind: Any, containers: tuple[type, ...]) -> Any:
-    """Returns the type of the values of a list or a mapping."""
-    arguments = next(typing.get_args(one) for one in _options(kind) if typing.get_origin(one) in containers)
-    return arguments[1 if dict in containers else 0]
+    inner, origin = typing.get_args(kind), typing.get_origin(kind)
+    members = inner if origin in UNIONS else inner[:1] if origin is typing.Annotated else ()
+    return [one for member in members for one in _options(member)] or [kind]
 
 
 def _fields(kind: Any) -> dict[str, Any]:
     """Returns the types of the fields of a table or a dataclass, by their names in a file."""
-    found: dict[str, Any] = {}
-    for table in _options(kind):
-        if dataclasses.is_dataclass(table):
-            found |= typing.get_type_hints(table)
-        elif isinstance(table, type) and issubclass(table, msgspec.Struct):
-            hints = typing.get_type_hints(table, include_extras=True)
-            found |= {field.encode_name: hints[field.name] for field in msgspec.structs.fields(table)}
-    return found
-
-
-def _choices(kind: Any) -> Iterable[Any]:
-    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else kind
+    names = {
+        field.name: field.encode_name for field in getattr(msgspec.inspect.type_info(kind), "fields", ())
+    }
+    hints = typing.get_type_hints(kind, include_extras=True) if names else {}
+    return {names[name]: hint for name, hint in hints.items() if name in names}
 
 
 def _described(kind: Any) -> str:
     """Returns the description of a type, or of a member of a union; empty if there is none."""
-    members = typing.get_args(kind) if _is_union(kind) else (kind,)
+    members = typing.get_args(kind) if typing.get_origin(kind) in UNIONS else (kind,)
     notes = (note for one in members for note in getattr(one, "__metadata__", ()))
     return next((note.description for note in notes if note.description), "")
-
-
-def _in_words(expected: str) -> str:
-    """Returns a text such as ```object | array` of length >= 1`` with plain words for types."""
-    match = re.fullmatch(r"`(.*?)`(.*)", expected)
-    return (
-        " or ".join(KINDS.get(name, name) for name in match[1].split(" | ")) + match[2] if match else expected
-    )

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case, select
-from parity.cases.settings import collect, find_settings, resources
+from parity.cases.settings import collect, find_settings
 from parity.channels import ALL
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.compiler import Resources
@@ -128,9 +130,10 @@ class Request:
         Raises:
             SettingsError: the settings of the project cannot be used.
         """
-        given = limits or {}
-        found = {**find_settings(start).resources, **resources(given, start)}
-        return cls(start=start, workers=given.get("workers"), resources=Resources(**found), **fields)
+        given = {name: limit for name, limit in (limits or {}).items() if limit is not None}
+        settings = msgspec.structs.replace(find_settings(start), **given)
+        resources = Resources(**settings.resources)
+        return cls(start=start, workers=given.get("workers"), resources=resources, **fields)
 
     @property
     def options(self) -> str:

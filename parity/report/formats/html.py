@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -189,82 +189,57 @@ MOST_SHARDS = 64
 """Maximum number of shards in a picture; for more, the picture is replaced by text."""
 
 
-class Grid(NamedTuple):
-    """An array split into shards.
-
-    Args:
-        across, down: the dimensions of columns and rows, and the mesh axes over which they are split.
-        cells: rows of (devices, fill colour), one per shard.
-    """
-
-    across: str
-    down: str
-    cells: tuple[tuple[tuple[str, str], ...], ...]
-
-
-def grids(cases: Iterable[Record]) -> dict[str, dict[str, Any]]:
-    """Returns the layouts of leaves on the meshes of some cases, by ``mesh|cut|names``.
-
-    A mesh that cannot be parsed, or lacks an axis, has no picture.
+def grids(cases: Iterable[Record]) -> dict[str, dict[str, Any] | None]:
+    """Returns the layouts of leaves on the meshes of some cases, by ``mesh|cut|names``; see `cut_up`.
 
     Args:
         cases: cases of a report.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for case in cases:
-        meshes = (case["mesh"], case.get("candidate_mesh") or case["mesh"])
-        for row in case["channels"].get("sharding", {}).get("tables", {}).get("specs", ()):
-            for mesh, side in zip(meshes, SIDES, strict=True):
-                cut, names = (str(row.get(key) or "") for key in (side, f"{side}_axes"))
-                key = f"{mesh}|{cut}|{names}"
-                if key not in found and (grid := _grid(mesh, cut, names)):
-                    found[key] = grid
-    return found
+    layouts = dict.fromkeys(
+        (mesh, str(row.get(side) or ""), str(row.get(f"{side}_axes") or ""))
+        for case in cases
+        for row in case["channels"].get("sharding", {}).get("tables", {}).get("specs", ())
+        for mesh, side in zip((case["mesh"], case.get("candidate_mesh") or case["mesh"]), SIDES, strict=True)
+    )
+    return {"|".join(layout): grid for layout in layouts if (grid := cut_up(*layout))}
 
 
-def _grid(mesh: str, cut: str, names: str) -> dict[str, Any] | None:
-    axes = [tuple(filter(None, part.split("+"))) for part in cut.split(",")]
-    logical = [name or "unnamed" for name in names.split(",")]
-    try:
-        sizes: Mapping[str, int] = dict(MeshSpec.parse(mesh).axes)
-    except ValueError:
-        return None
-    if len(logical) != len(axes) or any(axis not in sizes for part in axes for axis in part):
-        return None
-    shards = math.prod(sizes[axis] for part in axes for axis in part)
-    if shards > MOST_SHARDS:
-        return Grid(f"{shards} shards, too many to draw", "", ())._asdict()
-    return cut_up(axes, logical, sizes)._asdict()
-
-
-def cut_up(
-    axes: Sequence[Sequence[str]], logical: Sequence[str | None] | None, sizes: Mapping[str, int]
-) -> Grid:
+def cut_up(mesh: str, cut: str, names: str) -> dict[str, Any] | None:
     """Returns the shards of an array: the last sharded dimension across, the others down.
 
+    ``across`` and ``down`` name the dimensions and the mesh axes over which they are split; ``cells`` has rows of
+    (devices, fill colour), one per shard. None if the mesh cannot be parsed, or lacks an axis.
+
     Args:
-        axes: mesh axes of each dimension.
-        logical: names of the dimensions; None if they have none.
-        sizes: mesh axes in the order of the mesh, which is the order of the device numbers.
+        mesh: mesh, whose axes are in the order of the device numbers.
+        cut: mesh axes of each dimension, such as ``fsdp+tensor,``.
+        names: logical axis of each dimension, such as ``embed,mlp``.
     """
-    logical = logical or ["unnamed"] * len(axes)
-    parts = {dim: [axis for axis in part if sizes[axis] > 1] for dim, part in enumerate(axes)}
-    parts = {dim: part for dim, part in parts.items() if part}
-    names = [f"dimension {dim} ({logical[dim]}) over {', '.join(part)}" for dim, part in parts.items()]
-    split = [axis for part in parts.values() for axis in part]
-    columns = math.prod(sizes[axis] for part in list(parts.values())[-1:] for axis in part)
-    rows = math.prod(sizes[axis] for axis in split) // columns
+    axes, logical = [part.split("+") if part else [] for part in cut.split(",")], names.split(",")
+    try:
+        sizes = dict(MeshSpec.parse(mesh).axes)
+    except ValueError:
+        return None
+    if len(logical) != len(axes) or not {axis for part in axes for axis in part} <= sizes.keys():
+        return None
+    parts = [[axis for axis in part if sizes[axis] > 1] for part in axes]
+    *down, across = [at for at, part in enumerate(parts) if part] or [0]
+    split = [axis for part in parts for axis in part]
+    count, columns = (math.prod(sizes[axis] for axis in held) for held in (split, parts[across]))
+    if count > MOST_SHARDS:
+        return {"across": f"{count} shards, too many to draw", "down": "", "cells": ()}
     devices = np.arange(math.prod(sizes.values())).reshape([*sizes.values()])
-    order = [*split, *(axis for axis in sizes if axis not in split)]
-    shards = devices.transpose([list(sizes).index(axis) for axis in order]).reshape(rows, columns, -1)
-    cells = tuple(
-        tuple(
-            (listed(list(map(str, shards[row, column])), 6), _colour(row * columns + column, rows * columns))
-            for column in range(columns)
-        )
-        for row in range(rows)
-    )
-    return Grid(names[-1] if names else "whole on every device", "; ".join(names[:-1]), cells)
+    order = sorted(sizes, key=[*split, *sizes].index)  # the sharded axes first
+    shards = devices.transpose([list(sizes).index(axis) for axis in order]).reshape(count, -1)
+    cells = [(listed(list(map(str, shard)), 6), _colour(at, count)) for at, shard in enumerate(shards)]
+    words = [
+        f"dimension {at} ({logical[at] or 'unnamed'}) over {', '.join(parts[at])}" for at in (*down, across)
+    ]
+    return {
+        "across": words[-1] if split else "whole on every device",
+        "down": "; ".join(words[:-1]),
+        "cells": [cells[at : at + columns] for at in range(0, count, columns)],
+    }
 
 
 def _colour(index: int, count: int) -> str:

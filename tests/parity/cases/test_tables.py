@@ -1,5 +1,6 @@
 """An error in a table is one sentence: its place, also below keys of a mapping, the value, the expected one."""
 
+import dataclasses
 import datetime
 import tomllib
 from typing import Annotated, Any, Literal
@@ -27,6 +28,12 @@ class Whole(Table, frozen=True, kw_only=True, rename="kebab"):
     parts: dict[str, dict[str, Part | tuple[str, ...]]] = msgspec.field(default_factory=dict)
     in_order: tuple[Part, ...] = ()
     size: Annotated[int, msgspec.Meta(gt=0, description="a number of bytes")] | None = None
+
+
+@dataclasses.dataclass(kw_only=True)
+class Plain:
+    name: str = ""
+    count: int
 
 
 GOOD = {"cases": ["mlp"]}
@@ -106,6 +113,11 @@ def test_a_long_value_is_cut_and_a_date_is_a_text():
     with pytest.raises(ValueError, match=r"^x: seven parts, expected fewer$"):
         read(Part, {**GOOD, "count": 7}, "x")
     assert read(list[str], [datetime.date(2027, 1, 31)]) == ["2027-01-31"]
+
+
+def test_the_fields_of_a_dataclass_are_listed_as_declared():
+    with pytest.raises(ValueError, match=r"^number 2: got no count, expected name, count$"):
+        read(list[Plain], [{"count": 1}, {}])
 
 
 def test_the_nearest_name_is_part_of_the_message():

@@ -204,6 +204,13 @@ def placements(draw):
     return mesh, PartitionSpec(*(tuple(part) or None for part in parts)), (24,) * rank
 
 
+def picture_of(drawn, sizes):
+    mesh, cut = MeshSpec(axes=tuple(sizes.items())), ",".join("+".join(part) for part in drawn.axes)
+    picture = cut_up(str(mesh), cut, ",".join(name or "" for name in drawn.leaf.logical_axes))
+    assert picture
+    return picture
+
+
 def devices_of(text):
     """Returns the devices that a cell names, and the number of further ones."""
     listed, _, more = text.partition(" and ")
@@ -216,16 +223,16 @@ def devices_of(text):
 def test_every_device_is_drawn_once_where_jax_puts_its_shard(placement):
     sizes, spec, shape = placement
     drawn = leaf(spec, shape, sizes)
-    picture = cut_up(drawn.axes, drawn.leaf.logical_axes, sizes)
+    picture = picture_of(drawn, sizes)
     mesh = MeshSpec(axes=tuple(sizes.items())).on(jax.devices())
     starts = {
         device.id: tuple(part.start or 0 for part in index)
         for device, index in jax.sharding.NamedSharding(mesh, spec).devices_indices_map(shape).items()
     }
     order = {start: number for number, start in enumerate(sorted(set(starts.values())))}
-    columns = len(picture.cells[0])
-    assert {len(row) for row in picture.cells} == {columns}
-    cells = [cell for row in picture.cells for cell in row]
+    columns = len(picture["cells"][0])
+    assert {len(row) for row in picture["cells"]} == {columns}
+    cells = [cell for row in picture["cells"] for cell in row]
     assert len(cells) == len(order)
     seen = 0
     for number, (text, _) in enumerate(cells):
@@ -239,24 +246,24 @@ def test_every_device_is_drawn_once_where_jax_puts_its_shard(placement):
 @pytest.mark.parametrize("sizes", [{"data": 2, "fsdp": 4}, {"data": 2, "fsdp": 1, "tensor": 3}])
 def test_a_fully_sharded_array_has_one_device_per_box_and_a_whole_one_all_in_one(sizes):
     count = math.prod(sizes.values())
-    spread = cut_up(leaf(PartitionSpec(None, tuple(sizes)), (24, 24), sizes).axes, None, sizes)
-    assert [text for row in spread.cells for text, _ in row] == [str(device) for device in range(count)]
-    assert len({colour for row in spread.cells for _, colour in row}) == count
-    whole = cut_up(leaf(PartitionSpec(), (24, 24), sizes).axes, None, sizes)
-    ((cell,),) = whole.cells
+    spread = picture_of(leaf(PartitionSpec(None, tuple(sizes)), (24, 24), sizes), sizes)
+    assert [text for row in spread["cells"] for text, _ in row] == [str(device) for device in range(count)]
+    assert len({colour for row in spread["cells"] for _, colour in row}) == count
+    whole = picture_of(leaf(PartitionSpec(), (24, 24), sizes), sizes)
+    ((cell,),) = whole["cells"]
     listed, more = devices_of(cell[0])
     assert listed == list(range(6)) and len(listed) + more == count
-    assert whole.across == "whole on every device" and whole.down == ""
+    assert whole["across"] == "whole on every device" and whole["down"] == ""
 
 
 def test_rows_and_columns_are_named():
     sizes = {"data": 2, "fsdp": 2, "tensor": 2}
     drawn = leaf(PartitionSpec("tensor", None, ("data", "fsdp")), (4, 6, 8), sizes)
-    picture = cut_up(drawn.axes, drawn.leaf.logical_axes, sizes)
-    assert picture.down == "dimension 0 (name0) over tensor"
-    assert picture.across == "dimension 2 (name2) over data, fsdp"
-    assert [[text for text, _ in row] for row in picture.cells] == [
+    picture = picture_of(drawn, sizes)
+    assert picture["down"] == "dimension 0 (name0) over tensor"
+    assert picture["across"] == "dimension 2 (name2) over data, fsdp"
+    assert [[text for text, _ in row] for row in picture["cells"]] == [
         ["0", "2", "4", "6"],
         ["1", "3", "5", "7"],
     ]
-    assert len(set(itertools.chain.from_iterable(picture.cells))) == 8
+    assert len(set(itertools.chain.from_iterable(picture["cells"]))) == 8
