@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
+from parity.builds.weights.map import NEAREST, ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
@@ -14,12 +14,15 @@ from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import one_sided, with_sources
 from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
+from parity.compare.pairing import state_order
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "CONTRADICTED"]
 
 CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
 """Cause of a finding on a guessed pair of leaves that a probe contradicts."""
+MISPLACED = "a wrong guess: the programs use leaves of this kind in another order"
+"""Cause of such a finding if names do not confirm the pair, and the order of use gives the leaf another partner."""
 
 
 def tree(evidence: Evidence) -> ChannelResult:
@@ -127,19 +130,51 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     guessed = evidence.weights.guessed
     if not guessed or _is_proved(evidence) or _is_open(evidence):
         return []
+    better = _by_order(evidence, guessed)
     found = [
         Finding(
             where=" + ".join(one.candidate),
             reference=" + ".join(one.reference),
             candidate=f"paired by {one.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause=CONTRADICTED,
-            next_step="give the pair a weight rule for it; `parity map` shows all entries",
+            cause=MISPLACED if one.reference in better else CONTRADICTED,
+            next_step=_rule(one.reference[0], better[one.reference])
+            if one.reference in better
+            else "give the pair a weight rule for it; `parity map` shows all entries",
         )
         for one in certify(evidence, guessed)
         if one.contradicted
     ]
+    found.sort(key=lambda one: one.cause != MISPLACED)
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))] if found else []
+
+
+def _by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[str, ...], str]:
+    """Returns, for leaves that are paired by nearest name only, the partner at the same place in the order of use.
+
+    Leaves that have the same partner by both are left out.
+    """
+    ranks = [side.read(state_order) for side in evidence.sides]
+    kinds: dict[tuple, list[Entry]] = {}
+    for one in guessed:
+        if one.matched_by == NEAREST and one.reference[0] in ranks[0] and one.candidate[0] in ranks[1]:
+            leaf = evidence.builds[0].leaves[one.reference[0]]
+            kinds.setdefault((leaf.role, leaf.shape, leaf.dtype), []).append(one)
+    found = {}
+    for ones in kinds.values():
+        used = sorted(ones, key=lambda one: ranks[0][one.reference[0]])
+        others = sorted((one.candidate[0] for one in ones), key=ranks[1].__getitem__)
+        found |= {one.reference: path for one, path in zip(used, others, strict=True) if path != one.candidate[0]}
+    return found
+
+
+def _rule(reference: str, candidate: str) -> str:
+    """Returns the advice to pair two leaves, and those of their modules if they have one name."""
+    left, right = normalise(reference), normalise(candidate)
+    (module, _, name), (other, _, last) = left.rpartition("/"), right.rpartition("/")
+    if name == last and module and other:
+        left, right = f"{module}/(.*)", rf"{other}/\1"
+    return f'a guess: by the order of use, give the rule Rule(reference=(r"{left}",), candidate=(r"{right}",))'
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

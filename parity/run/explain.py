@@ -255,7 +255,7 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
         (0, cause.difference()),
         (3, cause.distance if of_numbers else ""),
         (3, f"likely {cause.cause}" if cause.cause else ""),
-        *((1 if PLACE.search(step) else 3, step) for step in steps),
+        *((1 if PLACE.search(step) or "Rule(" in step else 3, step) for step in steps),
         (3, f"and {more} more" if more else ""),
     ]
 
