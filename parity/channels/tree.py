@@ -1,5 +1,6 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -130,17 +131,17 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     guessed = evidence.weights.guessed
     if not guessed or _is_proved(evidence) or _is_open(evidence):
         return []
-    better = _by_order(evidence, guessed)
+    rules = _rules_by_order(evidence, guessed)
     found = [
         Finding(
             where=" + ".join(one.candidate),
             reference=" + ".join(one.reference),
             candidate=f"paired by {one.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause=MISPLACED if one.reference in better else CONTRADICTED,
-            next_step=_rule(one.reference[0], better[one.reference])
-            if one.reference in better
-            else "give the pair a weight rule for it; `parity map` shows all entries",
+            cause=MISPLACED if one.reference in rules else CONTRADICTED,
+            next_step=rules.get(
+                one.reference, "give the pair a weight rule for it; `parity map` shows all entries"
+            ),
         )
         for one in certify(evidence, guessed)
         if one.contradicted
@@ -149,32 +150,29 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))] if found else []
 
 
-def _by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[str, ...], str]:
-    """Returns, for leaves that are paired by nearest name only, the partner at the same place in the order of use.
-
-    Leaves that have the same partner by both are left out.
-    """
+def _rules_by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[str, ...], str]:
+    """Returns, for leaves that only names pair and the order of use pairs with others, the advice to write a rule."""
     ranks = [side.read(state_order) for side in evidence.sides]
-    kinds: dict[tuple, list[Entry]] = {}
+    kinds = collections.defaultdict(list)
     for one in guessed:
-        if one.matched_by == NEAREST and one.reference[0] in ranks[0] and one.candidate[0] in ranks[1]:
-            leaf = evidence.builds[0].leaves[one.reference[0]]
-            kinds.setdefault((leaf.role, leaf.shape, leaf.dtype), []).append(one)
-    found = {}
-    for ones in kinds.values():
-        used = sorted(ones, key=lambda one: ranks[0][one.reference[0]])
-        others = sorted((one.candidate[0] for one in ones), key=ranks[1].__getitem__)
-        found |= {one.reference: path for one, path in zip(used, others, strict=True) if path != one.candidate[0]}
-    return found
-
-
-def _rule(reference: str, candidate: str) -> str:
-    """Returns the advice to pair two leaves, and those of their modules if they have one name."""
-    left, right = normalise(reference), normalise(candidate)
-    (module, _, name), (other, _, last) = left.rpartition("/"), right.rpartition("/")
-    if name == last and module and other:
-        left, right = f"{module}/(.*)", rf"{other}/\1"
-    return f'a guess: by the order of use, give the rule Rule(reference=(r"{left}",), candidate=(r"{right}",))'
+        (path, *_), (other, *_) = one.reference, one.candidate
+        if one.matched_by == NEAREST and path in ranks[0] and other in ranks[1]:
+            leaf = evidence.builds[0].leaves[path]
+            kinds[leaf.role, leaf.shape, leaf.dtype].append((path, other))
+    advice = {}
+    for pairs in kinds.values():
+        used = [
+            sorted(side, key=rank.__getitem__)
+            for side, rank in zip(zip(*pairs, strict=True), ranks, strict=True)
+        ]
+        for path, other in set(zip(*used, strict=True)) - set(pairs):
+            left, right = normalise(path), normalise(other)
+            (module, _, name), (partner, _, last) = left.rpartition("/"), right.rpartition("/")
+            if name == last and module and partner:
+                left, right = f"{module}/(.*)", rf"{partner}/\1"
+            rule = f'Rule(reference=(r"{left}",), candidate=(r"{right}",))'
+            advice[(path,)] = f"a guess: by the order of use, give the rule {rule}"
+    return advice
 
 
 def _conflict(error: ConflictError) -> ChannelResult:
