@@ -21,9 +21,9 @@ def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
     left, right = (read_collectives(side.optimised) for side in evidence.compiling())
     result = compare_collectives(left, right)
-    if result.findings:
-        result = dataclasses.replace(result, findings=(*_checkpoints(evidence), *result.findings))
-    result = dataclasses.replace(result, tables={"collectives": collective_table(left, right)})
+    found = (*_checkpoints(evidence), *result.findings) if result.findings else ()
+    tables = {"collectives": collective_table(left, right)}
+    result = dataclasses.replace(result, findings=found, tables=tables)
     moved = [sum(one.total_bytes or 0 for one in side) for side in (left, right)]
     budgets = budgets_for("collectives", evidence.case.accept.budgets)
     return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (len(left), len(right))})
@@ -32,19 +32,14 @@ def collectives(evidence: Evidence) -> ChannelResult:
 def _checkpoints(evidence: Evidence) -> list[Finding]:
     """Returns the checkpoints whose recomputation only one side protects from the compiler."""
     flags = [
-        {
-            one.params["prevent_cse"]: one
-            for one in equations(side.traced.jaxpr)
-            if "prevent_cse" in one.params
-        }
+        {op.params["prevent_cse"]: op for op in equations(side.traced.jaxpr) if "prevent_cse" in op.params}
         for side in evidence.sides
     ]
     if any(len(side) != 1 for side in flags) or flags[0].keys() == flags[1].keys():
         return []
     texts = [
-        f"prevent_cse={flag} at {equation_source(one).against(None)}"
-        for side in flags
-        for flag, one in side.items()
+        f"prevent_cse={flag} at {equation_source(op).against(None)}"
+        for flag, op in (*flags[0].items(), *flags[1].items())
     ]
     cause = "recomputation that the compiler undoes on the side without it"
     return [Finding(where="checkpoint", reference=texts[0], candidate=texts[1], cause=cause)]

@@ -70,7 +70,8 @@ def tree(evidence: Evidence) -> ChannelResult:
         first = renamed[0]
         detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
     if guessed := evidence.weights.guessed:
-        detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(evidence)}; {detail}"
+        first = " with ".join(map(" + ".join, (guessed[0].reference, guessed[0].candidate)))
+        detail = f"{len(guessed)} guessed, such as {first}, {_confirmed(evidence)}; {detail}"
     for words in (_alone(evidence), related.words()):
         detail += f", {words}" if words else ""
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
@@ -100,10 +101,6 @@ def _alone(evidence: Evidence) -> str:
             )
     counted = [f"{keys} RNG lea{'ves' if keys > 1 else 'f'} on one side"] if keys else []
     return ", ".join([*counted, *words])
-
-
-def _pairing(entry: Entry) -> str:
-    return f"{' + '.join(entry.reference)} with {' + '.join(entry.candidate)}"
 
 
 def _is_proved(evidence: Evidence) -> bool:
@@ -161,17 +158,15 @@ def _rules_by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[
             kinds[leaf.role, leaf.shape, leaf.dtype].append((path, other))
     advice = {}
     for pairs in kinds.values():
-        used = [
-            sorted(side, key=rank.__getitem__)
-            for side, rank in zip(zip(*pairs, strict=True), ranks, strict=True)
-        ]
+        sides = zip(zip(*pairs, strict=True), ranks, strict=True)
+        used = [sorted(paths, key=rank.__getitem__) for paths, rank in sides]
         for path, other in set(zip(*used, strict=True)) - set(pairs):
             left, right = normalise(path), normalise(other)
             (module, _, name), (partner, _, last) = left.rpartition("/"), right.rpartition("/")
             if name == last and module and partner:
                 left, right = f"{module}/(.*)", rf"{partner}/\1"
-            rule = f'Rule(reference=(r"{left}",), candidate=(r"{right}",))'
-            advice[(path,)] = f"a guess: by the order of use, give the rule {rule}"
+            rule = f'give the rule Rule(reference=(r"{left}",), candidate=(r"{right}",))'
+            advice[(path,)] = f"a guess: by the order of use, {rule}"
     return advice
 
 

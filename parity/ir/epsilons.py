@@ -111,12 +111,9 @@ def _described(use: Use, count: int, place: str, other: int) -> str:
 
 @functools.lru_cache(maxsize=1_024)
 def _small_constants(closed: Any, known: tuple[float | None, ...], at: frozenset[str]) -> Found:
-    """Returns the uses of small constants; constants are equal if two digits are.
+    """Returns the uses of small constants in a jaxpr; constants are equal if two digits are.
 
-    Args:
-        closed: a jaxpr, closed or not.
-        known: the arguments that are constants; None for others.
-        at: the operations that read a sum or maximum with the constant.
+    ``known`` are the arguments that are constants, ``at`` the operations that read a sum or maximum with the constant.
     """
     jaxpr = opened(closed)
     arguments = zip(jaxpr.invars, known, strict=False)
