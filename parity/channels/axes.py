@@ -76,10 +76,9 @@ def _parts(name: object) -> set:
 
 
 def _inferred(evidence: Evidence) -> AxisNames:
-    """Returns the rules that most parameters agree on; none if a name has too few parameters.
+    """Returns the rules that most parameters agree on, if nothing else relates the names of the axes of both sides.
 
-    Args:
-        evidence: both sides name axes, but have no name in common, and no mesh or rule relates the names.
+    None if a name has too few parameters.
     """
     left, right = (side.build.leaves for side in evidence.sides)
     votes: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)

@@ -14,15 +14,7 @@ __all__ = ["CHANNEL"]
 
 
 def _flip(case: Case, flag: Flag, session: Session) -> Finding | None:
-    """Lowers both sides with and without a flag; nothing is compiled.
-
-    Args:
-        case: gives the configuration that is varied.
-        flag: one that the case declares.
-        session: keeps lowered programs.
-
-    Returns:
-        The problem; None if the flag changes both programs in the same way.
+    """Lowers both sides with and without a flag; returns the problem, None if it changes both in the same way.
 
     Raises:
         ValueError: the case has no `with_settings` to vary it.

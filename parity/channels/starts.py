@@ -107,13 +107,9 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
 
 
 def _compare(evidence: Evidence, shared: bool) -> Starts:
-    """Compares the initial states.
+    """Compares the initial states. Leaves that depend on no key must be equal.
 
-    Leaves that depend on no key must be equal. RNG state is compared only if both sides share keys.
-
-    Args:
-        evidence: the case.
-        shared: True if both sides draw from the same keys.
+    RNG state is compared only if both sides share keys (``shared``).
     """
     sides = [recipes(evidence.session, build) for build in evidence.builds]
     made = [
@@ -319,11 +315,8 @@ def _samples(
 ) -> list[dict[str, np.ndarray]]:
     """Returns elements of some leaves of both sides, one row for each key: as many keys as needed, or as time allows.
 
-    Args:
-        evidence: the case.
-        entries: the leaves.
-        sides: the states of the first keys, with the paths of the reference.
-        sampled: leaf, state -> its elements, without slices that repeat others, because they are no further draws.
+    ``sides`` are the states of the first keys, with the paths of the reference. ``sampled`` leaves out slices that
+    repeat others, because they are no further draws.
     """
     rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
 

@@ -1,11 +1,12 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
+from parity.builds.weights.map import NEAREST, ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
@@ -14,12 +15,15 @@ from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import one_sided, with_sources
 from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
+from parity.compare.pairing import state_order
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "CONTRADICTED"]
 
 CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
 """Cause of a finding on a guessed pair of leaves that a probe contradicts."""
+MISPLACED = "a wrong guess: the programs use leaves of this kind in another order"
+"""Cause of such a finding if names do not confirm the pair, and the order of use gives the leaf another partner."""
 
 
 def tree(evidence: Evidence) -> ChannelResult:
@@ -66,7 +70,8 @@ def tree(evidence: Evidence) -> ChannelResult:
         first = renamed[0]
         detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
     if guessed := evidence.weights.guessed:
-        detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(evidence)}; {detail}"
+        first = " with ".join(map(" + ".join, (guessed[0].reference, guessed[0].candidate)))
+        detail = f"{len(guessed)} guessed, such as {first}, {_confirmed(evidence)}; {detail}"
     for words in (_alone(evidence), related.words()):
         detail += f", {words}" if words else ""
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
@@ -98,10 +103,6 @@ def _alone(evidence: Evidence) -> str:
     return ", ".join([*counted, *words])
 
 
-def _pairing(entry: Entry) -> str:
-    return f"{' + '.join(entry.reference)} with {' + '.join(entry.candidate)}"
-
-
 def _is_proved(evidence: Evidence) -> bool:
     return evidence.proof is not None and evidence.proof.proved
 
@@ -127,19 +128,46 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     guessed = evidence.weights.guessed
     if not guessed or _is_proved(evidence) or _is_open(evidence):
         return []
+    rules = _rules_by_order(evidence, guessed)
     found = [
         Finding(
             where=" + ".join(one.candidate),
             reference=" + ".join(one.reference),
             candidate=f"paired by {one.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause=CONTRADICTED,
-            next_step="give the pair a weight rule for it; `parity map` shows all entries",
+            cause=MISPLACED if one.reference in rules else CONTRADICTED,
+            next_step=rules.get(
+                one.reference, "give the pair a weight rule for it; `parity map` shows all entries"
+            ),
         )
         for one in certify(evidence, guessed)
         if one.contradicted
     ]
+    found.sort(key=lambda one: one.cause != MISPLACED)
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))] if found else []
+
+
+def _rules_by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[str, ...], str]:
+    """Returns, for leaves that only names pair and the order of use pairs with others, the advice to write a rule."""
+    ranks = [side.read(state_order) for side in evidence.sides]
+    kinds = collections.defaultdict(list)
+    for one in guessed:
+        (path, *_), (other, *_) = one.reference, one.candidate
+        if one.matched_by == NEAREST and path in ranks[0] and other in ranks[1]:
+            leaf = evidence.builds[0].leaves[path]
+            kinds[leaf.role, leaf.shape, leaf.dtype].append((path, other))
+    advice = {}
+    for pairs in kinds.values():
+        sides = zip(zip(*pairs, strict=True), ranks, strict=True)
+        used = [sorted(paths, key=rank.__getitem__) for paths, rank in sides]
+        for path, other in set(zip(*used, strict=True)) - set(pairs):
+            left, right = normalise(path), normalise(other)
+            (module, _, name), (partner, _, last) = left.rpartition("/"), right.rpartition("/")
+            if name == last and module and partner:
+                left, right = f"{module}/(.*)", rf"{partner}/\1"
+            rule = f'give the rule Rule(reference=(r"{left}",), candidate=(r"{right}",))'
+            advice[(path,)] = f"a guess: by the order of use, {rule}"
+    return advice
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

@@ -112,11 +112,6 @@ def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[s
 def _history(searches: list[str], given: "Mapping[str, str | None]", more: bool) -> str:
     """Returns the search over commits or versions; empty if another is requested.
 
-    Args:
-        searches: names of ``--search``.
-        given: the argument of each kind, as in `HISTORY`.
-        more: True if a repro or a page is requested.
-
     Raises:
         ValueError: it is not the only search, or its argument is missing; or the argument is there without it.
     """
@@ -188,12 +183,7 @@ def _whole(report: "Report") -> dict[str, Any]:
 
 
 def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":
-    """Returns the one case that a selector selects.
-
-    Args:
-        selector: see `parity.cases.case.select`; an id selects only the case with exactly this id.
-        pairs: further pairs.
-        settings: config fields to set.
+    """Returns the one case that a selector selects; an id selects only the case with exactly this id.
 
     Raises:
         ValueError: it selects none, or several.

@@ -192,13 +192,7 @@ def _check_picture(path: Path) -> None:
 
 
 def _draw(curves: Mapping[str, Mapping[int, float]], title: str, path: Path) -> None:
-    """Writes a PNG with the curves ``{name: {step: loss}}``; steps whose loss is not finite are marked.
-
-    Args:
-        curves: drawn in one plot, so that equal ones coincide.
-        title: title of the plot.
-        path: the file.
-    """
+    """Writes a PNG with the curves ``{name: {step: loss}}`` in one plot; steps whose loss is not finite are marked."""
     from matplotlib.figure import Figure  # the import takes a second
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")

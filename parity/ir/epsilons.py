@@ -25,9 +25,9 @@ AT_ZERO = ROOTS | {"div"}
 """Operations whose results near zero depend on a small constant; a divisor may be far from zero, as in a softmax."""
 
 Use = tuple[str, float]
-NEVER = 0, ""
-Found = Mapping[Use, tuple[int, str]]
-"""Number of uses of each constant, and the place of the first."""
+NEVER: collections.Counter[str] = collections.Counter()
+Found = Mapping[Use, collections.Counter[str]]
+"""Number of uses of each constant by place."""
 
 
 def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
@@ -45,7 +45,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     sides = [_small_constants(jaxpr, (), AT_ZERO) for jaxpr in programs]
     pairs = tuple(zip(sides, sides[::-1], strict=True))
     more = [
-        {use: found for use, found in own.items() if found[0] > other.get(use, NEVER)[0]}
+        {use: found for use, found in own.items() if found.total() > other.get(use, NEVER).total()}
         for own, other in pairs
     ]
     lacking = [
@@ -65,7 +65,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     if not changed:
         return None
     texts = [
-        ", ".join(_described(use, *uses[use], other.get(use, NEVER)[0]) for use in uses)
+        ", ".join(_described(use, found, other.get(use, NEVER).total()) for use, found in uses.items())
         or "no other constant"
         for uses, (_, other) in zip(more, pairs, strict=True)
     ]
@@ -103,30 +103,25 @@ def _summed_sizes(jaxpr: Any) -> frozenset[int]:
     return frozenset(own).union(*map(_summed_sizes, inner))
 
 
-def _described(use: Use, count: int, place: str, other: int) -> str:
+def _described(use: Use, found: collections.Counter[str], other: int) -> str:
+    count = found.total()
     times = f"{count} times" if count > 1 else "once"
-    # Of several equal constants the one that changed is unknown.
-    return f"{use[0]} {use[1]:g}, {times} against {other}" + ("" if other else f", at {place}")
+    # Of several equal constants the one that changed is unknown, unless only one place has so many.
+    places = [place for place, uses in found.items() if not other or uses >= count - other]
+    known = f", at {places[0]}" if not other or len(places) == 1 else ""
+    return f"{use[0]} {use[1]:g}, {times} against {other}{known}"
 
 
 @functools.lru_cache(maxsize=1_024)
 def _small_constants(closed: Any, known: tuple[float | None, ...], at: frozenset[str]) -> Found:
-    """Returns the uses of small constants; constants are equal if two digits are.
+    """Returns the uses of small constants in a jaxpr; constants are equal if two digits are.
 
-    Args:
-        closed: a jaxpr, closed or not.
-        known: the arguments that are constants; None for others.
-        at: the operations that read a sum or maximum with the constant.
+    ``known`` are the arguments that are constants, ``at`` the operations that read a sum or maximum with the constant.
     """
     jaxpr = opened(closed)
     arguments = zip(jaxpr.invars, known, strict=False)
     numbers = _constants(closed) | {var: value for var, value in arguments if value is not None}
-    found: dict[Use, tuple[int, str]] = {}
-
-    def add(use: Use, count: int, place: str) -> None:
-        before, first = found.get(use, (0, place))
-        found[use] = before + count, first
-
+    found: dict[Use, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for equation, inner in zip(jaxpr.eqns, all_bodies(jaxpr), strict=True):
         values = [_number(operand, numbers) for operand in equation.invars]
         if equation.primitive.name in MOVES and values[0] is not None:
@@ -134,11 +129,12 @@ def _small_constants(closed: Any, known: tuple[float | None, ...], at: frozenset
         for value in values if equation.primitive.name in ADDING else ():
             if value and abs(value) <= LARGEST and _meets_zero(equation.outvars[0], jaxpr, at):
                 use = ADDING[equation.primitive.name], float(f"{abs(value):.1e}")
-                add(use, 1, equation_source(equation).own_place)
+                source = equation_source(equation)
+                found[use][f"{source.own_place}{source.maker}"] += 1
         for body in inner:
             passed = equation.primitive.name in CALLS and len(values) == len(opened(body).invars)
-            for use, (count, place) in _small_constants(body, tuple(values) if passed else (), at).items():
-                add(use, count, place)
+            for use, places in _small_constants(body, tuple(values) if passed else (), at).items():
+                found[use].update(places)
     return found
 
 

@@ -235,9 +235,7 @@ def _differ(one: Frame, other: Frame) -> bool:
 def _maker(caller: Frame, inner: Frame) -> Frame | None:
     """Returns the line that makes the object whose code a method calls, in its class; None if that is not certain.
 
-    Args:
-        caller: a line of the method.
-        inner: the next line on the call stack, in the code that it calls.
+    ``caller`` is a line of the method, and ``inner`` the next one on the call stack, in the code that it calls.
     """
     name = caller.function.partition(".")[0]
     kind = next((node for node in parsed(caller.file).body if _is_class(node, name)), None)

@@ -128,7 +128,8 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
         known = channel in held or any(one.name in NUMBERS for one in held)
         asked = next(one for one in held if one.name == "tree") if doubtful else channel if known else held[0]
         parts.append((0, f"next: {_command(case, asked, cause if asked is channel else None)}"))
-    line, rest = _fitted(f"{channel.name} {_verdict(channel)}: ", parts, LONGEST - len(case))
+    verdict = channel.verdict if channel.verdict in BLOCKING else "differs"
+    line, rest = _fitted(f"{channel.name} {verdict}: ", parts, LONGEST - len(case))
     return Explanation(
         channel=channel.name,
         cause=cause,
@@ -218,14 +219,13 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     suspects = {**failed, **{one.name: one for one in differs if rests}}
     guesses = _guesses(held)
     sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
-    sure.sort(key=lambda one: one.name == "program" and not _has_sides(one))
+    sure.sort(
+        key=lambda one: (
+            one.name == "program" and not any(f.reference or f.candidate for f in one.findings[:1])
+        )
+    )
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
-
-
-def _has_sides(channel: ChannelResult) -> bool:
-    """True if the first finding names an operation of a side."""
-    return any(one.reference or one.candidate for one in channel.findings[:1])
 
 
 def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
@@ -237,10 +237,6 @@ def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
     doubts = [each for one in held if one.name == "tree" for each in one.findings]
     sure = any(each.cause != CONTRADICTED or f"initial {each.reference}" in initial for each in doubts)
     return () if sure else ("tree",)
-
-
-def _verdict(channel: ChannelResult) -> str:
-    return str(channel.verdict) if channel.verdict in BLOCKING else "differs"
 
 
 def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str]]:
@@ -255,7 +251,7 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
         (0, cause.difference()),
         (3, cause.distance if of_numbers else ""),
         (3, f"likely {cause.cause}" if cause.cause else ""),
-        *((1 if PLACE.search(step) else 3, step) for step in steps),
+        *((1 if PLACE.search(step) or "Rule(" in step else 3, step) for step in steps),
         (3, f"and {more} more" if more else ""),
     ]
 

@@ -194,14 +194,7 @@ def _must_be_certain(entries: Sequence[Certified]) -> None:
 
 
 def _fitted(path: str, leaf: ExportedLeaf, array: np.ndarray, whose: str, advice: str) -> np.ndarray:
-    """Returns an array in a leaf's dtype; only a counter may be in another integer dtype.
-
-    Args:
-        path, leaf: the leaf.
-        array: its numbers, uint32 data for a key.
-        whose: the leaf's owner, for the message.
-        advice: the next step if it does not fit.
-    """
+    """Returns an array, uint32 data for a key, in a leaf's dtype; only a counter may be in another integer dtype."""
     is_key = leaf.dtype.startswith("key<")
     shape, dtype = array.shape, jax.numpy.dtype("uint32" if is_key else leaf.dtype)
     if shape[: len(leaf.shape)] == leaf.shape and (is_key or len(shape) == len(leaf.shape)):

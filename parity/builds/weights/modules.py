@@ -13,7 +13,7 @@ from parity.builds.weights.names import is_automatic, prefer_names
 
 __all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "pair_nearest"]
 
-FEW = 16
+FEW = 64
 """Number of names per side up to which all pairs are rated."""
 WINDOW = 2
 """Number of neighbours on either side of a name's place in each order that are rated if there are more names."""

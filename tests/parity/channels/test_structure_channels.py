@@ -206,3 +206,23 @@ def test_the_order_of_arguments_differs_from_a_need(candidate, reordered, verdic
     if compiles == 3:
         assert result.measures["temp_ratio_in_the_same_order"] == reordered / 100_000
     assert ("in the reference's order" in result.detail) == (verdict == "equal" and compiles == 3)
+
+
+def recomputed(**options):
+    def loss(w, x):
+        layer = jax.checkpoint(lambda x: jnp.tanh(jnp.tanh(x @ w) @ w), **options)
+        return jnp.sum(layer(layer(x)) ** 2)
+
+    def step(state, inputs):
+        return {"gradients": {"params": {"w": jax.grad(loss)(state["params"]["w"], inputs["x"])}}}
+
+    return {"function": step}
+
+
+def test_a_checkpoint_that_the_compiler_may_undo_precedes_its_collectives():
+    found = outcome(recomputed(), recomputed(prevent_cse=False))["collectives"]
+    assert found.verdict is Verdict.FAILED
+    first = found.findings[0]
+    assert (first.where, first.reference.partition(" at ")[0]) == ("checkpoint", "prevent_cse=True")
+    assert "prevent_cse=False at " in first.candidate and "test_structure_channels.py" in first.candidate
+    assert outcome(recomputed(), recomputed())["collectives"].verdict is not Verdict.FAILED

@@ -18,6 +18,8 @@ from parity.compare.certificate import certify, export
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
+from parity.run.explain import explain
+from parity.run.run import run_case
 from parity.verdicts import Verdict
 
 # B batch, D embed, F hidden
@@ -315,6 +317,25 @@ def test_the_channel_names_guesses_that_the_proof_leaves_open():
     assert "2 guessed, such as batch_stats/" in tree.detail
     assert ", 2 one-to-one; used in the same way as batch_stats/" in tree.detail
     assert "guessed" not in CHANNELS["tree"].look(Evidence.of(toys(distinct, names), Session())).detail
+
+
+def distinct_by_power(w, one, two, x):
+    """The numbers of `distinct`, by a program that uses no leaf in the same way."""
+    x, one, two = (jax.lax.pow(jnp.abs(each), jnp.float32(1.0)) * jnp.sign(each) for each in (x, one, two))
+    return distinct(w, one, two, x)
+
+
+def test_guesses_that_the_order_of_use_contradicts_are_the_first_line_with_their_rule():
+    builds = [
+        toy(f"toy {one}", function, one, "params", False)
+        for function, one in ((distinct, ("one", "two")), (distinct_by_power, NAMES[CROSSED]))
+    ]
+    case = Case(
+        id="toy/forward@single", reference=lambda: builds[0], candidate=lambda: builds[1], program="forward"
+    )
+    found = explain(case.id, run_case(case, Session()).channels)
+    assert found and found.channel == "tree"
+    assert 'give the rule Rule(reference=(r"one",), candidate=(r"twin",))' in found.line
 
 
 # --- through the command line, on the decoder ---

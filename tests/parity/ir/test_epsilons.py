@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
 from parity.ir.epsilons import changed_epsilons
@@ -35,8 +36,27 @@ def changed(reference, candidate):
 
 def test_one_of_several_is_named_with_its_place():
     reference, candidate = changed(chain(1e-6, 1e-6, 1e-6), chain(1e-6, 1e-5, 1e-6))
-    assert reference == "add 1e-06, 3 times against 2"
+    assert reference.startswith("add 1e-06, 3 times against 2, at ") and reference.endswith("in norm")
     assert candidate.startswith("add 1e-05, once against 0, at ") and candidate.endswith("in norm")
+
+
+def test_of_equal_constants_at_several_places_none_is_named():
+    reference, _ = changed(lambda x: rms(norm(x)), lambda x: norm(rms(x), 1e-5))
+    assert reference == "add 1e-06, 2 times against 1"
+
+
+def adam(epsilon):
+    return optax.adam(1e-2, eps=epsilon)
+
+
+def updated(x, epsilon):
+    optimizer = adam(epsilon)
+    return optimizer.update(norm(x), optimizer.init(x))[0]
+
+
+def test_a_constant_of_the_library_is_named_with_the_call_that_sets_it():
+    _, candidate = changed(functools.partial(updated, epsilon=1e-5), functools.partial(updated, epsilon=1e-8))
+    assert candidate.startswith("add 1e-08, once against 0, at ") and candidate.endswith(" in adam")
 
 
 def rms(x):

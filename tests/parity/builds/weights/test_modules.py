@@ -1,11 +1,14 @@
 """Leaves of one module stay together; moments and statistics follow their parameters; RNG state may stay alone."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import Rule
+from parity.builds.weights.modules import pair_nearest
 from parity.builds.weights.transforms import Split
 from parity.ir.jaxprs import first_uses
 
@@ -68,6 +71,19 @@ def test_custom_names_are_paired_by_nearest_name():
     found = pairs(infer(reference, candidate, order=lambda: 1 / 0))
     assert found["params/encoder/bias"] == "model/enc/bias"
     assert found["params/decoder/kernel"] == "model/dec/kernel"
+
+
+def test_eighteen_projections_of_one_size_are_paired_by_layer_and_name():
+    kinds = {"enc": ["self_att"], "dec": ["self_att", "cross_att"]}
+    names = [
+        f"{kind}/{layer}/{attention}/{each}"
+        for kind, attentions in kinds.items()
+        for layer in range(2)
+        for attention in attentions
+        for each in "qkv"
+    ]
+    partner = {name: re.sub(r"(self_)?(att|cross)(_att)?/", r"\2/branch/", name) for name in names}
+    assert dict(pair_nearest(names, list(partner.values()))) == partner
 
 
 def test_statistics_are_next_to_the_parameters_of_their_module():
