@@ -30,15 +30,20 @@ def skeleton(tree: Any) -> Skeleton:
 def _skeleton(node: Any, place: tuple[Any, ...]) -> Skeleton:
     if isinstance(node, nnx.Variable):
         return {VALUE: _skeleton(node.get_value(), place)}
-    if node is None or (isinstance(node, tuple | list | Mapping) and not jax.tree.leaves(node)):
+    if not jax.tree.leaves(node):
         return {} if isinstance(node, Mapping) else None
     rows, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)
-    parts = {key: _skeleton(part, (*place, key)) for keys, part in rows for key in keys}
+    parts = {key: _skeleton(part, (*place, key)) for keys, part in rows for key in keys if _is_stored(part)}
     if not parts:  # an array
         return "/".join(map(key_name, place))
     if isinstance(next(iter(parts)), jax.tree_util.SequenceKey):
         return list(parts.values())
     return {key_name(key): part for key, part in parts.items()}
+
+
+def _is_stored(node: Any) -> bool:
+    """True if Orbax stores a node: an empty one of a user's class is no entry."""
+    return node is None or isinstance(node, tuple | list | Mapping) or bool(jax.tree.leaves(node))
 
 
 def skeleton_of_paths(paths: Iterable[str]) -> Skeleton:

@@ -1,6 +1,7 @@
 """Typed tables from TOML and JSON: msgspec converts them, and its errors are rewritten as one sentence."""
 
 import difflib
+import itertools
 import re
 import types
 import typing
@@ -95,7 +96,9 @@ def _parts(kind: Any, value: Any) -> Iterator[tuple[str, str, Any, Any]]:
             known = dict.fromkeys(value, inner[1]) if origin in (dict, Mapping) else _fields(one)
             yield from ((".", key, known[key], value[key]) for key in value if key in known)
         elif isinstance(value, list) and origin in (list, tuple, Sequence):
-            yield from ((", ", f"number {at}", inner[0], each) for at, each in enumerate(value, 1))
+            typed = inner if origin is tuple and ... not in inner else itertools.repeat(inner[0])
+            pairs = enumerate(zip(typed, value, strict=False), 1)
+            yield from ((", ", f"number {at}", part, each) for at, (part, each) in pairs)
 
 
 def _options(kind: Any) -> list[Any]:

@@ -30,7 +30,10 @@ def collectives(evidence: Evidence) -> ChannelResult:
 
 
 def _checkpoints(evidence: Evidence) -> list[Finding]:
-    """Returns the checkpoints whose recomputation only one side protects from the compiler."""
+    """Returns the checkpoints whose recomputation only one side protects from the compiler, if no operation differs."""
+    proof = evidence.proof
+    if proof is None or not (proof.proved or proof.reordered):
+        return []
     flags = [
         {op.params["prevent_cse"]: op for op in equations(side.traced.jaxpr) if "prevent_cse" in op.params}
         for side in evidence.sides

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -243,7 +242,8 @@ def _stacked_finding(
 
 
 def _shape(leaf: Leaf) -> str:
-    return re.sub(r"(?<=[\[,])1,|,1(?=\])", "", leaf.shape)
+    element, _, sizes = leaf.shape.rstrip("]").partition("[")
+    return f"{element}[{','.join(size for size in sizes.split(',') if size != '1')}]"
 
 
 def _bytes(leaves: Sequence[Leaf]) -> int:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 from parity.builds.convert.exported import PROOF
@@ -128,6 +129,9 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     guessed = evidence.weights.guessed
     if not guessed or _is_proved(evidence) or _is_open(evidence):
         return []
+    wrong = [one for one in certify(evidence, guessed) if one.contradicted]
+    if not wrong:
+        return []
     rules = _rules_by_order(evidence, guessed)
     found = [
         Finding(
@@ -140,11 +144,10 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
                 one.reference, "give the pair a weight rule for it; `parity map` shows all entries"
             ),
         )
-        for one in certify(evidence, guessed)
-        if one.contradicted
+        for one in wrong
     ]
     found.sort(key=lambda one: one.cause != MISPLACED)
-    return [dataclasses.replace(found[0], follows=tuple(found[1:]))] if found else []
+    return [dataclasses.replace(found[0], follows=tuple(found[1:]))]
 
 
 def _rules_by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[str, ...], str]:
@@ -161,9 +164,9 @@ def _rules_by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[
         sides = zip(zip(*pairs, strict=True), ranks, strict=True)
         used = [sorted(paths, key=rank.__getitem__) for paths, rank in sides]
         for path, other in set(zip(*used, strict=True)) - set(pairs):
-            left, right = normalise(path), normalise(other)
+            left, right = re.escape(normalise(path)), normalise(other)
             (module, _, name), (partner, _, last) = left.rpartition("/"), right.rpartition("/")
-            if name == last and module and partner:
+            if name == re.escape(last) and module and partner:
                 left, right = f"{module}/(.*)", rf"{partner}/\1"
             rule = f'give the rule Rule(reference=(r"{left}",), candidate=(r"{right}",))'
             advice[(path,)] = f"a guess: by the order of use, {rule}"

@@ -352,9 +352,12 @@ def _ended(alignment: Alignment) -> list[Divergence]:
             if node.name != "add_any" or not node.around.backward or alignment.matches[side][at] >= 0:
                 continue
             both = [alignment.matches[side][i] for i in node.inputs]
-            users = [_users(alignment, side, at), _users(alignment, 1 - side, max(both))]
+            if (both[0] < 0) == (both[1] < 0):
+                continue
+            if _users(alignment, side, at).isdisjoint(_users(alignment, 1 - side, max(both))):
+                continue
             value = _differentiated(alignment, side, node.inputs[both[0] >= 0])
-            if (both[0] < 0) != (both[1] < 0) and users[0] & users[1] and value is not None:
+            if value is not None:
                 left, right = ordered(side, *value)
                 return [Divergence(reference=left, candidate=right, place=left, gradient=True)]
     return []
@@ -369,11 +372,12 @@ def _differentiated(alignment: Alignment, side: int, gradient: int) -> tuple[int
     """Returns the value, with its match, whose gradient an operation computes; None if that is not certain."""
     nodes, others = (alignment.traces[at].nodes for at in (side, 1 - side))
     made, matches = nodes[gradient], alignment.matches[side]
+    frames = site(made).frames
     uses = [
         at
         for at, node in enumerate(nodes[:gradient])
         if matches[at] >= 0 and not node.around.backward and node.name == made.name
-        if site(node).frames == site(made).frames
+        if site(node).frames == frames
     ]
     values = [
         pair

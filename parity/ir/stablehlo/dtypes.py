@@ -6,7 +6,6 @@ the CPU computes bfloat16 in float32, a TPU multiplies float32 in bfloat16 passe
 
 import dataclasses
 import re
-from collections.abc import Collection
 from typing import Any
 
 from parity.ir.location import SourceLocation, operation_source
@@ -102,15 +101,15 @@ class _TypedOps:
         ]
 
 
-def _typed(op: Op, constants: Collection[int]) -> TypedOp | None:
-    """Returns an operation with its types; None if it is no sum, or no float, or computed from `constants` only."""
+def _typed(op: Op, constants: set[int]) -> TypedOp | None:
+    """Returns an operation with its types; None for integers, reductions but sums, and numbers of `constants`."""
     if op.name == "stablehlo.reduce" and [inner.name for inner in op.regions[0].ops] != ["stablehlo.add"]:
         return None
     count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
     result, sizes = op.form.elements[0], op.form.shapes[0]
     if not result.startswith(_FLOATS):
         return None
-    if not sizes and all(operand in constants for operand in op.operands):
+    if not sizes and constants.issuperset(op.operands):
         return None  # a number that the compiler folds, such as the square root of a head's size
     return TypedOp(
         kind=SENSITIVE[op.name],

@@ -235,7 +235,7 @@ class Interpreter:
         self.steps += 1
         if self.steps > self.most or self.terms.size > SIZE_A_STEP * self.most:
             raise RefusalError(
-                f"got over {self.most} operations, turn by turn, or {SIZE_A_STEP} terms and arguments for each"
+                f"got over {self.most} operations of all iterations, or {SIZE_A_STEP} terms and arguments for each"
             )
         if step.name == "stablehlo.while":
             return self._loop(step, operands, values)

@@ -106,6 +106,13 @@ def test_a_mistake_is_one_sentence(table, sentence):
     assert str(raised.value) == f"file: bad{': ' if sentence.startswith('got') else '.'}{sentence}"
 
 
+def test_each_part_of_a_fixed_list_has_its_type():
+    with pytest.raises(ValueError, match="number 2: got 2, expected a text"):
+        read(tuple[int, str], [1, 2])
+    with pytest.raises(ValueError, match="length 2"):
+        read(tuple[int, str], [1, "a", 3])
+
+
 def test_a_long_value_is_cut_and_a_date_is_a_text():
     with pytest.raises(ValueError, match=r"^x: got \[\['aaaa.*, expected a table$") as raised:
         read(dict[str, str], [["a" * 999]], "x")

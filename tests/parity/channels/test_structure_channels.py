@@ -208,10 +208,11 @@ def test_the_order_of_arguments_differs_from_a_need(candidate, reordered, verdic
     assert ("in the reference's order" in result.detail) == (verdict == "equal" and compiles == 3)
 
 
-def recomputed(**options):
+def recomputed(scale=None, **options):
     def loss(w, x):
         layer = jax.checkpoint(lambda x: jnp.tanh(jnp.tanh(x @ w) @ w), **options)
-        return jnp.sum(layer(layer(x)) ** 2)
+        x = layer(layer(x))
+        return jnp.sum((x if scale is None else scale * x) ** 2)
 
     def step(state, inputs):
         return {"gradients": {"params": {"w": jax.grad(loss)(state["params"]["w"], inputs["x"])}}}
@@ -226,3 +227,9 @@ def test_a_checkpoint_that_the_compiler_may_undo_precedes_its_collectives():
     assert (first.where, first.reference.partition(" at ")[0]) == ("checkpoint", "prevent_cse=True")
     assert "prevent_cse=False at " in first.candidate and "test_structure_channels.py" in first.candidate
     assert outcome(recomputed(), recomputed())["collectives"].verdict is not Verdict.FAILED
+
+
+def test_a_checkpoint_is_no_cause_beside_another_operation():
+    found = outcome(recomputed(), recomputed(scale=3.0, prevent_cse=False))["collectives"]
+    assert found.verdict is Verdict.FAILED
+    assert all(finding.where != "checkpoint" for finding in found.findings)

@@ -370,6 +370,16 @@ def test_a_map_survives_the_file(fused, tmp_path):
     assert read_map(tmp_path / "map.json") == fused
 
 
+@jax.tree_util.register_static
+class Options:
+    """A node without arrays."""
+
+
+def test_a_skeleton_leaves_out_what_has_no_arrays():
+    tree = {"a": np.ones(2), "options": Options(), "rows": [Options(), np.ones(3)]}
+    assert skeleton(tree) == {"a": "a", "rows": ["rows/1"]}
+
+
 def test_a_skeleton_keeps_sequences_and_empty_containers():
     state = {"a": [jnp.ones(1), optax.EmptyState()], "b": {}, "c": None, "d": (jnp.ones(2),)}
     assert skeleton(state) == {"a": ["a/0", None], "b": {}, "c": None, "d": ["d/0"]}

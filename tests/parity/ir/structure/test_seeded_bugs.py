@@ -296,7 +296,7 @@ def test_an_axis_of_size_one_makes_no_other_stacked_array():
     def scan(stacked):
         return lambda: jax.lax.scan(lambda c, _: (jnp.sin(c), stacked(c)), jnp.ones(400), None, length=3)
 
-    stacks = lambda c: c[:, None] * 2, lambda c: c * 2, lambda c: c[:9] * 2
+    stacks = lambda c: c[:, None, None] * 2, lambda c: c * 2, lambda c: c[:9] * 2
     flat, same, less = (Loops(lowered=lowered_loops(jax.jit(scan(each)).lower())) for each in stacks)
     assert compare_loops(flat, same).verdict is Verdict.EQUAL
     assert compare_loops(flat, less).verdict is Verdict.FAILED
