@@ -1,4 +1,4 @@
-"""Initial states of both sides: constants bit by bit, drawn leaves by recipe, by proof, by bits or as samples."""
+"""Initial states of both sides: constants up to rounding, drawn leaves by recipe, by proof, by bits or as samples."""
 
 import collections
 import dataclasses
@@ -39,7 +39,7 @@ from parity.values.rng.distribution import (
 from parity.values.rng.draws import Recorder
 from parity.values.rng.recipes import LeafProvenance
 from parity.values.rng.repeats import compare_repeats
-from parity.verdicts import SIDES, Finding, Verdict
+from parity.verdicts import SIDES, Finding, Verdict, weakest
 
 __all__ = ["Starts", "compare_starts", "recipes"]
 
@@ -119,12 +119,12 @@ def _compare(evidence: Evidence, shared: bool) -> Starts:
         for entry in evidence.weights.entries
         if shared or entry.role is not Role.RNG
     ]
-    findings = _compare_constants(evidence, [one for one in made if not (one.keyed or one.same)])
+    findings, exact = _compare_constants(evidence, [one for one in made if not (one.keyed or one.same)])
     leaves = evidence.builds[0].leaves
     drawn = [one for one in made if one.keyed and all(leaves[path].size for path in one.entry.reference)]
     if shared:
         verdict, more = _compare_bits(evidence, [one.entry for one in drawn if not one.same])
-        return Starts(verdict, (*findings, *more))
+        return Starts(weakest((verdict, exact)), (*findings, *more))
     if given := _given(evidence, drawn):
         note = f"drawn leaves are not compared: the {given} is a built module, whose initializers are not at hand"
         return Starts(Verdict.EQUAL, tuple(findings), note)
@@ -156,7 +156,7 @@ def _program(session: Session, build: Build) -> tuple[core.ClosedJaxpr, dict[str
     return session.start(build).traced.jaxpr, places
 
 
-def _compare_constants(evidence: Evidence, made: Sequence[_Made]) -> list[Finding]:
+def _compare_constants(evidence: Evidence, made: Sequence[_Made]) -> tuple[list[Finding], Verdict]:
     """Compares the values of leaves that depend on no key, unless one scalar fills them on both sides."""
     book = evidence.session.recipes
     entries = []
@@ -165,7 +165,7 @@ def _compare_constants(evidence: Evidence, made: Sequence[_Made]) -> list[Findin
         if not (book.is_constant(number) and number == book.distribution(one.right)):
             entries.append(one.entry)
     if not entries:
-        return []
+        return [], Verdict.PROVED
     paths = _paths(entries)
     left, right = (
         _evaluated(evidence, build, names) for build, names in zip(evidence.builds, paths, strict=True)
@@ -208,7 +208,8 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
         if share(_proves, clock, sides, pairs, alone, by=(*digests, pairs, alone.results)):
             return Verdict.PROVED, []
     left, right = (share(_run, side, by=(digest,)) for side, digest in zip(sides, digests, strict=True))
-    return Verdict.BITWISE, compare_initial(left, right, WeightMap(tuple(entries)), ANOTHER_KEY)
+    findings, verdict = compare_initial(left, right, WeightMap(tuple(entries)), ANOTHER_KEY)
+    return verdict, findings
 
 
 def _proves(

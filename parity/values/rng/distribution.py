@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.weights.map import WeightMap
-from parity.verdicts import Finding
+from parity.verdicts import Finding, Verdict
 
 __all__ = [
     "ANOTHER_CONSTANT",
@@ -33,6 +34,10 @@ MATERIAL = 0.01
 FOUND = "99.9 %"
 SIGMAS_FOUND = 9.0
 """Gap of true scales whose measurement exceeds `SIGMAS` with probability `FOUND`."""
+ROUNDINGS = 4
+"""Units in the last place of its largest entry by which a leaf that two formulas make may differ."""
+HARDLY = 1e-4
+"""Share of an entry by which it may differ then."""
 DEPENDS = 0.4
 """Correlations of two leaves that differ by more than this are not chance with `FEWEST` magnitudes."""
 FEWEST = 500
@@ -94,8 +99,8 @@ def as_numbers(array: np.ndarray) -> np.ndarray:
 
 def compare_initial(
     reference: Samples, candidate: Samples, weights: WeightMap, advice: tuple[str, str]
-) -> list[Finding]:
-    """Returns a finding for each leaf whose initial bits differ between the two sides.
+) -> tuple[list[Finding], Verdict]:
+    """Returns a finding for each leaf that starts differently, and ``equal`` if other leaves differ by rounding.
 
     Leaves of two dtypes, which `tree` reports, are compared as numbers.
 
@@ -105,14 +110,17 @@ def compare_initial(
         advice: likely cause of a difference, and the next step.
     """
     back = weights.to_reference(candidate)
-    findings = []
+    findings, verdict = [], Verdict.BITWISE
     for path, array in reference.items():
         if path not in back or not (differs := _differs(array, back[path])).any():
+            continue
+        if not (differs := differs & ~_is_rounding(array, back[path])).any():
+            verdict = Verdict.EQUAL
             continue
         words = (_some(side, differs) for side in (array, back[path]))
         distance = f"{int(differs.sum()):,} of {array.size:,} entries differ"
         findings.append(start_finding(path, words, advice, distance))
-    return findings
+    return findings, verdict
 
 
 def _differs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -122,6 +130,17 @@ def _differs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     shape = left.size, left.itemsize
     bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (left, right))
     return np.asarray(np.not_equal(*bits).any(axis=1))
+
+
+def _is_rounding(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Returns a flag for each entry: it differs by rounding of the largest entry, and hardly in its own size."""
+    if left.dtype != right.dtype or not jnp.issubdtype(left.dtype, jnp.floating):
+        return np.zeros(left.size, bool)
+    one, other = (np.ravel(as_numbers(side)) for side in (left, right))
+    with np.errstate(invalid="ignore"):
+        gap, size = np.abs(one - other), np.abs(one)
+        limit = ROUNDINGS * float(jnp.finfo(left.dtype).eps) * np.max(size, where=np.isfinite(size), initial=0)
+        return (gap > 0) & (gap <= np.minimum(limit, HARDLY * size))
 
 
 def _some(array: np.ndarray, differs: np.ndarray) -> str:
