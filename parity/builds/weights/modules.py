@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from parity.builds.tree import Leaf
 from parity.builds.weights.map import NEAREST
-from parity.builds.weights.names import is_automatic, prefer_names
+from parity.builds.weights.names import is_automatic, numbers, prefer_names
 
 __all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "pair_nearest"]
 
@@ -78,12 +78,12 @@ def pair_modules(
 ) -> dict[str, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name. If one of them is named automatically, they are paired in
-    the order in which the programs first use them.
+    Modules of one kind are paired by nearest name. If one of them is named automatically, or only numbers that the
+    other side does not have distinguish those of a side, they are paired in the order in which the programs use them.
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
-        order: only called if several modules are of one kind and one is named automatically.
+        order: only called if several modules are of one kind, and their names show no place.
         states: for each side further leaves, such as running averages, that tell modules of one kind apart.
 
     Returns:
@@ -97,7 +97,7 @@ def pair_modules(
             continue
         if len(left) == 1:
             how, pairs = "module", {left[0]: right[0]}
-        elif any(map(is_automatic, (*left, *right))):
+        elif any(map(is_automatic, (*left, *right))) or _are_counted(left, right):
             ranks = order()
             used = (_by_use(left, reference, ranks[0]), _by_use(right, candidate, ranks[1]))
             how, pairs = "module, in the order of use", prefer_names(dict(zip(*used, strict=True)))
@@ -107,6 +107,12 @@ def pair_modules(
             (f"{module}/{last}", f"{other}/{last}") for module, other in pairs.items() for last, *_ in kind[0]
         ]
     return found
+
+
+def _are_counted(left: Sequence[str], right: Sequence[str]) -> bool:
+    """True if the names of a side are those of one list, such as ``norms/0``, and the other's have other numbers."""
+    lists = [len({re.sub(r"\d+", "#", name) for name in side}) == 1 for side in (left, right)]
+    return any(lists) and sorted(map(numbers, left)) != sorted(map(numbers, right))
 
 
 Held = tuple[tuple[str, tuple[int, ...], str], ...]

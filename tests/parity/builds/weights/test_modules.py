@@ -53,6 +53,14 @@ def test_automatic_names_are_paired_as_whole_modules_in_the_order_of_use():
     assert {entry.matched_by for entry in weights.entries} == {"module, in the order of use"}
 
 
+def test_a_list_and_modules_that_are_numbered_otherwise_are_paired_in_the_order_of_use():
+    names = ("blocks/0/norm", "blocks/1/norm", "last")
+    reference = leaves(", ".join(f"params/norms_{i}/scale 5" for i in range(3)))
+    candidate = leaves(", ".join(f"model/{name}/scale 5" for name in names))
+    weights = infer(reference, candidate, order=lambda: order(list(reference), list(candidate)))
+    assert pairs(weights) == dict(zip(reference, candidate, strict=True)) and not weights.guessed
+
+
 def test_a_leaf_that_is_paired_takes_the_rest_of_its_module_along():
     """Only the kernels differ in use; the biases follow them, regardless of their names."""
     reference = dense("params/Dense_0", "params/Dense_1")
