@@ -184,11 +184,14 @@ class Alignment:
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""
-        groups = _grouped(self.traces[0].nodes)
+        groups, entries = (_grouped(self.traces[0].nodes, each) for each in (False, True))
         first, second = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
         here = 0
         for at, node in enumerate(self.traces[1].nodes):
             found = self._near(groups, node.sketch, self._noise)
+            if not found and node.sketch.entries and not node.sketch.plain:
+                found = self._near(entries, node.sketch.entries, self._noise)
+                found = [each for each in found if self.traces[0].nodes[each].sketch.shape != node.sketch.shape]
             if node.sketch.plain and node.name not in GIVEN:
                 found = [member for member in found if self._made_equally(member, node)]
             for member in found:
@@ -252,15 +255,17 @@ _Groups = Mapping[tuple, tuple[list[int], np.ndarray, np.ndarray]]
 """The numbers, projections and norms of the values that may be equal, by the kind of their sketches."""
 
 
-def _grouped(nodes: Sequence[Node]) -> _Groups:
+def _grouped(nodes: Sequence[Node], ascending: bool = False) -> _Groups:
+    """Returns the values by kind, with their entries in ascending order if required."""
+    sketches = [node.sketch.entries or node.sketch if ascending else node.sketch for node in nodes]
     kinds: dict[tuple, list[int]] = collections.defaultdict(list)
-    for at, node in enumerate(nodes):
-        kinds[node.sketch.kind].append(at)
+    for at, each in enumerate(sketches):
+        kinds[each.kind].append(at)
     return {
         kind: (
             members,
-            np.stack([nodes[at].sketch.projected for at in members]),
-            np.array([nodes[at].sketch.norm for at in members]),
+            np.stack([sketches[at].projected for at in members]),
+            np.array([sketches[at].norm for at in members]),
         )
         for kind, members in kinds.items()
     }

@@ -77,7 +77,7 @@ class _Search:
             [at for at in front if not self._follows(side, at, choices)]
             for side, front in enumerate((first, second))
         )
-        pairs = [self._completed(self._computing(pair)) for pair in self._pair(first, second, known)]
+        pairs = [self._completed(pair) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
         pairs = [dataclasses.replace(each, kept=self._is_kept(each)) for each in pairs]
         return sorted(pairs, key=self._order)
@@ -118,7 +118,7 @@ class _Search:
         while waiting:
             at = waiting.pop()
             right = at in ends and match[at] >= 0 and not nodes[at].sketch.plain  # in another place
-            lacking = [i for i in nodes[at].inputs if match[i] < 0 and not nodes[i].literal and not right]
+            lacking = [i for i in nodes[at].inputs if not (right or self._has(side, i))]
             if not lacking:
                 front.append(at)
             for i in lacking:
@@ -128,6 +128,16 @@ class _Search:
             waiting += fresh
         self._residuals[side] = self._kept_for_later(side, seen - ends, fed)
         return sorted(front)
+
+    def _has(self, side: int, at: int) -> bool:
+        """True if the other side also has a value, or the value that it moves or casts: its user computes with it."""
+        node = self._traces[side].nodes[at]
+        moved = node.name in RECAST | ITERATIONS and bool(node.inputs)
+        return (
+            self._matches[side][at] >= 0
+            or node.literal
+            or (moved and all(self._has(side, i) for i in node.inputs))
+        )
 
     def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
         """Returns the values of the forward pass that only the backward pass uses.
@@ -197,43 +207,6 @@ class _Search:
             if other is not None:
                 return self._descend(*ordered(side, at, other), pair.place)
         return pair
-
-    def _computing(self, pair: Divergence) -> Divergence:
-        """Returns a pair in which the first computing user replaces an operation that only reorders entries.
-
-        If the other side has the same user, the reordering is the difference. If not, it belongs to another way to
-        compute the same value.
-        """
-        if pair.reference is None or pair.candidate is None or len(pair.path) > 1:
-            return pair
-        ends = [pair.reference, pair.candidate]
-        names = [trace.nodes[at].name for trace, at in zip(self._traces, ends, strict=True)]
-        for side in (0, 1):
-            if names[side] in ITERATIONS and names[1 - side] not in MOVES | ITERATIONS:
-                at = self._computes(side, ends[side])
-                if at is not None and self._traces[side].nodes[at].name != names[1 - side]:
-                    ends[side] = at
-        if ends == [pair.reference, pair.candidate]:
-            return pair
-        return Divergence(
-            reference=ends[0],
-            candidate=ends[1],
-            place=pair.place,
-            operands=self._alignment.unlike(*ends),
-            path=((ends[0], ends[1]),),
-        )
-
-    def _computes(self, side: int, at: int) -> int | None:
-        """Returns the first operation that computes with a value, possibly after reordering or slicing."""
-        nodes, moved = self._traces[side].nodes, {at}
-        for number in range(at + 1, len(nodes)):
-            node = nodes[number]
-            if self._matches[side][number] >= 0 or moved.isdisjoint(node.inputs):
-                continue
-            if node.name not in ITERATIONS | MOVES:
-                return number
-            moved.add(number)
-        return None
 
     def _standing(self, side: int, at: int) -> int | None:
         """Returns the other side's counterpart of an operation, which makes another value.

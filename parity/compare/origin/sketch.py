@@ -28,6 +28,8 @@ class Sketch:
         epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
         plain: True if it could equal another value by chance: a single integer or boolean, -1, 0, 1, or equal entries.
         shown: its first entry, for display.
+        shape: its shape without unit axes.
+        entries: the sketch of its entries in ascending order; None for that sketch itself.
     """
 
     kind: tuple
@@ -36,6 +38,8 @@ class Sketch:
     epsilon: float
     plain: bool
     shown: str
+    shape: tuple[int, ...] = ()
+    entries: "Sketch | None" = None
 
 
 @functools.lru_cache(maxsize=256)
@@ -45,7 +49,7 @@ def _directions(size: int) -> np.ndarray:
 
 
 def sketch(value: Any) -> Sketch:
-    """Returns the sketch of an array; it depends on the entries in row-major order, not on the shape.
+    """Returns the sketch of an array, of its entries in row-major order and in ascending order.
 
     Args:
         value: an array, or typed keys.
@@ -53,6 +57,11 @@ def sketch(value: Any) -> Sketch:
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     array = np.asarray(value)
+    shape, entries = tuple(size for size in array.shape if size > 1), np.sort(array, axis=None)
+    return dataclasses.replace(_sketch(array), shape=shape, entries=_sketch(entries))
+
+
+def _sketch(array: np.ndarray) -> Sketch:
     floating = jnp.issubdtype(array.dtype, np.inexact)
     flat = array.ravel()
     flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
@@ -84,7 +93,16 @@ def _plain(flat: np.ndarray, floating: bool) -> bool:
 
 
 def distance(reference: Sketch, candidate: Sketch) -> float:
-    """Returns the estimated relative distance of two arrays; infinite if their kinds differ."""
+    """Returns the estimated relative distance of two arrays; infinite if their kinds differ.
+
+    Arrays of other shapes may hold equal entries in other orders, such as those of an axis that only one side maps.
+    """
+    if reference.shape != candidate.shape and reference.entries and candidate.entries:
+        return min(_distance(reference, candidate), _distance(reference.entries, candidate.entries))
+    return _distance(reference, candidate)
+
+
+def _distance(reference: Sketch, candidate: Sketch) -> float:
     if reference.kind != candidate.kind:
         return float("inf")
     gap = float(np.sqrt(np.mean(np.abs(reference.projected - candidate.projected) ** 2)))

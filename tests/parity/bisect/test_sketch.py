@@ -13,9 +13,13 @@ RNG = np.random.default_rng(0)
 ARRAY = RNG.normal(size=(6, 35)).astype("float32")
 
 
-def test_a_reshape_is_no_difference_and_a_transposition_is():
+def test_another_shape_of_equal_entries_is_no_difference_and_another_order_in_one_shape_is():
+    square = ARRAY[:, :6]
     assert distance(sketch(ARRAY), sketch(ARRAY.reshape(3, 70))) == 0
-    assert distance(sketch(ARRAY), sketch(ARRAY.T.copy())) > 0.3
+    assert distance(sketch(ARRAY), sketch(ARRAY.T.copy())) == 0
+    assert distance(sketch(ARRAY), sketch(2 * ARRAY.T)) > 0.3
+    assert distance(sketch(square), sketch(square.T.copy())) > 0.3
+    assert distance(sketch(ARRAY), sketch(ARRAY[::-1])) > 0.3
 
 
 @pytest.mark.parametrize("relative", [1e-6, 1e-3, 0.3])
