@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import NEAREST, ConflictError, Entry, MapError, normalise
+from parity.builds.weights.names import prefer_names
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
@@ -163,10 +164,15 @@ def _rules_by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[
     for pairs in kinds.values():
         sides = zip(zip(*pairs, strict=True), ranks, strict=True)
         used = [sorted(paths, key=rank.__getitem__) for paths, rank in sides]
-        for path, other in set(zip(*used, strict=True)) - set(pairs):
-            left, right = re.escape(normalise(path)), normalise(other)
-            (module, _, name), (partner, _, last) = left.rpartition("/"), right.rpartition("/")
-            if name == re.escape(last) and module and partner:
+        named = {normalise(path): (path, other) for path, other in pairs}
+        order = dict(zip(*(map(normalise, paths) for paths in used), strict=True))
+        for name, right in prefer_names(order).items():
+            path, other = named[name]
+            if right == normalise(other):
+                continue
+            left = re.escape(name)
+            (module, _, end), (partner, _, last) = left.rpartition("/"), right.rpartition("/")
+            if end == re.escape(last) and module and partner:
                 left, right = f"{module}/(.*)", rf"{partner}/\1"
             rule = f'give the rule Rule(reference=(r"{left}",), candidate=(r"{right}",))'
             advice[(path,)] = f"a guess: by the order of use, {rule}"

@@ -18,7 +18,7 @@ from parity.values.noise import DRAWS, is_float, is_mask
 from parity.values.stress_inputs import measured_difference, off_over_counts
 from parity.verdicts import SIDES, Finding, listed
 
-__all__ = ["stress"]
+__all__ = ["COMPARED", "stress"]
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
@@ -34,12 +34,14 @@ class Stressed:
 
     Args:
         findings: by group of outputs.
+        trials: the trial of the first finding, by group of outputs.
         runs: number of runs of each kind, by its name.
         left_out: number of runs that chose different experts, so that nothing after that was compared.
         elsewhere: constants of only one side that no run targets, as text.
     """
 
     findings: Mapping[str, tuple[Finding, ...]]
+    trials: Mapping[str, Trial]
     runs: Mapping[str, int]
     left_out: int
     elsewhere: Sequence[str]
@@ -65,6 +67,7 @@ def stress(evidence: Evidence) -> Stressed:
         "padded batches": padded(evidence, aims),
     }
     found: dict[str, list[Finding]] = {}
+    first: dict[str, Trial] = {}
     runs, left_out = {}, 0
     for kind, trials in kinds.items():
         tried = [(trial, _Run.of(evidence, trial)) for trial in trials]
@@ -73,6 +76,7 @@ def stress(evidence: Evidence) -> Stressed:
         for one in tried:
             for group, finding in [] if one[1].routes_apart else _beyond_rounding(evidence, _on, [one]):
                 found.setdefault(group, []).append(finding)
+                first.setdefault(group, one[0])
     trials, wanted = at_counts(evidence, aims)
     starts = [(trial, _Run.of(evidence, trial)) for trial in trials]
     compared = [(trial, run) for trial, run in starts if not run.routes_apart]
@@ -86,6 +90,7 @@ def stress(evidence: Evidence) -> Stressed:
     label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
     return Stressed(
         findings={group: tuple(each) for group, each in found.items()},
+        trials=first,
         runs={**runs, label: len(starts), "batches that are not finite": len(spoilt)},
         left_out=left_out + len(starts) - len(compared),
         elsewhere=aims.elsewhere,
@@ -142,9 +147,9 @@ def _run(
     state = trial.state if rng is None else trial.move(trial.state, rng)
 
     def alter(batch: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        changed = trial.alter(dict(batch))
-        masks = {path: array for path, array in (changed if trial.pads else batch).items() if is_mask(array)}
-        return {**(changed if rng is None else trial.move(changed, rng)), **masks}
+        changed = trial.batch(batch)
+        masks = {path: array for path, array in changed.items() if is_mask(array)}
+        return changed if rng is None else {**trial.move(changed, rng), **masks}
 
     carried = evidence.as_candidate(state) if place else dict(state)
     return evidence.sides[place].read(changed).run(carried, SEED, alter, trial.steps)

@@ -56,6 +56,12 @@ class Trial:
     pads: bool = False
     count: int = 0
 
+    def batch(self, given: Mapping[str, np.ndarray]) -> Flat:
+        """Returns a batch changed; masks stay as they are, unless this trial pads."""
+        changed = self.alter(dict(given))
+        masks = {path: array for path, array in given.items() if is_mask(array)}
+        return changed if self.pads else {**changed, **masks}
+
 
 def extreme_trials(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields trials with numbers over decades, large and tiny ones, zeros and ties."""

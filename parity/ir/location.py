@@ -17,7 +17,7 @@ from parity.ir.functions import Frame, changed, origin, short_path
 from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.jaxprs import origin as forwarded_from
-from parity.ir.makers import library_call
+from parity.ir.makers import backward_rule, library_call
 
 __all__ = [
     "Frame",
@@ -126,11 +126,15 @@ class SourceLocation:
 
     @property
     def own_place(self) -> str:
-        """The user's innermost line, with the library's line that it calls; a library's if there is no other."""
+        """The user's innermost line, with the library's line or backward rule it calls; a library's if it is alone."""
         own, library = self.own, self.library
         if not own:
             return str(self)
-        return f"{own[0]} (through {library[0]})" if library else str(own[0])
+        rule = backward_rule(own[0]) if self.backward and not library else None
+        called = (
+            f" (through {library[0]})" if library else f", with the backward rule at {rule}" if rule else ""
+        )
+        return f"{own[0]}{called}"
 
     def against(self, other: "SourceLocation | None", *, unsure: bool = False) -> str:
         """Returns the place, with the caller or maker that the other side does not share.

@@ -2,15 +2,18 @@
 
 import ast
 import functools
+import inspect
 import linecache
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from parity.ir.functions import Frame, parsed
+import jax
 
-__all__ = ["library_call", "library_makers"]
+from parity.ir.functions import Frame, parsed, words_of
+
+__all__ = ["backward_rule", "library_call", "library_makers"]
 
 DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
@@ -37,6 +40,25 @@ def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None
         if len({(frame.file, frame.function) for frame in found}) == 1:
             return found[0]
     return None
+
+
+def backward_rule(frame: Frame) -> Frame | None:
+    """Returns the user's backward rule of the function that a line calls; None if there is none.
+
+    JAX places the rule's operations at the call.
+    """
+    words, modules = words_of(frame), list(sys.modules.values())
+    known = [
+        vars(module).get(word)
+        for module in modules
+        if getattr(module, "__file__", None) == frame.file
+        for word in words
+    ]
+    known += [vars(one).get(word) for one in known if isinstance(one, types.ModuleType) for word in words]
+    rules = {inspect.unwrap(one.bwd) for one in known if isinstance(one, jax.custom_vjp) and one.bwd}
+    codes = [rule.__code__ for rule in rules if isinstance(rule, types.FunctionType)]
+    found = [Frame(code.co_filename, code.co_firstlineno, code.co_qualname) for code in codes]
+    return found[0] if len(found) == 1 and not found[0].in_library else None
 
 
 def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:

@@ -118,7 +118,7 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     channel = _likeliest(held, channels)
     cause = _cause(channel, held)
     doubtful = cause is not None and _rests_on_guesses(cause, held)
-    if cause and unplaced(channels) is channel and ANOTHER_VALUE in cause.where:
+    if cause and unplaced(channels) is channel and not cause.where.startswith((BY_VALUES, UNSURE)):
         cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where}")
     parts = _parts(channel, cause)
     parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]

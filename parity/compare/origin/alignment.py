@@ -191,7 +191,9 @@ class Alignment:
             found = self._near(groups, node.sketch, self._noise)
             if not found and node.sketch.entries and not node.sketch.plain:
                 found = self._near(entries, node.sketch.entries, self._noise)
-                found = [each for each in found if self.traces[0].nodes[each].sketch.shape != node.sketch.shape]
+                found = [
+                    each for each in found if self.traces[0].nodes[each].sketch.shape != node.sketch.shape
+                ]
             if node.sketch.plain and node.name not in GIVEN:
                 found = [member for member in found if self._made_equally(member, node)]
             for member in found:

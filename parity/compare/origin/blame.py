@@ -87,6 +87,16 @@ class Parting:
             return ""
         return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
 
+    @property
+    def has_other_constant(self) -> bool:
+        """True if both sides do one operation with different constants."""
+        ends = [
+            (node, trace.nodes) for node, trace in zip(self.nodes, self.alignment.traces, strict=True) if node
+        ]
+        if len({node.name for node, _ in ends}) != 1 or len(ends) != 2 or not self.divergence.operands:
+            return False
+        return all(nodes[node.inputs[at]].literal for node, nodes in ends for at in self.divergence.operands)
+
     def library_makers(self) -> list[str]:
         """Returns the library's functions that made closures of both sides in which constants differ."""
         nodes, traces, operands = self.nodes, self.alignment.traces, self.divergence.operands
@@ -267,7 +277,8 @@ def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
         return frame
     user = alignment.traces[1 - side].nodes[other]
     names = {nodes[at].name for at in alignment.users(side, ends[side] or 0)}
-    skipped = partner in user.inputs and user.name in names
+    given = any(alignment.same(*ordered(side, value, each)) for each in user.inputs)
+    skipped = given and user.name in names
     return frame if skipped and frame.function != next(iter(functions_around(user)), "") else None
 
 
@@ -280,14 +291,9 @@ def _one_run(value: Node, more: Node) -> bool:
 
 
 def _constructed(parting: Parting) -> Blame | None:
-    nodes, operands = parting.nodes, parting.divergence.operands
-    if nodes[0] is None or nodes[1] is None or nodes[0].name != nodes[1].name or not operands:
+    if not parting.has_other_constant:
         return None
-    traces = parting.alignment.traces
-    for node, trace in zip(nodes, traces, strict=True):
-        if node is None or not all(trace.nodes[node.inputs[at]].literal for at in operands):
-            return None
-    made = origin(*(site(node).own for node in nodes if node))
+    made = origin(*(site(node).own for node in parting.nodes if node))
     if made and made.how == "made":
         return Blame(made.lines)
     found = [_constructor(parting, side) for side in (0, 1)]

@@ -68,6 +68,7 @@ class _Search:
     def __init__(self, alignment: Alignment):
         self._alignment, self._traces, self._matches = alignment, alignment.traces, alignment.matches
         self._residuals: list[set[int]] = [set(), set()]
+        self._users: list[Mapping[int, list[int]]] = [{}, {}]
 
     def run(self, ends: list[tuple[int, int]]) -> list[Divergence]:
         first, second = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
@@ -126,18 +127,20 @@ class _Search:
             fresh = [i for i in lacking if i not in seen]
             seen.update(fresh)
             waiting += fresh
-        self._residuals[side] = self._kept_for_later(side, seen - ends, fed)
+        self._users[side], self._residuals[side] = fed, self._kept_for_later(side, seen - ends, fed)
         return sorted(front)
 
     def _has(self, side: int, at: int) -> bool:
         """True if the other side also has a value, or the value that it moves or casts: its user computes with it."""
-        node = self._traces[side].nodes[at]
-        moved = node.name in RECAST | ITERATIONS and bool(node.inputs)
-        return (
-            self._matches[side][at] >= 0
-            or node.literal
-            or (moved and all(self._has(side, i) for i in node.inputs))
-        )
+        at = self._unmoved_of(side, at)
+        return self._matches[side][at] >= 0 or self._traces[side].nodes[at].literal
+
+    def _unmoved_of(self, side: int, at: int) -> int:
+        """Returns a value, or the one that it moves or casts if the other side lacks it."""
+        nodes = self._traces[side].nodes
+        while self._matches[side][at] < 0 and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
+            at = nodes[at].inputs[0]
+        return at
 
     def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
         """Returns the values of the forward pass that only the backward pass uses.
@@ -152,14 +155,22 @@ class _Search:
         return kept
 
     def _place(self, side: int, at: int) -> int:
-        """Returns the reference's number of a value's last input; for a consequence, the length of the reference."""
-        nodes = self._traces[side].nodes
+        """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
+
+        If it has none but arguments, such as weights of any layer, the inputs of its users count.
+        """
+        nodes, waiting, seen = self._traces[side].nodes, [at], {at}
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
-        inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
-        reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
-        return max(reached, default=0)
+        for user in waiting:
+            given = [each for i in nodes[user].inputs if not nodes[each := self._unmoved_of(side, i)].literal]
+            given = [i for i in given if self._matches[side][i] >= 0 and nodes[i].name not in GIVEN]
+            if given:
+                return max(given if side == 0 else [self._matches[1][i] for i in given])
+            waiting += [each for each in self._users[side].get(user, ()) if each not in seen]
+            seen.update(waiting)
+        return 0
 
     def _pair(self, first: list[int], second: list[int], known: Sequence[tuple]) -> list[Divergence]:
         """Pairs corresponding operations: known results, then the most likely pairs."""
@@ -179,7 +190,8 @@ class _Search:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
         left, right = self._traces[0].nodes[first], self._traces[1].nodes[second]
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
-        shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)
+        given = [[self._unmoved_of(side, i) for i in node.inputs] for side, node in enumerate((left, right))]
+        shared = sum(any(self._alignment.same(i, j) for j in given[1]) for i in given[0])
         near = sum(one == other for one, other in words)
         iteration = _turn(left) == _turn(right)
         if left.around.backward != right.around.backward or not (shared or near):

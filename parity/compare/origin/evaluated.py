@@ -19,6 +19,7 @@ from parity.compare.origin.divergence import Divergence, find_divergences
 from parity.compare.origin.trace import Layouts, Trace, evaluate
 from parity.compare.runs import Outputs, pair_outputs
 from parity.compare.side import Side
+from parity.compare.trials import Trial
 from parity.ir.precision import rounds
 from parity.values.ladder import FLOOR_FACTOR, deviation
 from parity.values.noise import measure_floor, nudge
@@ -75,7 +76,7 @@ def on_one_device(case: Case) -> Case:
     return dataclasses.replace(case.with_placement(backend="cpu"), mesh=MeshSpec(), candidate_mesh=None)
 
 
-def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
+def evaluate_case(work: Evidence, group: str = "", trial: Trial | None = None) -> Evaluated:
     """Evaluates both sides operation by operation, until a step with different results.
 
     Programs with bfloat16 or float16 are first evaluated in float32, where rounding does not hide the cause. If their
@@ -84,16 +85,17 @@ def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
     Args:
         work: a case.
         group: only results of this group count as differing, if any of them do.
+        trial: the state and the batch; None for the standard ones.
 
     Raises:
         MapError: there is no weight map.
         SideError: a side cannot be traced.
     """
     narrow = any(rounds(side.traced.jaxpr) for side in work.sides)
-    found = _until_different(work, group, wide=narrow)
+    found = _until_different(work, group, trial, wide=narrow)
     if found.failing or not narrow:
         return found
-    rounded, typed = _until_different(work, group, wide=False), _first_of_other_type(found.alignment)
+    rounded, typed = _until_different(work, group, trial, wide=False), _first_of_other_type(found.alignment)
     if typed and rounded.failing and found.step == rounded.step:
         return dataclasses.replace(rounded, alignment=found.alignment, divergences=typed)
     parted = [
@@ -120,10 +122,10 @@ def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
     return ()
 
 
-def _until_different(work: Evidence, group: str, wide: bool) -> Evaluated:
-    states = [work.state, work.candidate_state]
+def _until_different(work: Evidence, group: str, trial: Trial | None, wide: bool) -> Evaluated:
+    states = [trial.state, work.as_candidate(trial.state)] if trial else [work.state, work.candidate_state]
     for step in range(1, work.reference.program.steps + 1):
-        found = _step(work, states, step, group, wide)
+        found = _step(work, states, step, group, trial, wide)
         if found[0].failing or step == work.reference.program.steps:
             return found[0]
         states = [outputs.get(Group.STATE, {}) for outputs in found[1]]
@@ -131,13 +133,19 @@ def _until_different(work: Evidence, group: str, wide: bool) -> Evaluated:
 
 
 def _step(
-    work: Evidence, states: Sequence[Mapping[str, np.ndarray]], step: int, group: str, wide: bool
+    work: Evidence,
+    states: Sequence[Mapping[str, np.ndarray]],
+    step: int,
+    group: str,
+    trial: Trial | None,
+    wide: bool,
 ) -> tuple[Evaluated, list[Outputs]]:
     sides = (work.reference, work.candidate)
     with work.session.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
+        batch = [trial.batch(each) for each in batch] if trial else batch
         layouts = [_layouts(work, side) for side in (0, 1)]
-        left = (*_identity(sides[0]), work.case.prepare_state, step, wide, str(layouts))
+        left = (*_identity(sides[0]), work.case.prepare_state, step, wide, str(layouts), trial and trial.name)
         given = [(sides[at], layouts[at], wide, states[at], batch[at]) for at in (0, 1)]
         share = work.session.evaluation
         reference = share(lambda: _run(*given[0]), by=left)

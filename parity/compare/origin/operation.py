@@ -14,6 +14,7 @@ from parity.compare.origin.result import SearchResult
 from parity.compare.origin.source import innermost, place_text, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
+from parity.compare.stress import COMPARED, stress
 from parity.ir.functions import written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.prove.frontier import TABLE, number
@@ -28,13 +29,19 @@ MOST = 5
 def locate(case: Case, session: Session, channel: str) -> SearchResult:
     """Evaluates both programs of a case on one device, and returns the first operation that is beyond the floor.
 
+    If no result of the standard batch differs, they are evaluated on the stress inputs on which the channel fails.
+
     Args:
         case: the case.
         session: its session; an evaluation that it holds is not repeated.
         channel: the channel that fails.
     """
     work = Evidence.of(on_one_device(case), session)
-    return follow(work, evaluate_case(work, channel), channel)
+    found = evaluate_case(work, channel)
+    if not found.failing and channel in COMPARED and work.refuted:
+        trial = work.read(stress).trials.get(channel)
+        found = evaluate_case(work, channel, trial) if trial else found
+    return follow(work, found, channel)
 
 
 def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
@@ -180,7 +187,7 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        if self._parting.divergence.kept:
+        if self._parting.divergence.kept and not self._parting.has_other_constant:
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
         moved = {*self._after, *(names if self._is_default else ())}
         if (len(names) == 1 and moved & (RECAST | GIVEN)) or (moved & GIVEN and moved & ITERATIONS):

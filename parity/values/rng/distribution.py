@@ -139,7 +139,9 @@ def _is_rounding(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     one, other = (np.ravel(as_numbers(side)) for side in (left, right))
     with np.errstate(invalid="ignore"):
         gap, size = np.abs(one - other), np.abs(one)
-        limit = ROUNDINGS * float(jnp.finfo(left.dtype).eps) * np.max(size, where=np.isfinite(size), initial=0)
+        limit = (
+            ROUNDINGS * float(jnp.finfo(left.dtype).eps) * np.max(size, where=np.isfinite(size), initial=0)
+        )
         return (gap > 0) & (gap <= np.minimum(limit, HARDLY * size))
 
 
