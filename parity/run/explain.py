@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
-from parity.prove.frontier import ANOTHER_VALUE, TABLE, UNSURE
+from parity.prove.frontier import ANOTHER_VALUE, UNSURE
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
 __all__ = [
@@ -34,8 +34,6 @@ STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
 BY_VALUES = "values of one batch differ first at "
 """The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
-CONSTANTS = re.compile(r"\boperand \d+: (-?[\d.]+(e[-+]?\d+)?|true|false) against (-?[\d.]|true|false)")
-"""Two constants that are written down; another expression of constants may have an equal value."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
 NUMBERS = of_aspect(Aspect.VALUES)
@@ -147,7 +145,8 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
         return None
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
-    unsure = first is None or is_unsure(first) or not places(first) or _may_be_harmless(channel, first)
+    harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
+    unsure = harmless or first is None or is_unsure(first) or not places(first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
@@ -167,12 +166,6 @@ def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | N
 def is_unsure(finding: Finding) -> bool:
     """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
     return finding.where.startswith(UNSURE) or ANOTHER_VALUE in finding.where
-
-
-def _may_be_harmless(channel: ChannelResult, finding: Finding) -> bool:
-    """True if the difference may change no number: it has no grade, and is not one of two numbers or tables."""
-    sure = CONSTANTS.search(finding.where) or TABLE in finding.where
-    return channel.name == "program" and channel.verdict is Verdict.UNPROVED and not sure
 
 
 def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:

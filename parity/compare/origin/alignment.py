@@ -13,7 +13,7 @@ from parity.compare.origin.source import functions_around
 from parity.compare.origin.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["GIVEN", "MOVES", "NEAR", "RECAST", "Alignment", "floors", "ordered"]
+__all__ = ["GIVEN", "ITERATIONS", "MOVES", "NEAR", "RECAST", "Alignment", "before_moves", "floors", "ordered"]
 
 T = TypeVar("T")
 
@@ -32,11 +32,20 @@ MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_d
 
 RECAST = MOVES | {"convert_element_type", "reduce_precision"}
 """Operations that a value survives up to rounding."""
+ITERATIONS = frozenset({"transpose", "turn"})
+"""Operations that only reorder entries, or pass them to the iterations of a loop."""
 
 
 def ordered(side: int, at: T, other: T) -> tuple[T, T]:
     """Returns what belongs to a side and to the other one, the reference's first."""
     return (at, other) if side == 0 else (other, at)
+
+
+def before_moves(nodes: Sequence[Node], at: int) -> int:
+    """Returns the number of a value before casts and moves."""
+    while not nodes[at].label and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
+        at = nodes[at].inputs[0]
+    return at
 
 
 def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
@@ -143,6 +152,13 @@ class Alignment:
                 seen.update(fresh)
                 waiting += fresh
         return None
+
+    def unmoved(self, side: int, at: int) -> int:
+        """Returns a value, or the one that it moves or casts if the other side lacks it."""
+        nodes = self.traces[side].nodes
+        while self.matches[side][at] < 0 and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
+            at = nodes[at].inputs[0]
+        return at
 
     def users(self, side: int, at: int) -> Sequence[int]:
         """Returns the operations that take a value."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.builds.weights.map import HOLDERS
-from parity.compare.origin.alignment import Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
 from parity.compare.origin.divergence import Divergence
 from parity.compare.origin.source import constructor_call, functions_around, innermost, site
 from parity.compare.origin.trace import Node
@@ -167,6 +167,27 @@ def _exchanged(parting: Parting) -> Blame | None:
                 for side in (0, 1)
             ]
             return Blame(frames, parting.moved(users))
+    return None
+
+
+def _read_too_late(parting: Parting) -> Blame | None:
+    """Blames the function that makes and uses a value, such as an updated queue, which the other side only returns."""
+    alignment, traces = parting.alignment, parting.alignment.traces
+    uses = [
+        (side, users[side], operands[side], users) for users, operands in parting.levels for side in (0, 1)
+    ]
+    ends = [(side, at) for side, at in enumerate(parting.ends) if at is not None]
+    uses += [(side, at, value, None) for side, at in ends for value in traces[side].nodes[at].inputs]
+    for side, user, moved, users in uses:
+        value = before_moves(traces[side].nodes, moved)
+        made, partner = traces[side].nodes[value], alignment.matches[side][value]
+        if partner < 0 or made.literal or made.sketch.plain or made.name in GIVEN:
+            continue
+        own = _stack(traces[side].nodes[user])
+        depth = together(own, _stack(made))
+        if depth and not alignment.users(1 - side, partner):
+            frames = ordered(side, own[len(own) - depth], None)
+            return Blame(frames, parting.moved(users) if users else None)
     return None
 
 
@@ -331,6 +352,7 @@ def _library_constant(parting: Parting) -> Blame | None:
 
 
 STRATEGIES = (
+    Strategy("read too late", _read_too_late),
     Strategy("constructor", _constructed),
     Strategy("ends too soon", _ends_too_soon),
     Strategy("exchanged", _exchanged),

@@ -10,11 +10,9 @@ from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignmen
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 
-__all__ = ["ITERATIONS", "Divergence", "find_divergences"]
+__all__ = ["Divergence", "find_divergences"]
 
 BRANCH = frozenset({"branch"})
-ITERATIONS = frozenset({"transpose", "turn"})
-"""Operations that only reorder entries, or pass them to the iterations of a loop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,15 +130,8 @@ class _Search:
 
     def _has(self, side: int, at: int) -> bool:
         """True if the other side also has a value, or the value that it moves or casts: its user computes with it."""
-        at = self._unmoved_of(side, at)
+        at = self._alignment.unmoved(side, at)
         return self._matches[side][at] >= 0 or self._traces[side].nodes[at].literal
-
-    def _unmoved_of(self, side: int, at: int) -> int:
-        """Returns a value, or the one that it moves or casts if the other side lacks it."""
-        nodes = self._traces[side].nodes
-        while self._matches[side][at] < 0 and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
-            at = nodes[at].inputs[0]
-        return at
 
     def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
         """Returns the values of the forward pass that only the backward pass uses.
@@ -157,20 +148,25 @@ class _Search:
     def _place(self, side: int, at: int) -> int:
         """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
 
-        If it has none but arguments, such as weights of any layer, the inputs of its users count.
+        If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place.
         """
         nodes, waiting, seen = self._traces[side].nodes, [at], {at}
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
         for user in waiting:
-            given = [each for i in nodes[user].inputs if not nodes[each := self._unmoved_of(side, i)].literal]
+            given = [
+                each
+                for i in nodes[user].inputs
+                if not nodes[each := self._alignment.unmoved(side, i)].literal
+            ]
             given = [i for i in given if self._matches[side][i] >= 0 and nodes[i].name not in GIVEN]
             if given:
                 return max(given if side == 0 else [self._matches[1][i] for i in given])
             waiting += [each for each in self._users[side].get(user, ()) if each not in seen]
             seen.update(waiting)
-        return 0
+        before = (i for i in range(at, -1, -1) if self._matches[side][i] >= 0 and not nodes[i].literal)
+        return at if side == 0 else self._matches[1][next(before, 0)]
 
     def _pair(self, first: list[int], second: list[int], known: Sequence[tuple]) -> list[Divergence]:
         """Pairs corresponding operations: known results, then the most likely pairs."""
@@ -190,7 +186,9 @@ class _Search:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
         left, right = self._traces[0].nodes[first], self._traces[1].nodes[second]
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
-        given = [[self._unmoved_of(side, i) for i in node.inputs] for side, node in enumerate((left, right))]
+        given = [
+            [self._alignment.unmoved(side, i) for i in node.inputs] for side, node in enumerate((left, right))
+        ]
         shared = sum(any(self._alignment.same(i, j) for j in given[1]) for i in given[0])
         near = sum(one == other for one, other in words)
         iteration = _turn(left) == _turn(right)

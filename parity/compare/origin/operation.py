@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
-from parity.compare.origin.alignment import GIVEN, RECAST
+from parity.compare.origin.alignment import GIVEN, ITERATIONS, RECAST, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame
-from parity.compare.origin.divergence import ITERATIONS
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
 from parity.compare.origin.source import innermost, place_text, shared, site
@@ -304,21 +303,14 @@ def _origin(nodes: list[Node], at: int) -> str:
     return node.label or node.name
 
 
-def _unmoved(nodes: Sequence[Node], at: int) -> Node:
-    """Returns the value that a value is, before casts and moves."""
-    while not nodes[at].label and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
-        at = nodes[at].inputs[0]
-    return nodes[at]
-
-
 def _is_table(nodes: Sequence[Node], at: int) -> bool:
-    made = _unmoved(nodes, at)
+    made = nodes[before_moves(nodes, at)]
     return made.name == "constant" and made.sketch.kind[0] > 1
 
 
 def weight_of(nodes: Sequence[Node], at: int) -> str:
     """Returns the path of the argument that a value is, after casts and moves at most; empty for other values."""
-    return _unmoved(nodes, at).label
+    return nodes[before_moves(nodes, at)].label
 
 
 def _unnumbered(path: str) -> str:

@@ -283,3 +283,60 @@ def test_a_gradient_that_only_one_side_stops_is_certain():
 
     finding, _ = first(gradient(jax.lax.stop_gradient), gradient(lambda w: w), X, W)
     assert finding.found and "stop_gradient" in finding.sentence, finding
+
+
+def stepped(read):
+    def step(queue, x):
+        pushed = push(queue, x)
+        return jnp.sum(jnp.sin(against(x, read(queue, pushed)))), pushed
+
+    return step
+
+
+def push(queue, x):
+    return jnp.concatenate([queue[len(x) :], jnp.tanh(x)])
+
+
+def against(x, queue):
+    return x @ queue.T
+
+
+def test_a_value_that_is_read_after_its_update_is_blamed_on_the_function_that_does_both():
+    finding, blamed = first(
+        stepped(lambda queue, pushed: queue),
+        lambda queue, x: stepped(lambda queue, pushed: pushed)(queue, x),
+        np.concatenate([W, 2 * X]),
+        X,
+    )
+    assert blamed[1].endswith("stepped.<locals>.step"), finding.sentence
+
+
+def test_another_axis_of_a_softmax_is_found_where_one_side_maps_an_axis():
+    """The mapped axis is in another place, so all values in between have another shape; only one side scales first."""
+
+    def batched(q, k):
+        return jnp.sin(jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 2, axis=-1)).sum()
+
+    def mapped(q, k):
+        def one(q, k):
+            return jax.nn.softmax((q / 2) @ k.transpose(0, 2, 1), axis=1)
+
+        return jnp.sin(jax.vmap(one, in_axes=(2, 2), out_axes=2)(q, k)).sum()
+
+    rng = np.random.default_rng(0)
+    q, k = (rng.normal(size=(3, length, 2, 4)).astype("float32") for length in (5, 7))
+    finding, blamed = first(batched, mapped, q, k)
+    assert finding.sentence.startswith("reduce_max"), finding.sentence
+
+
+def test_a_formula_of_weights_in_a_later_layer_is_not_the_first_difference():
+    def mixed(x, w, v):
+        x = jnp.tanh(x @ w)
+        return jnp.sum(jnp.sin(x * v[:1] + x[::-1] * (1 - v[:1])))
+
+    def blended(x, w, v):
+        x = jnp.sin(x @ w)
+        return jnp.sum(jnp.sin(x[::-1] + (x - x[::-1]) * v[:1]))
+
+    finding, blamed = first(mixed, blended, X, W, W)
+    assert finding.sentence.startswith("tanh / sin"), finding.sentence
