@@ -155,18 +155,22 @@ class _Search:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
         for user in waiting:
-            given = [
-                each
-                for i in nodes[user].inputs
-                if not nodes[each := self._alignment.unmoved(side, i)].literal
-            ]
-            given = [i for i in given if self._matches[side][i] >= 0 and nodes[i].name not in GIVEN]
-            if given:
-                return max(given if side == 0 else [self._matches[1][i] for i in given])
+            if places := self._computed(side, nodes[user].inputs):
+                return max(places)
             waiting += [each for each in self._users[side].get(user, ()) if each not in seen]
             seen.update(waiting)
-        before = (i for i in range(at, -1, -1) if self._matches[side][i] >= 0 and not nodes[i].literal)
-        return at if side == 0 else self._matches[1][next(before, 0)]
+        return at if side == 0 else max(self._computed(side, range(at)), default=0)
+
+    def _computed(self, side: int, values: Iterable[int]) -> list[int]:
+        """Returns the reference's numbers of those values that both sides compute."""
+        nodes, found = self._traces[side].nodes, [self._alignment.unmoved(side, i) for i in values]
+        pairs = [ordered(side, i, self._matches[side][i]) for i in found if not nodes[i].literal]
+        return [left for left, right in pairs if min(left, right) >= 0 and not self._is_given(left, right)]
+
+    def _is_given(self, first: int, second: int) -> bool:
+        """True if a side has a value as an argument or a constant."""
+        names = {trace.nodes[at].name for trace, at in zip(self._traces, (first, second), strict=True)}
+        return not GIVEN.isdisjoint(names)
 
     def _pair(self, first: list[int], second: list[int], known: Sequence[tuple]) -> list[Divergence]:
         """Pairs corresponding operations: known results, then the most likely pairs."""

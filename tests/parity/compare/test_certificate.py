@@ -338,6 +338,23 @@ def test_guesses_that_the_order_of_use_contradicts_are_the_first_line_with_their
     assert 'give the rule Rule(reference=(r"one",), candidate=(r"twin",))' in found.line
 
 
+def swapped(w, one, two, x):
+    """Reads the leaves of `distinct_by_power` in the other order, with another result."""
+    return distinct_by_power(w, one, two * jnp.float32(1.5), jnp.abs(x) ** jnp.sum(two * 0))
+
+
+def test_names_that_are_related_are_not_exchanged_by_the_order_of_use():
+    builds = [
+        toy(f"toy {one}", function, one, "params", False)
+        for function, one in ((distinct, ("mu_k", "mu_r")), (swapped, ("mix_k_mu_7", "mix_r_mu_7")))
+    ]
+    case = Case(
+        id="toy/forward@single", reference=lambda: builds[0], candidate=lambda: builds[1], program="forward"
+    )
+    found = explain(case.id, run_case(case, Session()).channels)
+    assert found and found.channel == "program" and "Rule(" not in "".join((found.line, *found.rest)), found
+
+
 # --- through the command line, on the decoder ---
 
 

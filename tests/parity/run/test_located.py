@@ -192,3 +192,37 @@ def test_a_table_made_with_numpy_is_named_by_its_users():
     by_values = operation.locate(result.case, Session(), "values").sentence
     assert "in Rotated.__call__, candidate " in by_values
     assert "in Turned.__call__ (operand 1: another table of constants, made outside the program)" in by_values
+
+
+def whitened(h):
+    return h * jax.lax.rsqrt(jnp.mean(h * h, -1, keepdims=True) + 1e-12)
+
+
+class Fourth(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return whitened(self.centred(linen.Dense(6, name="first")(x)) / 4.0)
+
+    def centred(self, h):
+        return h - h.mean(-1, keepdims=True)
+
+
+class Ninth(nnx.Module):
+    """Centres by a product, which the proof does not follow, and divides by another number, which `whitened` hides."""
+
+    def __init__(self, rngs):
+        self.first = nnx.Linear(5, 6, rngs=rngs)
+
+    def __call__(self, x):
+        return whitened(self.first(x) @ (jnp.eye(6) - 1 / 6) / 9.0)
+
+
+def test_a_difference_on_stress_inputs_only_is_searched_there():
+    pair = parity.twins(
+        "ends", linen=Fourth, nnx=Ninth, inputs=batch, loss=lambda out, b: out.sum(), programs=("forward",)
+    )
+    result = run.run_case(pair.cases({})[0], Session())
+    assert "apart on wild data" in result.channels["values"].detail
+    assert "values of one batch differ first at div (forward): reference " in line(result)
+    assert "in Fourth.__call__, candidate " in line(result)
+    assert "(operand 1: 4 against 9)" in line(result)
