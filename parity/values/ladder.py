@@ -135,10 +135,16 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
                 candidate=sides[1],
                 note=f"{what} differs",
             )
+    left, right = _wide(reference), _wide(candidate)
+    holes = ~np.isfinite(left)
+    comparable = np.array_equal(holes, ~np.isfinite(right)) and np.array_equal(
+        left[holes], right[holes], equal_nan=True
+    )
+    if comparable:  # the same NaN and infinities on both sides: the other entries decide
+        left, right = np.where(holes, 0, left), np.where(holes, 0, right)
     with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.abs(_wide(candidate) - _wide(reference))
-        relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(_wide(reference))))
-        finite = all(np.isfinite(_wide(side)).all() for side in (reference, candidate))
+        difference = np.abs(right - left)
+        relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(left)))
     worst = _worst(reference, candidate, difference)
     return Deviation(
         path=path,
@@ -146,7 +152,7 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
         worst=worst,
         reference=_shown(reference[worst]),
         candidate=_shown(candidate[worst]),
-        note="" if finite else "values that are not finite",
+        note="" if comparable else "values that are not finite",
     )
 
 

@@ -1,6 +1,7 @@
 """Infers a weight map from the leaves of two states, the most reliable evidence first."""
 
 import collections
+import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,13 +62,14 @@ def infer(
     search = _Search(reference, candidate)
     search.by_rules(rules)
     for role in Role:
-        for matcher in (search.by_parameter, search.by_name, search.by_stack, search.by_words):
+        for matcher in (search.by_parameter, search.by_name, search.by_stack, search.fold, search.by_words):
             matcher(role)
         if use and search.has_choice(role):
             search.by_use(role, use())
         search.by_related(role)
         search.by_module(role, order)
         search.by_shape(role)
+        search.unfold()
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
@@ -88,9 +90,12 @@ class _Side:
     """
 
     def __init__(self, label: str, leaves: Leaves):
-        self.label, self.leaves = label, leaves
+        self.label, self.leaves = label, dict(leaves)
         self.paths = {normalise(path): path for path in leaves}
         self.names = dict(self.paths)  # of unpaired leaves
+        self.folded: dict[
+            str, tuple[tuple[str, ...], int]
+        ] = {}  # leaves held as one, and the axis that counts them
         if len(self.names) < len(leaves):
             clashes = sorted(set(leaves) - set(self.names.values()))
             raise ValueError(f"weight map: {clashes} have the normalised names of other leaves; rename them")
@@ -113,6 +118,15 @@ class _Side:
             if (Role.STATE if copy else leaf.role) is role:
                 found[name] = leaf
         return found
+
+    def fold(self, name: str, members: Sequence[str], axis: int) -> None:
+        """Holds unpaired leaves as one that stacks them along an axis, in the place of the first."""
+        leaf = self.leaf(members[0])
+        self.leaves[name] = dataclasses.replace(
+            leaf, shape=(*leaf.shape[:axis], len(members), *leaf.shape[axis:]), logical_axes=None
+        )
+        self.folded[name] = tuple(self.names.pop(member) for member in members), axis
+        self.names[name] = self.paths[name] = name
 
     def described(self, names: Iterable[str]) -> str:
         leaves = (self.leaf(name) for name in names)
@@ -148,10 +162,14 @@ class _Search:
         matched_by: str,
         transform: Transform = Identity(),
     ) -> None:
-        left, right = (
-            tuple(side.names.pop(name) for name in group)
-            for side, group in zip(self.sides, (reference, candidate), strict=True)
-        )
+        pair: list[tuple[str, ...]] = []
+        for side, names, join in zip(self.sides, (reference, candidate), (Stack, Unstack), strict=True):
+            paths = tuple(side.names.pop(name) for name in names)
+            if paths[0] in side.folded:
+                paths, axis = side.folded.pop(paths[0])
+                transform = join(axis, len(paths))
+            pair.append(paths)
+        left, right = pair
         role = self.sides[0].leaves[left[0]].role
         self.entries.append(
             Entry(reference=left, candidate=right, transform=transform, role=role, matched_by=matched_by)
@@ -251,6 +269,39 @@ class _Search:
                     self._pair([name], members, how, Unstack(axis, len(members)))
                 else:
                     self._pair(members, [name], how, Stack(axis, len(members)))
+
+    def fold(self, role: Role) -> None:
+        """Holds the leaves of numbered layers as one, if the other side has only their stack, under any name."""
+        for side, other in (self.sides, self.sides[::-1]):
+            leaves, stacks = side.unpaired(role), other.unpaired(role).values()
+            surplus = collections.Counter(map(_kind, leaves.values())) - collections.Counter(
+                map(_kind, stacks)
+            )
+            groups: dict[tuple, dict[str, tuple[list[str], int]]] = {kind: {} for kind in surplus}
+            taken: set[str] = set()
+            for name, members in _layer_groups(leaves).items():  # the outermost number first
+                first, *others = (leaves[member] for member in members)
+                axes = {axis for stack in stacks for axis in _stack_axes(stack, [first, *others])}
+                if (
+                    len(axes) == 1
+                    and _kind(first) in groups
+                    and name not in side.paths
+                    and taken.isdisjoint(members)
+                ):
+                    taken.update(members)
+                    groups[_kind(first)][name] = members, min(axes)
+            for kind, found in groups.items():
+                if surplus[kind] == sum(len(members) for members, _ in found.values()):
+                    for name, (members, axis) in found.items():
+                        side.fold(name, members, axis)
+
+    def unfold(self) -> None:
+        """Holds layers one by one again if their stack has no partner."""
+        for side in self.sides:
+            for name, (paths, _) in side.folded.items():
+                del side.names[name]
+                side.names |= {normalise(path): path for path in paths}
+            side.folded.clear()
 
     def by_parameter(self, role: Role) -> None:
         """Pairs moments like their parameters, which are already paired, regardless of their holders.

@@ -4,7 +4,7 @@ import collections
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -200,32 +200,32 @@ class Alignment:
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""
-        groups, entries = (_grouped(self.traces[0].nodes, each) for each in (False, True))
-        first, second = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
+        left, right = (trace.nodes for trace in self.traces)
+        groups = _grouped([node.sketch for node in left], self._noise)
+        entries = _grouped([node.sketch.entries or node.sketch for node in left], self._noise)
+        names, shapes = np.array([node.name for node in left]), [node.sketch.shape for node in left]
+        first, second = np.full(len(left), -1), np.full(len(right), -1)
         here = 0
-        for at, node in enumerate(self.traces[1].nodes):
-            found = self._near(groups, node.sketch, self._noise)
-            if not found and node.sketch.entries and not node.sketch.plain:
-                found = self._near(entries, node.sketch.entries, self._noise)
-                found = [
-                    each for each in found if self.traces[0].nodes[each].sketch.shape != node.sketch.shape
-                ]
+        for at, node in enumerate(right):
+            found = _near(groups, node.sketch)
+            if not found.size and node.sketch.entries and not node.sketch.plain:
+                near = _near(entries, node.sketch.entries)
+                found = near[[shapes[each] != node.sketch.shape for each in near]]
             if node.sketch.plain and node.name not in GIVEN:
-                found = [member for member in found if self._made_equally(member, node)]
-            for member in found:
-                if first[member] < 0 or node.name == self.traces[0].nodes[member].name:
-                    first[member] = at
-            if found:
-                second[at] = min(found, key=lambda member: (abs(member - here), member))
+                found = found[[self._made_equally(member, node) for member in found]]
+            first[found[(first[found] < 0) | (names[found] == node.name)]] = at
+            if found.size:
+                second[at] = found[np.abs(found - here).argmin()]
                 if not node.literal:
                     here = second[at]
-        for side in (0, 1):
-            self._match_parts(side, (first, second))
-        return first, second
+        matches = first.tolist(), second.tolist()
+        self._match_parts(0, _grouped([node.sketch for node in right]), matches)
+        self._match_parts(1, groups, matches)
+        return matches
 
-    def _match_parts(self, side: int, matches: tuple[list[int], list[int]]) -> None:
+    def _match_parts(self, side: int, groups: "_Groups", matches: tuple[list[int], list[int]]) -> None:
         """Matches the values that the other side holds in another layout, such as layers that one side stacks."""
-        groups, held = _grouped(self.traces[1 - side].nodes), set()
+        held = set()
         for at, node in enumerate(self.traces[side].nodes):
             for parts in node.parts:
                 found = [self._holders(groups, side, at, part) for part in parts]
@@ -241,8 +241,7 @@ class Alignment:
 
     def _holders(self, groups: "_Groups", side: int, at: int, part: Sketch) -> list[int]:
         """Returns the values of the other side that are equal to a part of a value."""
-        noise = self._noise if side else [self._noise[at]] * len(self.traces[1].nodes)
-        found = self._near(groups, part, noise)
+        found = _near(groups, part, 1.0 if side else self._noise[at]).tolist()
         node = self.traces[side].nodes[at]
         if not part.plain:
             return found
@@ -259,31 +258,46 @@ class Alignment:
             return False
         return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
 
-    def _near(self, groups: "_Groups", value: Sketch, noise: Sequence[float]) -> list[int]:
-        """Returns the values of a side that are equal to a value up to the noise of each."""
-        if value.kind not in groups:
-            return []
-        members, stacked, norms = groups[value.kind]
-        gaps = np.sqrt(np.mean(np.abs(stacked - value.projected) ** 2, axis=1))
-        limits = FLOOR_FACTOR * np.array([noise[at] for at in members]) * norms
-        return [members[index] for index in np.flatnonzero(gaps <= limits)]
+
+class _Group(NamedTuple):
+    """Values of a side that may be equal, in the order of their first projections.
+
+    `limits` are the distances up to which they are equal to another value, in units of its noise.
+    """
+
+    members: np.ndarray
+    projected: np.ndarray
+    limits: np.ndarray
 
 
-_Groups = Mapping[tuple, tuple[list[int], np.ndarray, np.ndarray]]
-"""The numbers, projections and norms of the values that may be equal, by the kind of their sketches."""
+_Groups = Mapping[tuple, _Group]
+"""The values of a side by the kind of their sketches."""
 
 
-def _grouped(nodes: Sequence[Node], ascending: bool = False) -> _Groups:
-    """Returns the values by kind, with their entries in ascending order if required."""
-    sketches = [node.sketch.entries or node.sketch if ascending else node.sketch for node in nodes]
+def _grouped(sketches: Sequence[Sketch], noise: Sequence[float] | None = None) -> _Groups:
+    """Returns the values of a side by kind; with the noise of each, their limits are in units of one."""
     kinds: dict[tuple, list[int]] = collections.defaultdict(list)
-    for at, each in enumerate(sketches):
-        kinds[each.kind].append(at)
-    return {
-        kind: (
-            members,
+    for at, sketch in enumerate(sketches):
+        kinds[sketch.kind].append(at)
+    found = {}
+    for kind, members in kinds.items():
+        members.sort(key=lambda at: sketches[at].projected[0].real)
+        norms = np.array([sketches[at].norm for at in members])
+        found[kind] = _Group(
+            np.array(members),
             np.stack([sketches[at].projected for at in members]),
-            np.array([sketches[at].norm for at in members]),
+            FLOOR_FACTOR * norms * (1.0 if noise is None else np.array([noise[at] for at in members])),
         )
-        for kind, members in kinds.items()
-    }
+    return found
+
+
+def _near(groups: _Groups, value: Sketch, noise: float = 1.0) -> np.ndarray:
+    """Returns the values of a side that are equal to a value up to noise, in execution order."""
+    if value.kind not in groups:
+        return np.array([], int)
+    members, projected, limits = groups[value.kind]
+    reach = np.sqrt(value.projected.size) * noise * limits.max()  # no single projection is farther off
+    place, places = np.real(value.projected[0]), np.real(projected[:, 0])
+    low, high = np.searchsorted(places, place - reach), np.searchsorted(places, place + reach, "right")
+    gaps = np.sqrt(np.mean(np.abs(projected[low:high] - value.projected) ** 2, axis=1))
+    return np.sort(members[low:high][gaps <= noise * limits[low:high]])

@@ -254,6 +254,16 @@ def test_numbers_that_are_not_finite_are_named_and_placed(number):
     assert result.findings[0].candidate == str(number)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_equal_numbers_that_are_not_finite_leave_the_verdict_to_the_others(number):
+    reference = f32(1.0, number, 3.0)
+    assert one(reference, f32(1.0, number, 3.0 + 1e-6), floor={"x": 1e-6}).verdict is Verdict.FLOOR
+    far = one(reference, f32(1.0, number, 3.5), floor={"x": 1e-6})
+    assert far.verdict is Verdict.FAILED and far.findings[0].where == "x[2]"
+    assert one(reference, f32(1.0, 2.0, 3.0), floor={"x": 1e9}).verdict is Verdict.FAILED
+    assert one(reference, f32(1.0, 3.0, number), floor={"x": 1e9}).verdict is Verdict.FAILED
+
+
 def test_a_reference_of_zeros_is_not_called_infinite():
     result = one(f32(0.0, 0.0), f32(0.0, 1e-3), floor={"x": 0.0})
     assert result.verdict is Verdict.FAILED

@@ -300,6 +300,69 @@ def test_a_named_axis_decides_if_sizes_do_not(axis):
     assert infer(leaves(*singles), leaves(whole)).entries[0].transform == Stack(axis, 2)
 
 
+UNROLLED = [
+    *(
+        leaf(f"params/block_{i}/{name}", shape)
+        for i in range(2)
+        for name, shape in (("Norm_0/scale", (6,)), ("Norm_1/scale", (6,)), ("mlp/Dense_0/kernel", (6, 9)))
+    ),
+    leaf("params/Norm_0/scale", (6,)),
+]
+RENAMED = [
+    leaf("model/blocks/before/scale", (2, 6)),
+    leaf("model/blocks/after/scale", (2, 6)),
+    leaf("model/blocks/mlp/up/kernel", (6, 2, 9)),
+    leaf("model/final/scale", (6,)),
+]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_layers_are_paired_with_a_stack_of_other_names(swapped):
+    """Modules of one kind are paired in the order of use, and moments like their parameters."""
+
+    def both(items, holder):
+        moments = [
+            leaf(f"{holder}/0/mu/{item.path.partition('/')[2]}", item.shape, Role.OPTIMIZER) for item in items
+        ]
+        return leaves(*items, *moments)
+
+    reference, candidate = both(UNROLLED, "opt_state"), both(RENAMED, "optimizer")
+    used = [{item.path: at for at, item in enumerate(items)} for items in (UNROLLED, RENAMED)]
+    sides, kind = ([candidate, reference], Unstack) if swapped else ([reference, candidate], Stack)
+    weights = infer(*sides, order=lambda: (used[swapped], used[not swapped]))
+    assert_total(weights, *sides)
+    assert_there_and_back(weights, *sides)
+    many, one = ("candidate", "reference") if swapped else ("reference", "candidate")
+    found = {getattr(entry, one)[0]: (getattr(entry, many), entry.transform) for entry in weights.entries}
+    for holders in (("params", "model"), ("opt_state/0/mu", "optimizer/0/mu")):
+        for name, stack, axis in (
+            ("Norm_0/scale", "before/scale", 0),
+            ("Norm_1/scale", "after/scale", 0),
+            ("mlp/Dense_0/kernel", "mlp/up/kernel", 1),
+        ):
+            members = tuple(f"{holders[0]}/block_{i}/{name}" for i in range(2))
+            assert found[f"{holders[1]}/blocks/{stack}"] == (members, kind(axis, 2))
+
+
+def test_layers_whose_stack_has_no_partner_are_listed_one_by_one():
+    without_one = [item for item in RENAMED if "after" not in item.path]
+    with pytest.raises(MapError) as caught:
+        infer(leaves(*UNROLLED), leaves(*without_one))
+    assert [item.path for item in caught.value.reference] == [
+        f"params/block_{i}/Norm_0/scale" for i in range(2)
+    ]
+    assert not caught.value.candidate
+
+
+def test_layers_are_not_paired_with_a_stack_whose_axis_sizes_leave_open():
+    with pytest.raises(MapError) as caught:
+        infer(
+            leaves(*UNROLLED[:1], *UNROLLED[3:4]),
+            leaves(leaf("model/a/w", (2, 6)), leaf("model/b/w", (6, 2))),
+        )
+    assert len(caught.value.reference) == len(caught.value.candidate) == 2
+
+
 def test_an_incomplete_run_of_layers_is_not_a_stack():
     whole = leaves(leaf("params/layers/w", (2, 5)))
     with pytest.raises(MapError) as caught:
