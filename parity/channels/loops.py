@@ -27,7 +27,8 @@ FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
 SMALL = 1_024
 """Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
-in it; stacked ones in exchange for others; carries of optimised loops whose lowered loops are equal, or fewer ones."""
+in it; stacked ones in exchange for others, or fewer ones without a gradient; carries of optimised loops whose lowered
+loops are equal, or fewer ones."""
 
 
 Loops = dict[str, LoopTree]
@@ -105,7 +106,8 @@ def compare_loops(
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(_detail(stage, *trees))
         settled = stage == "optimised" and not findings
-        work = _Comparison(stage, slack_bytes, frozenset(carried), notes, settled)
+        trains = any(place.loop.provenance.backward for tree in trees for place in tree.walk())
+        work = _Comparison(stage, slack_bytes, frozenset(carried), notes, settled, trains)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     return compared(", ".join(parts), findings, notes=tuple(notes))
 
@@ -126,7 +128,7 @@ def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
 class _Comparison:
     """The comparison of one stage; see `compare_loops`. Differences that are no findings are added to ``notes``.
 
-    ``settled`` is True if the loops are equal before optimisation.
+    ``settled`` is True if the loops are equal before optimisation, ``trains`` if one belongs to a backward pass.
     """
 
     stage: str
@@ -134,6 +136,7 @@ class _Comparison:
     carried: frozenset[str]
     notes: list[Finding]
     settled: bool
+    trains: bool
 
     def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
         """Compares the loops directly inside one place."""
@@ -161,11 +164,13 @@ class _Comparison:
             )
         lost, extra = self._stacked(first, second)
         if lost or extra:
-            stacked = _stacked_finding(lost, extra, first, where, at)
+            kept = self.trains and not first.provenance.backward
+            stacked = _stacked_finding(lost, extra, kept, where, at)
             less, more = sorted((_bytes(lost), _bytes(extra)))
             # Carries of equal bytes may be written in another way, as by a scatter.
             written = (first.carries, first.carry_bytes) == (second.carries, second.carry_bytes)
             small = (written and less <= SMALL) or (less and more <= SMALL)
+            small = small or (not self.trains and not extra and more <= SMALL)
             (self.notes if small else findings).append(stacked)
         if not (lost or extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)
@@ -224,9 +229,7 @@ class _Comparison:
         )
 
 
-def _stacked_finding(
-    lost: Sequence[Leaf], extra: Sequence[Leaf], first: Loop, where: str, at: str
-) -> Finding:
+def _stacked_finding(lost: Sequence[Leaf], extra: Sequence[Leaf], kept: bool, where: str, at: str) -> Finding:
     """Returns the finding on stacked outputs of one side only."""
     texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
     return Finding(
@@ -234,9 +237,9 @@ def _stacked_finding(
         reference=texts[0],
         candidate=texts[1],
         distance=f"{_bytes(extra) - _bytes(lost):+,} bytes",
-        cause="gradients or outputs stacked by one side only, or in another dtype"
-        if first.provenance.backward
-        else "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name",
+        cause="residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
+        if kept
+        else "gradients or outputs stacked by one side only, or in another dtype",
         next_step=at,
     )
 

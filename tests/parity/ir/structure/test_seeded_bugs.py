@@ -313,6 +313,21 @@ def test_a_small_carry_that_the_candidate_does_without_is_a_note(size, verdict):
     assert bool(compare_loops(two, one).notes) == (verdict is Verdict.EQUAL)
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_small_stacked_arrays_that_the_candidate_does_without_count_with_a_gradient(trains):
+    def program(stacked):
+        def run(x):
+            last, kept = jax.lax.scan(lambda c, _: (jnp.sin(c), stacked(c)), x, None, length=3)
+            return last.sum() + sum(each.sum() for each in kept)
+
+        return jax.jit(jax.grad(run) if trains else run).lower(jnp.arange(5.0))
+
+    two, one = lambda c: (jnp.cos(c), jnp.tanh(c)), lambda c: (jnp.cos(c),)
+    two, one = (Loops(lowered=lowered_loops(program(each))) for each in (two, one))
+    assert compare_loops(two, one).verdict is (Verdict.FAILED if trains else Verdict.EQUAL)
+    assert compare_loops(one, two).verdict is Verdict.FAILED
+
+
 @pytest.mark.parametrize(
     ("size", "changed", "verdict"),
     [(5, False, Verdict.EQUAL), (40, False, Verdict.FAILED), (5, True, Verdict.FAILED)],
