@@ -252,20 +252,19 @@ def print_proofs(console: Console, report: Report) -> None:
             f"{seconds['prove']:.2f}",
         )
     console.print(table)
-    programs = [result.channels["program"] for result in report.cases if "program" in result.channels]
-    proved = sum(program.verdict is Verdict.PROVED for program in programs)
-    operations = sum(program.measures.get("operations", 0) for program in programs)
-    seconds = sum(result.seconds["prove"] for result in report.cases)
+    proofs = [(case.id, case.channels["program"]) for case in report.cases if "program" in case.channels]
+    proved = [program for _, program in proofs if program.verdict is Verdict.PROVED]
+    operations = sum(program.measures.get("operations", 0) for _, program in proofs)
+    seconds = sum(case.seconds["prove"] for case in report.cases)
     rate = f", {operations / seconds:,.0f} operations a second" if seconds else ""
-    loose = sum(program.verdict is Verdict.REORDERED for program in programs)
-    ruled = sum(program.verdict is Verdict.PROVED and BY_RULES in program.measures for program in programs)
+    loose = sum(program.verdict is Verdict.REORDERED for _, program in proofs)
+    ruled = sum(BY_RULES in program.measures for program in proved)
     also = (f" ({ruled} by rules)" if ruled else "") + (f", {loose} reordered" if loose else "")
-    console.print(
-        f"{proved} of {report.planned} proved{also} in {report.seconds:.0f} s{rate}", soft_wrap=True
-    )
-    for result, program in zip(report.cases, programs, strict=False):
+    words = f"{len(proved)} of {report.planned} proved{also} in {report.seconds:.0f} s{rate}"
+    console.print(words, soft_wrap=True)
+    for id, program in proofs:
         if program.verdict in RESTS or BY_RULES in program.measures:
-            console.print(f"{result.id}  {program.detail}", soft_wrap=True, markup=False)
+            console.print(f"{id}  {program.detail}", soft_wrap=True, markup=False)
             for finding in program.findings[1:MOST_FINDINGS]:
                 console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
 

@@ -16,7 +16,15 @@ from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
 from parity.report.formats import FORMS
 from parity.report.records import check_writable, write_json
-from parity.report.table import COLUMNS, MARKS, Progress, findings_text, print_findings, print_table
+from parity.report.table import (
+    COLUMNS,
+    MARKS,
+    Progress,
+    findings_text,
+    print_findings,
+    print_proofs,
+    print_table,
+)
 from parity.run import explain
 from parity.run.record import VERDICTS, CaseResult, Report
 from parity.verdicts import ChannelResult, Finding, Verdict, plain
@@ -395,10 +403,19 @@ def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
 PLACES = {"reference": "stablehlo.add at old.py:7 in f", "candidate": "stablehlo.add at new.py:9 in f"}
 
 
-def resting(verdict=Verdict.UNPROVED, **channels):
+def resting(verdict=Verdict.UNPROVED, id="toy-a/forward", **channels):
     first = Finding(where="stablehlo.add (operand 1: 1 against 2)", next_step=RESTS_ON_NUMBERS, **PLACES)
-    program = ChannelResult(name="program", verdict=verdict, findings=(first,), measures={"operations": 3})
-    return result(channels={"program": program, "values": Verdict.BITWISE, **channels})
+    program = ChannelResult(
+        name="program", verdict=verdict, detail="not shown", findings=(first,), measures={"operations": 3}
+    )
+    return result(id=id, channels={"program": program, "values": Verdict.BITWISE, **channels})
+
+
+def test_a_proof_is_listed_under_its_case_though_another_case_has_none():
+    phases = dict.fromkeys(("trace", "lower", "prove"), 1.0)
+    cases = [result("error", "toy-a/grad", channels={"tree": Verdict.ERROR}), resting(id="toy-b/grad")]
+    text = printed(print_proofs, run(*(dataclasses.replace(one, seconds=phases) for one in cases)))
+    assert [line for line in text.splitlines() if "not shown" in line] == ["toy-b/grad@single  not shown"]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNPROVED, Verdict.REORDERED])
