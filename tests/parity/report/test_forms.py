@@ -255,6 +255,12 @@ def test_the_page_is_complete_and_standalone_and_no_text_becomes_markup(whole):
     assert "Does not pass" in text and "new/norms.py:25" in text and "old/norms.py:21" in text
 
 
+def test_ids_of_a_page_with_first_differences_are_distinct(make):
+    rests = make.channel("unproved", "differs", [make.finding()])
+    page = Page(render("html", make.report(make.case("toy/f@single", channels={"program": rests}))))
+    assert "firsts" in page.ids and len(set(page.ids)) == len(page.ids)
+
+
 def test_numbers_that_json_has_no_word_for_reach_the_page_as_unknown(make):
     odd = make.case(
         "toy/f@single", channels={"values": make.channel(measures={"ratio": float("inf"), "b": 2.0})}
