@@ -1,5 +1,6 @@
 """Reads and validates reports; joins parts of a run."""
 
+import collections
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,26 +77,20 @@ def merge(reports: Mapping[str, Report]) -> Report:
         ValueError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.
     """
     parts = _parts(reports)
-    names = [name for _, name in sorted((shard.number, name) for name, shard in parts.items())]
-    first, *rest = names
+    first, *rest = names = sorted(parts, key=lambda name: parts[name].number)
     for name in rest:
         _same_run(first, reports[first], name, reports[name])
-    cases = sorted(
-        (
-            (place, case)
-            for name in names
-            for place, case in zip(parts[name].places, reports[name].cases, strict=True)
-        ),
-        key=lambda one: one[0],
-    )
-    ids = [case.id for _, case in cases]
-    if len(set(ids)) < len(ids) or len({place for place, _ in cases}) < len(cases):
-        twice = sorted({one for one in ids if ids.count(one) > 1}) or "two cases at one place"
+    found = [pair for name in names for pair in zip(parts[name].places, reports[name].cases, strict=True)]
+    cases = [case for _, case in sorted(found, key=lambda pair: pair[0])]
+    counts = collections.Counter(case.id for case in cases)
+    twice = sorted(id for id, count in counts.items() if count > 1)
+    if twice or len(dict(found)) < len(found):
+        words = twice or "two cases at one place"
         raise ValueError(
-            f"report: got {twice} in several parts, expected each case once; run the parts again"
+            f"report: got {words} in several parts, expected each case once; run the parts again"
         )
     return Report.of(
-        [case for _, case in cases],
+        cases,
         parts[first].total,
         environment=reports[first].environment,
         seconds=round(sum(reports[name].seconds for name in names), 3),
