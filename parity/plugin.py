@@ -16,8 +16,8 @@ from parity.compare.backends.environment import prepare
 
 if TYPE_CHECKING:
     from parity.cases.case import Case
+    from parity.run.record import CaseResult
     from parity.run.request import Request
-    from parity.run.run import CaseResult
 
 MARK = "parity"
 CALLED = pytest.StashKey[tuple[int, Sequence[str]]]()
@@ -166,7 +166,7 @@ class _Cases:
         self._uncached: list[str] = []
         if manifest := self._schedule.cache.manifest:  # modules imported before it was made may be older
             self._schedule.cache.refuse(manifest.later_than(config.stash[CALLED][0]))
-        self._records: dict[str, dict[str, Any]] = {}
+        self._results: dict[str, CaseResult] = {}
         self._planned = 0
         self._start = time.perf_counter()
 
@@ -201,16 +201,20 @@ class _Cases:
         self._planned = sum(id.startswith(f"{MARK}::") for id in ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Stores the records; under xdist they arrive from the workers with the reports."""
+        """Stores the results; under xdist they arrive from the workers with the reports, as plain data."""
+        import msgspec
+
+        from parity.run.record import CaseResult
+
         for name, record in report.user_properties:
             if name == MARK and report.when == "call" and isinstance(record, dict):
-                self._records[record["id"]] = record
+                self._results[record["id"]] = msgspec.convert(record, CaseResult)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the number of cached verdicts, and why none is cached now."""
-        cached = sum("remembered" in record for record in self._records.values())
+        cached = sum(result.remembered for result in self._results.values())
         if cached:
-            terminalreporter.write_line(f"parity: {cached} of {len(self._records)} verdicts from the cache")
+            terminalreporter.write_line(f"parity: {cached} of {len(self._results)} verdicts from the cache")
         if self._uncached:
             changes = ", ".join(self._uncached[:3])
             terminalreporter.write_line(f"parity: no verdict is cached; changed during this run: {changes}")
@@ -221,12 +225,14 @@ class _Cases:
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return
-        from parity.report.records import report, write_json
+        from parity.report.records import write_json
+        from parity.run.record import Report
         from parity.run.schedule import describe_run
 
-        records, seconds = list(self._records.values()), time.perf_counter() - self._start
-        whole = report(records, describe_run(self._schedule.request), self._planned, seconds)
-        write_json(whole, Path(directory) / "parity.json")
+        environment, seconds = describe_run(self._schedule.request), time.perf_counter() - self._start
+        results = list(self._results.values())
+        report = Report.of(results, self._planned, environment=environment, seconds=round(seconds, 3))
+        write_json(report, Path(directory) / "parity.json")
 
 
 class _Matrix(pytest.Collector):
@@ -253,10 +259,10 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Runs the case and raises with its findings unless it passes."""
-        from parity.report.records import case_record
+        from parity.verdicts import plain
 
         result = self.run(self.case)
-        self.user_properties.append((MARK, case_record(result)))
+        self.user_properties.append((MARK, plain(result)))
         if result.verdict == "skipped":
             pytest.skip("; ".join(channel.detail for channel in result.channels.values()))
         if result.blocking:

@@ -11,17 +11,18 @@ __all__ = [
     "ANY_RUNG",
     "BLOCKING",
     "EXPECTED_GOT",
+    "OPTIONAL",
     "RUNGS",
     "SIDES",
+    "UNWRITTEN",
     "ChannelResult",
     "Finding",
     "Requirement",
     "Row",
     "Verdict",
-    "channel_of",
-    "finding_of",
     "implies",
     "listed",
+    "plain",
     "weakest",
 ]
 
@@ -32,6 +33,11 @@ SIDES = ("reference", "candidate")
 
 EXPECTED_GOT = ("expected", "got")
 """Labels of a finding on a single side."""
+
+OPTIONAL: Mapping[str, Any] = {"written": bool}
+"""Metadata of fields that `plain` leaves out if they are empty."""
+UNWRITTEN: Mapping[str, Any] = {"written": lambda value: False}
+"""Metadata of fields that `plain` leaves out."""
 
 
 class Verdict(enum.StrEnum):
@@ -186,24 +192,26 @@ class Finding:
     next_step: str = ""
     labels: tuple[str, str] = SIDES
     traceback: str = ""
-    follows: tuple["Finding", ...] = ()
+    follows: tuple["Finding", ...] = dataclasses.field(default=(), metadata=OPTIONAL)
+
+    def sides(self) -> list[tuple[str, str]]:
+        """Returns the texts of both sides with their labels; an empty text is left out."""
+        texts = zip(self.labels, (self.reference, self.candidate), strict=True)
+        return [(label, text) for label, text in texts if text]
 
     def difference(self) -> str:
         """Returns the place and the texts of both sides; an empty text is left out."""
-        sides = zip(self.labels, (self.reference, self.candidate), strict=True)
-        texts = ", ".join(f"{label} {text}".strip() for label, text in sides if text)
+        texts = ", ".join(f"{label} {text}".strip() for label, text in self.sides())
         return f"{self.where}: {texts}" if texts else self.where
+
+    def parts(self) -> list[str]:
+        """Returns the difference, its size, its cause and the next step; empty ones are left out."""
+        cause = f"likely {self.cause}" if self.cause else ""
+        return [self.difference(), *filter(None, (self.distance, cause, self.next_step))]
 
     def sentence(self) -> str:
         """Returns the finding as one sentence a person can act on."""
-        parts = [self.difference()]
-        if self.distance:
-            parts.append(self.distance)
-        if self.cause:
-            parts.append(f"likely {self.cause}")
-        if self.next_step:
-            parts.append(self.next_step)
-        return "; ".join(parts)
+        return "; ".join(self.parts())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,28 +228,31 @@ class ChannelResult:
         tables: rows by name, for graphical reports: leaves, loops, bytes of both sides.
     """
 
-    name: str = ""
+    name: str = dataclasses.field(default="", metadata=UNWRITTEN)
     verdict: Verdict
     detail: str = ""
     findings: tuple[Finding, ...] = ()
-    notes: tuple[Finding, ...] = ()
-    measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    tables: Mapping[str, Sequence[Row]] = dataclasses.field(default_factory=dict)
+    notes: tuple[Finding, ...] = dataclasses.field(default=(), metadata=OPTIONAL)
+    measures: Mapping[str, int | float] = dataclasses.field(default_factory=dict, metadata=OPTIONAL)
+    tables: Mapping[str, Sequence[Row]] = dataclasses.field(default_factory=dict, metadata=OPTIONAL)
 
 
-def channel_of(name: str, record: Mapping[str, Any]) -> ChannelResult:
-    """Returns a channel's result from plain data, as in `dataclasses.asdict` or a report.
-
-    Args:
-        name: the channel.
-        record: its fields; absent ones are empty.
-    """
-    return msgspec.convert({**record, "name": name}, ChannelResult)
-
-
-def finding_of(record: Mapping[str, Any]) -> Finding:
-    """Returns a finding from plain data; absent fields are empty."""
-    return msgspec.convert(record, Finding)
+def plain(value: Any) -> Any:
+    """Returns a result, or a record of results, as plain data for JSON."""
+    if dataclasses.is_dataclass(value):
+        fields = {one: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return {
+            one.name: plain(held)
+            for one, held in fields.items()
+            if one.metadata.get("written", lambda value: True)(held)
+        }
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(one) for name, one in sorted(msgspec.structs.asdict(value).items()) if one}
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    return list(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -18,7 +18,7 @@ import msgspec
 
 from parity.bisect.axis import Signature, Status
 from parity.run.explain import blocking
-from parity.verdicts import channel_of
+from parity.verdicts import ChannelResult
 
 __all__ = ["REPORT", "Check", "Found", "History", "PlaceResult", "UntestableError", "result_of"]
 
@@ -207,7 +207,8 @@ def result_of(report: Mapping[str, Any], case: str, signature: Signature | None)
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
         return PlaceResult(Status.OTHER, why=f"its report has no case {case}")
-    results = {name: channel_of(name, each) for name, each in record["channels"].items()}
+    plain = {name: {**each, "name": name} for name, each in record["channels"].items()}
+    results = msgspec.convert(plain, dict[str, ChannelResult])
     worst = next(iter(blocking(results.values())), None)
     if worst is None:
         return PlaceResult(Status.PASSES)

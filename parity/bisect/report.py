@@ -14,10 +14,11 @@ from parity.cases.case import Case
 from parity.compare.clock import SideError
 from parity.compare.origin.operation import locate
 from parity.compare.session import Session
-from parity.run.explain import explain, places
-from parity.run.run import CaseResult, run_case
+from parity.run.explain import places
+from parity.run.record import Bisect, CaseResult
+from parity.run.run import run_case
 
-__all__ = ["AXES", "SCHEMA", "Report", "bisect_case", "unknown_axis"]
+__all__ = ["AXES", "bisect_case", "conclude"]
 
 
 def search_operations(question: Question) -> SearchResult:
@@ -36,73 +37,52 @@ AXES: Mapping[str, Callable[[Question], SearchResult]] = {
 """The searches by name, in their order."""
 OF_VALUES = ("op", "module")
 """The searches that follow values, which the others only shrink or switch off."""
-SCHEMA = 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Report:
-    """The result of a bisect.
-
-    Args:
-        case: id of the case.
-        result: result of the case.
-        signature: the failure; None if nothing fails.
-        ambiguous: True if two runs of the case disagree, so that no search started.
-        findings: findings of the searches, in order.
-    """
-
-    case: str
-    result: CaseResult
-    signature: Signature | None
-    ambiguous: bool = False
-    findings: tuple[SearchResult, ...] = ()
-
-    def sentence(self) -> str:
-        """Returns the result in one sentence."""
-        if self.signature is None:
-            return f"{self.case}: nothing fails: nothing to bisect"
-        if self.ambiguous:
-            return (
-                f"{self.case}: ambiguous: {self.signature} in one run and not in the next; "
-                "the check is not deterministic, so it names no culprit"
-            )
-        if not self.findings:
-            return f"{self.case}: {self.signature}"
-        first = next((each for each in self.findings if each.found or each.facts.get("doubt")), None)
-        found = first.sentence if first else "no search names a culprit"
-        if first is None or first.axis not in OF_VALUES:
-            found = self._declared() or found
-        return f"{self.case}: {self.signature}: {found}"
-
-    def _declared(self) -> str:
-        """Returns the finding behind the failure if it names source lines, such as those that make a leaf."""
-        found = explain(self.case, self.result.channels)
-        return found.cause.sentence() if found and found.cause and places(found.cause) else ""
-
-    def record(self) -> dict[str, Any]:
-        """Returns the report as plain data."""
-        return {
-            "schema": SCHEMA,
-            "case": self.case,
-            "signature": dataclasses.asdict(self.signature) if self.signature else None,
-            "ambiguous": self.ambiguous,
-            "sentence": self.sentence(),
-            "axes": [_plain(dataclasses.asdict(finding)) for finding in self.findings],
-        }
-
-
-def _plain(value: Any) -> Any:
-    """Returns plain JSON data: infinities as text, because JSON has none."""
+def _finite(value: Any) -> Any:
+    """Returns facts with infinities as text, because JSON has none."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_finite(each) for each in value]
     return str(value) if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
 
 
-def unknown_axis(name: str) -> ValueError:
-    """Returns the error for an unknown axis."""
-    return ValueError(f"--search {name!r}: expected one of {', '.join((*AXES, 'commit', 'version', 'none'))}")
+def conclude(
+    result: CaseResult,
+    signature: Signature | None,
+    axes: Sequence[SearchResult] = (),
+    *,
+    ambiguous: bool = False,
+) -> Bisect:
+    """Returns the record of a bisect: the failure, the results of its searches, and the sentence on them."""
+    head = f"{result.id}: {signature}"
+    first = next((one for one in axes if one.found or one.facts.get("doubt")), None)
+    if signature is None:
+        sentence = f"{result.id}: nothing fails: nothing to bisect"
+    elif ambiguous:
+        sentence = (
+            f"{result.id}: ambiguous: {signature} in one run and not in the next; "
+            "the check is not deterministic, so it names no culprit"
+        )
+    elif not axes:
+        sentence = head
+    else:
+        named = "" if first and first.axis in OF_VALUES else _declared(result)
+        sentence = f"{head}: {named or (first.sentence if first else 'no search names a culprit')}"
+    return Bisect(
+        case=result.id,
+        signature=signature,
+        ambiguous=ambiguous,
+        sentence=sentence,
+        axes=tuple(dataclasses.replace(one, facts=_finite(one.facts)) for one in axes),
+    )
+
+
+def _declared(result: CaseResult) -> str:
+    """Returns the finding behind a failure if it names source lines, such as those that make a leaf."""
+    found = result.explanation
+    return found.cause.sentence() if found and found.cause and places(found.cause) else ""
 
 
 def bisect_case(
@@ -113,7 +93,7 @@ def bisect_case(
     bench: Session | None = None,
     notify: Callable[[str], None] = lambda words: None,
     **more: Any,
-) -> Report:
+) -> Bisect:
     """Returns the results of some searches for the cause of a case's failure.
 
     Args:
@@ -123,25 +103,18 @@ def bisect_case(
         bench: a session with the options of that run; one with the default options if None.
         notify: called with the next attempt, as text.
         **more: other fields of `Question`.
-
-    Raises:
-        ValueError: an unknown axis.
     """
-    for name in axes:
-        if name not in AXES:
-            raise unknown_axis(name)
     bench = bench or Session()
     notify("the case itself")
     result = result or run_case(case, bench)
     signature = signature_of(result)
     if signature is None:
-        return Report(case=case.id, result=result, signature=None)
+        return conclude(result, None)
     notify("the case itself, again")
     question = Question(case=case, signature=signature, bench=bench, notify=notify, **more)
     if question.status(case, fresh=True) is not Status.FAILS:
-        return Report(case=case.id, result=result, signature=signature, ambiguous=True)
-    findings = tuple(_search(name, question) for name in axes)
-    return Report(case=case.id, result=result, signature=signature, findings=findings)
+        return conclude(result, signature, ambiguous=True)
+    return conclude(result, signature, [_search(name, question) for name in axes])
 
 
 def _search(name: str, question: Question) -> SearchResult:

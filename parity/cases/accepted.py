@@ -55,10 +55,6 @@ class Waiver(Table, frozen=True, kw_only=True):
         """True if its last day has passed."""
         return past(self.expires)
 
-    def fields(self) -> dict[str, str]:
-        """Returns its fields, without empty ones."""
-        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
-
     def covers(self, case: str, channel: str, where: str) -> bool:
         """True if a finding of a channel of a case is accepted."""
         texts = ((case, self.case), (channel, self.channel), (where, self.where))

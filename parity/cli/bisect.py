@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -12,13 +12,12 @@ from parity.cli import options
 from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, echo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from parity.bisect.history import Found
-    from parity.bisect.report import Report
     from parity.cases.case import Case
+    from parity.run.record import Bisect, CaseResult, Report
     from parity.run.request import Request
-    from parity.run.run import CaseResult
 
 __all__ = ["bisect", "bisect_failures"]
 
@@ -63,8 +62,10 @@ def bisect(
     from parity.bisect.report import AXES, bisect_case
     from parity.bisect.repro import check_free, write_repro
     from parity.cases.settings import parse_settings
+    from parity.compare.session import Session
     from parity.report.formats import FORMS
     from parity.report.records import write_json, write_text
+    from parity.run.run import run_case
 
     checked_files(json=json, html=html)
     if repro:
@@ -80,25 +81,29 @@ def bisect(
     def remade(settings: "Mapping[str, str]") -> "Case":
         return _one_case(chosen.id, pair, settings)
 
-    with console().status("", spinner="dots") as status:
-        report = bisect_case(
+    searches, bench = _searches(search, AXES), Session()
+    with console().status("the case itself", spinner="dots") as status:
+        result = run_case(chosen, bench)
+        found = bisect_case(
             chosen,
-            _searches(search, AXES),
+            searches,
+            result=result,
+            bench=bench,
             notify=lambda words: status.update(words),
             given=given,
             remade=remade,
         )
-    _show(report)
+    _show(found)
     if json:
-        write_json(report.record(), json)
+        write_json(found, json)
         echo(f"report: {json}")
     if html:
-        write_text(FORMS["html"](_whole(report), ()), html)
+        write_text(FORMS["html"](_whole(result, found), ()), html)
         echo(f"html: {html}")
-    if repro and report.signature:
-        write_repro(repro, chosen, report.signature, pair or (), given)
+    if repro and found.signature:
+        write_repro(repro, chosen, found.signature, pair or (), given)
         echo(f"repro: {repro}; python {repro / 'repro.py'} shows it again")
-    raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
+    raise typer.Exit(PARITY if found.signature is None else DIFFERENCE)
 
 
 def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[str, ...]:
@@ -106,6 +111,9 @@ def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[s
         if named != ["none"]:
             raise ValueError("--search none: another search is named too; leave one of them out")
         return ()
+    for name in named or ():
+        if name not in known:
+            raise ValueError(f"--search {name!r}: expected one of {', '.join((*known, *HISTORY, 'none'))}")
     return tuple(dict.fromkeys(named or known))
 
 
@@ -173,13 +181,14 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
     return USAGE if found.outcome == "ambiguous" else DIFFERENCE
 
 
-def _whole(report: "Report") -> dict[str, Any]:
-    """Returns the report of a run of the one case, with the result of the bisect."""
+def _whole(result: "CaseResult", found: "Bisect") -> "Report":
+    """Returns the record of a run of the one case, with the results of the searches."""
     from parity.compare.backends.environment import describe_environment
-    from parity.report import records
+    from parity.run.record import Report
 
-    case = records.case_record(report.result) | ({"bisect": report.record()} if report.signature else {})
-    return records.report([case], describe_environment(), 1, sum(report.result.seconds.values()))
+    case = dataclasses.replace(result, bisect=found if found.signature else None)
+    seconds = round(sum(case.seconds.values()), 3)
+    return Report(cases=(case,), environment=describe_environment(), seconds=seconds)
 
 
 def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":
@@ -202,41 +211,37 @@ def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, st
     return chosen[0]
 
 
-def bisect_failures(results: "Sequence[CaseResult]", request: "Request") -> "dict[str, Mapping[str, Any]]":
-    """Bisects every failure of a run along the quick axes, and prints the results.
+def bisect_failures(report: "Report", request: "Request") -> "Report":
+    """Bisects every failure of a run along the quick axes, and prints the findings.
 
     Args:
-        results: results of the run.
+        report: record of the run.
         request: request of the run; the searches require the same rungs.
 
     Returns:
-        The records of the bisects, by id of the case.
+        The record with the results of the searches.
     """
     from parity.bisect.report import bisect_case
     from parity.compare.session import Session
 
-    followed = {}
-    for result in results:
-        if result.blocking and not result.case.placement.skip_reason:
-            report = bisect_case(
-                result.case,
-                QUICK,
-                result=result,
-                bench=Session(paranoid=request.paranoid, required=request.required),
-            )
-            _show(report)
-            followed[result.case.id] = report.record()
-    return followed
+    cases, found = {case.id: case for case in request.select_cases(request.find_backend())}, []
+    for result in report.cases:
+        bisect = None
+        if result.blocking:
+            bench = Session(paranoid=request.paranoid, required=request.required)
+            bisect = bisect_case(cases[result.id], QUICK, result=result, bench=bench)
+            _show(bisect)
+        found.append(dataclasses.replace(result, bisect=bisect))
+    return dataclasses.replace(report, cases=tuple(found))
 
 
-def _show(report: "Report") -> None:
-    """Prints the sentence of a report, then the other sentences and the tables."""
+def _show(found: "Bisect") -> None:
+    """Prints the sentence of a bisect, then the other sentences and the tables."""
     from rich.table import Table
 
-    first = report.sentence()
-    echo(first)
-    for finding in report.findings:
-        words = finding.sentence if not first.endswith(finding.sentence) else ""
+    echo(found.sentence)
+    for finding in found.axes:
+        words = finding.sentence if not found.sentence.endswith(finding.sentence) else ""
         if words or finding.rows:
             echo(f"\n{finding.axis}: {words}".rstrip(" "))
         if finding.rows:

@@ -1,7 +1,8 @@
 """``parity gate``: decides whether defaults may change."""
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,7 @@ from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, c
 
 if TYPE_CHECKING:
     from parity.gate.flips import Rules
+    from parity.run.record import Report
 
 __all__ = ["gate"]
 
@@ -56,6 +58,7 @@ def gate(
     from parity.gate.relaxation import relaxed
     from parity.gate.table import print_gate
     from parity.report.formats import write_forms
+    from parity.run.record import Judgement
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     rules = find_rules(Path.cwd())
@@ -75,24 +78,23 @@ def gate(
         taken = accept_baselines(rules.baselines, report)
         echo(f"baselines: {len(taken)} cases accepted in {rules.baselines}")
     planned = [case.id for case in collect()[1]]
-    lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
-    readiness = [judge(flip, report, rules, planned, lower, part) for flip in chosen]
+    lower = fallen(rules.baselines, report.cases) if rules.baselines else {}
+    readiness = tuple(judge(flip, report, rules, planned, lower, part) for flip in chosen)
     looser = relaxed(rules, base)
-    judged = {"flips": readiness, "relaxed": list(looser.blocks), "notes": list(looser.notes)}
-    report["gate"] = judged
-    if part and all(flip["absent"] == len(flip["cells"]) for flip in judged["flips"]):
+    judged = Judgement(flips=readiness, relaxed=tuple(looser.blocks), notes=tuple(looser.notes))
+    report = dataclasses.replace(report, gate=judged)
+    if part and all(flip.absent == len(flip.cells) for flip in readiness):
         echo(f"--part: {earlier} has no case of these flips, so nothing is judged")
     unwritten = write_forms(report, forms, before)
     print_gate(console(), judged, flips or [])
     say_changes(before, report)
     end_reports(forms, unwritten, report)
-    if "partial" in report:
+    if report.partial:
         raise typer.Exit(INTERRUPTED)
-    held = judged["relaxed"] or any(flip["blocks"] for flip in judged["flips"])
-    raise typer.Exit(DIFFERENCE if held else PARITY)
+    raise typer.Exit(DIFFERENCE if judged.blocks else PARITY)
 
 
-def _earlier(path: Path) -> dict[str, Any]:
+def _earlier(path: Path) -> "Report":
     """Returns the report of a file with the current waivers, if it fits the cases of this checkout.
 
     Raises:
@@ -103,8 +105,8 @@ def _earlier(path: Path) -> dict[str, Any]:
     from parity.gate.current import with_current_waivers
     from parity.report.reading import read_report
 
-    report = dict(read_report(path))
-    environment = report["environment"]
+    report = read_report(path)
+    environment = report.environment
     if settings := environment.get("settings"):
         words = " ".join(f"--set {name}={value}" for name, value in settings.items())
         raise ValueError(f"--from {path}: this report was made with {words}; run the cases without --set")
@@ -114,24 +116,23 @@ def _earlier(path: Path) -> dict[str, Any]:
     return with_current_waivers(report, {case.id: case.accept.waivers for case in collect()[1]})
 
 
-def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) -> dict[str, Any]:
+def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) -> "Report":
     """Runs the cases that the flips affect, each once, and returns the report."""
     from parity.cases.case import matches
     from parity.cases.settings import collect
     from parity.cli.terminal import Terminal
     from parity.compare.backends.environment import describe_environment
-    from parity.report.records import as_json
     from parity.report.table import print_table
+    from parity.run.record import Report
     from parity.run.request import CacheMode
-    from parity.run.run import Run
     from parity.run.schedule import execute
 
     selectors = dict.fromkeys(selector for flip in flips for selector in rules.flips[flip].cases)
     every = collect()[1]
     known = [one for one in selectors if any(matches(case, one) for case in every)]
     if not known:
-        return as_json(Run(environment=describe_environment(), planned=0))
+        return Report(environment=describe_environment(), cases=(), seconds=0.0)
     cache = CacheMode.REUSE if cached else CacheMode.IGNORE
-    report = as_json(execute(make_request(known, workers=workers, cache=cache), Terminal()))
+    report = execute(make_request(known, workers=workers, cache=cache), Terminal())
     print_table(console(), report)
     return report

@@ -48,7 +48,6 @@ def prove(
     """Prove that both sides are the same program. Run nothing, and compile only cases without a proof."""
     from parity.channels import Aspect, of_aspect
     from parity.cli.terminal import Terminal, finish
-    from parity.report.records import as_json
     from parity.report.table import print_proofs
     from parity.run.schedule import execute
 
@@ -77,11 +76,11 @@ def prove(
     if exact:
         raise typer.Exit(_exactly(request, json))
     terminal = Terminal(files)
-    record = execute(request, terminal)
-    print_proofs(console(), record)
-    twins = any(_is_twin(result.channels.get("program")) for result in record.results)
+    report = execute(request, terminal)
+    print_proofs(console(), report)
+    twins = any(_is_twin(case.channels.get("program")) for case in report.cases)
     stricter = {Verdict.UNPROVED, Verdict.REORDERED} if twins else {Verdict.UNPROVED}
-    finish(as_json(record), files, terminal.unwritten, blocks=BLOCKING | stricter)
+    finish(report, files, terminal.unwritten, blocks=BLOCKING | stricter)
 
 
 def _is_twin(program: ChannelResult | None) -> bool:

@@ -25,7 +25,6 @@ def report(
     """Print, convert or join reports. Several files are joined as the parts of one run."""
     from parity.cli.terminal import end_reports, finish, read_earlier, say_changes
     from parity.report.formats import write_forms
-    from parity.report.formats.form import headline, passes
     from parity.report.reading import merge, read_report
     from parity.report.table import print_table
 
@@ -34,15 +33,15 @@ def report(
         raise ValueError("report: a file is named twice; name each part once")
     reports = {str(path): read_report(path) for path in files}
     found, earlier = next(iter(reports.values())), read_earlier(since)
-    joined = len(files) > 1 or bool(json and "shard" in found)
+    joined = len(files) > 1 or bool(json and found.shard)
     found = merge(reports) if joined else found
     unwritten = write_forms(found, forms, earlier)
     if joined or not (forms or since):
         print_table(console(), found)
         finish(found, forms, unwritten)
-    echo(f"{headline(found)}: {'passes' if passes(found) else 'does not pass'}")
+    echo(f"{found.headline()}: {'passes' if found.passes else 'does not pass'}")
     say_changes(earlier, found)
     end_reports(forms, unwritten, found)
-    if "partial" in found and "why" not in found["partial"]:
+    if found.interrupted:
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(PARITY if passes(found) else DIFFERENCE)
+    raise typer.Exit(PARITY if found.passes else DIFFERENCE)

@@ -76,7 +76,6 @@ def run(
     """Run cases and report differences. Print progress, a table and findings; write reports on request."""
     from parity.cli.bisect import bisect_failures
     from parity.cli.terminal import Terminal, finish, read_earlier
-    from parity.report.records import as_json
     from parity.report.table import print_details, print_table, print_tracebacks
     from parity.run.schedule import execute
 
@@ -102,16 +101,16 @@ def run(
         written=tuple(files.values()),
     )
     terminal = Terminal(files, read_earlier(since))
-    record = execute(request, terminal)
-    print_table(console(), as_json(record))
+    report = execute(request, terminal)
+    print_table(console(), report)
     if channel:
-        print_details(console(), record.results)
+        print_details(console(), report.cases)
     if traceback:
-        print_tracebacks(console(), record.results)
-    if bisect and (followed := bisect_failures(record.results, request)):
-        record.followed = followed
-        terminal.write(record)  # again: the report was written before the bisect, which may be slow
-    finish(as_json(record), files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
+        print_tracebacks(console(), report.cases)
+    if bisect and any(case.blocking for case in report.cases):
+        report = bisect_failures(report, request)
+        terminal.write(report)  # again: the report was written before the bisect, which may be slow
+    finish(report, files, terminal.unwritten, blocks=_blocks(request.channels), verbose=verbose)
 
 
 def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:

@@ -2,21 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import msgspec
 
 from parity.cases.accepted import Waiver
-from parity.report.reading import Record
-from parity.report.records import channel_record, counted
-from parity.run.run import verdict_of
+from parity.run.record import CaseResult, Report, distinct
 from parity.run.waiving import PREFIX, waive
-from parity.verdicts import ChannelResult, Verdict, channel_of
+from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["with_current_waivers"]
 
 
-def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]) -> dict[str, Any]:
+def with_current_waivers(report: Report, waivers: Mapping[str, Sequence[Waiver]]) -> Report:
     """Returns a report as if its cases had run with the current waivers.
 
     A difference that a waiver now accepts does not block. One whose waiver was removed or has expired does.
@@ -25,29 +20,19 @@ def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]
         report: as read.
         waivers: waivers of each existing case, by its id.
     """
-    cases = [
-        _case(case, waivers[case["id"]]) if case["id"] in waivers else dict(case) for case in report["cases"]
-    ]
-    held = {waiver for each in waivers.values() for waiver in each if not waiver.expired}
-    return {
-        **report,
-        "cases": cases,
-        "summary": counted(case["verdict"] for case in cases),
-        "waivers": [waiver.fields() for waiver in sorted(held, key=msgspec.structs.astuple)],
-    }
+    cases = tuple(_updated(one, waivers[one.id]) if one.id in waivers else one for one in report.cases)
+    held = distinct(waiver for each in waivers.values() for waiver in each if not waiver.expired)
+    return dataclasses.replace(report, cases=cases, waivers=held)
 
 
-def _case(case: Record, waivers: Sequence[Waiver]) -> dict[str, Any]:
-    before = {name: channel_of(name, one) for name, one in case["channels"].items()}
-    after = waive(case["id"], {name: _unwaived(one) for name, one in before.items()}, waivers)
+def _updated(case: CaseResult, waivers: Sequence[Waiver]) -> CaseResult:
+    after = waive(case.id, {name: _unwaived(one) for name, one in case.channels.items()}, waivers)
     changed = {
-        name: channel_record(one)
+        name: one
         for name, one in after.items()
-        if (one.verdict, one.findings) != (before[name].verdict, before[name].findings)
+        if (one.verdict, one.findings) != (case.channels[name].verdict, case.channels[name].findings)
     }
-    if not changed:
-        return dict(case)
-    return {**case, "channels": {**case["channels"], **changed}, "verdict": str(verdict_of(after))}
+    return case.with_channels({**case.channels, **changed}) if changed else case
 
 
 def _unwaived(result: ChannelResult) -> ChannelResult:

@@ -8,10 +8,9 @@ from typing import Any
 from parity.cases.accepted import Budget
 from parity.cases.case import matches_none, selects
 from parity.gate.flips import Feature, Flip, Rules
-from parity.report.formats.form import sentence
-from parity.report.reading import Record
+from parity.run.record import CaseResult, Cell, Readiness, Report
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, SIDES, Requirement, Verdict
+from parity.verdicts import BLOCKING, SIDES, ChannelResult, Requirement, Verdict
 
 __all__ = ["judge"]
 
@@ -23,25 +22,19 @@ STATES = (*BLOCKED, ABSENT, WAIVED, READY, NO_QUESTION)
 AMBIGUOUS = frozenset({Verdict.TIE, Verdict.UNPROVED})
 LONGEST = 400
 
-
-CELL = ("feature", "mesh", "channel", "state", "verdict", "why")
-"""Fields of a requirement of a flip; the verdict is that of the decisive case, and a ready cell has no reason."""
-Cell = dict[str, str]
 Judged = tuple[str, str, str]
 """State, verdict and reason of a channel of one case."""
 
 
 def judge(
     name: str,
-    report: Record,
+    report: Report,
     rules: Rules,
     planned: Collection[str],
     fallen: Mapping[str, Sequence[str]],
     part: bool = False,
-) -> dict[str, Any]:
-    """Returns the readiness of a flip, in the form of the schema.
-
-    Its verdict is ``blocked``, else ``open`` if cells are not in the record, else ``ready``: the flip may be made.
+) -> Readiness:
+    """Returns the readiness of a flip.
 
     Args:
         name: the flip to judge.
@@ -52,7 +45,7 @@ def judge(
         part: True if the report holds only some of the cases; absent ones are ``not in the record``, not ``missing``.
     """
     flip, budgets = rules.flips[name], rules.budgets(name)
-    results = {case["id"]: case for case in report["cases"]}
+    results = {case.id: case for case in report.cases}
     cells: list[Cell] = []
     touched: dict[str, None] = {}
     for label, feature in flip.parts.items():
@@ -76,27 +69,27 @@ def judge(
     for one in touched:
         others = (*fallen.get(one, ()), *_over_budget(budgets, results.get(one)))
         blocks += [f"{one}: {text}" for text in others]
-    counts = collections.Counter(cell["state"] for cell in cells)
-    return {
-        "name": name,
-        "about": flip.about,
-        "before": {key: str(setting) for key, setting in flip.before.items()},
-        "after": {key: str(setting) for key, setting in flip.after.items()},
-        "verdict": "blocked" if blocks else "open" if counts[ABSENT] else READY,
-        "cases": len(touched),
-        "waived": counts[WAIVED],
-        "absent": counts[ABSENT],
-        "cells": cells,
-        "blocks": blocks,
-    }
+    counts = collections.Counter(cell.state for cell in cells)
+    return Readiness(
+        name=name,
+        about=flip.about,
+        before={key: str(setting) for key, setting in flip.before.items()},
+        after={key: str(setting) for key, setting in flip.after.items()},
+        verdict="blocked" if blocks else "open" if counts[ABSENT] else READY,
+        cases=len(touched),
+        waived=counts[WAIVED],
+        absent=counts[ABSENT],
+        cells=tuple(cells),
+        blocks=tuple(blocks),
+    )
 
 
 def _blocks(cells: Sequence[Cell]) -> list[str]:
     """Returns a sentence for the cells of a feature and mesh that block for the same reason, the worst first."""
     grouped: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
     for cell in cells:
-        if cell["state"] in BLOCKED:
-            grouped[cell["feature"], cell["mesh"], cell["state"], cell["why"]].append(cell["channel"])
+        if cell.state in BLOCKED:
+            grouped[cell.feature, cell.mesh, cell.state, cell.why].append(cell.channel)
     texts = []
     for (feature, mesh, state, why), channels in sorted(
         grouped.items(), key=lambda one: BLOCKED.index(one[0][2])
@@ -106,10 +99,6 @@ def _blocks(cells: Sequence[Cell]) -> list[str]:
     return texts
 
 
-def _cell(where: tuple[str, str, str], state: str, verdict: str = "", why: str = "") -> Cell:
-    return dict(zip(CELL, (*where, state, verdict, why), strict=True))
-
-
 def _absent(
     flip: Flip, name: str, feature: Feature, ids: Sequence[str], planned: Collection[str]
 ) -> Iterator[Cell]:
@@ -117,12 +106,12 @@ def _absent(
     for selector in feature.cases:
         if not any(selects(one, selector) for one in ids):
             why = matches_none(selector, planned)
-            yield _cell((name, "", EVERY), "missing", why=why)
+            yield Cell(feature=name, mesh="", channel=EVERY, state="missing", why=why)
     meshes = {one.rpartition("@")[2] for one in ids}
     for glob in flip.meshes:
         if not fnmatch.filter(meshes, glob):
             why = f"no case on a mesh {glob}; add one, or take the mesh from the flip"
-            yield _cell((name, glob, EVERY), "missing", why=why)
+            yield Cell(feature=name, mesh=glob, channel=EVERY, state="missing", why=why)
 
 
 def _decided(where: tuple[str, str, str], found: Sequence[Judged], rules: Rules) -> Cell:
@@ -132,22 +121,23 @@ def _decided(where: tuple[str, str, str], found: Sequence[Judged], rules: Rules)
     if state == "skipped":
         reasons = [one.reason for one in rules.gate.not_applicable if one.covers(*where)]
         state, why = (NO_QUESTION, reasons[0]) if reasons else (state, why)
-    return _cell(where, state, verdict, why)
+    feature, mesh, channel = where
+    return Cell(feature=feature, mesh=mesh, channel=channel, state=state, verdict=verdict, why=why)
 
 
 def _judged(
-    name: str, case: Record, channel: str, required: Requirement, source: str, report: Record
+    name: str, case: CaseResult, channel: str, required: Requirement, source: str, report: Report
 ) -> Judged:
     """Returns the state of one channel of one case; ``source`` is the key that requires it."""
-    result = case["channels"].get(channel)
+    result = case.channels.get(channel)
     if result is None:
         return "missing", "", f"{name}: the report has no such channel; run it"
-    verdict, detail = Verdict(result["verdict"]), result.get("detail", "")
+    verdict, detail = result.verdict, result.detail
     if verdict is Verdict.WAIVED:
         return _waived(name, result, report)
     if verdict not in BLOCKING and verdict is not Verdict.SKIPPED and required.met_by(verdict):
         return READY, str(verdict), ""
-    first = next((sentence(finding) for finding in result.get("findings", ())), detail)
+    first = result.findings[0].sentence() if result.findings else detail
     if verdict in BLOCKING:
         state, why = "failed", first
     elif verdict is Verdict.SKIPPED:
@@ -157,14 +147,14 @@ def _judged(
     return state, str(verdict), f"{name}: {verdict}, {source} requires {required}; {why}"
 
 
-def _waived(name: str, result: Record, report: Record) -> Judged:
+def _waived(name: str, result: ChannelResult, report: Report) -> Judged:
     """Returns the state of a waived channel; a waiver without an expiry date blocks."""
     reasons = {
-        finding["next_step"].removeprefix(PREFIX)
-        for finding in result.get("findings", ())
-        if finding.get("next_step", "").startswith(PREFIX)
+        finding.next_step.removeprefix(PREFIX)
+        for finding in result.findings
+        if finding.next_step.startswith(PREFIX)
     }
-    ends = {waiver["reason"]: waiver.get("expires", "") for waiver in report.get("waivers", ())}
+    ends = {waiver.reason: waiver.expires for waiver in report.waivers}
     endless = sorted(reason for reason in reasons if not ends.get(reason))
     if endless:
         why = f"{name}: the waiver {endless[0]!r} has no end; give it expires = 2027-01-31"
@@ -173,19 +163,18 @@ def _waived(name: str, result: Record, report: Record) -> Judged:
     return WAIVED, str(Verdict.WAIVED), words
 
 
-def _over_budget(budgets: Mapping[str, Budget], case: Record | None) -> Iterator[str]:
+def _over_budget(budgets: Mapping[str, Budget], case: CaseResult | None) -> Iterator[str]:
     """Yields the quantities beyond the flip's budgets; programs that are proved equal without rules have not grown."""
-    channels = case["channels"] if case else {}
-    program = channels.get("program", {})
-    proved = program.get("verdict") == Verdict.PROVED and not program.get("tables", {}).get("rules")
-    for name, budget in budgets.items() if channels else ():
+    if case is None or not case.channels:
+        return
+    verdicts = {name: one.verdict for name, one in case.channels.items()}
+    proved = verdicts.get("program") is Verdict.PROVED and not case.rows("program", "rules")
+    for name, budget in budgets.items():
         channel, _, quantity = name.partition(".")
-        result = channels.get(channel, {"verdict": Verdict.SKIPPED})
-        if result["verdict"] == Verdict.PROVED or (
-            result["verdict"] == Verdict.SKIPPED and channel != "speed"
-        ):
+        verdict = verdicts.get(channel, Verdict.SKIPPED)
+        if verdict is Verdict.PROVED or (verdict is Verdict.SKIPPED and channel != "speed"):
             continue
-        numbers = _numbers(result, channel, quantity)
+        numbers = _numbers(case.rows(channel, channel), channel, quantity)
         if numbers is None and not proved:
             hint = f"set budgets.{name} for the project too, and " if channel == "speed" else ""
             yield f"{name}: no numbers of both sides, budget {budget.sentence()}; {hint}run the case again"
@@ -196,9 +185,8 @@ def _over_budget(budgets: Mapping[str, Budget], case: Record | None) -> Iterator
             yield f"{name}: {left} -> {right}, budget {budget.sentence()}"
 
 
-def _numbers(result: Record, channel: str, quantity: str) -> tuple[float, float] | None:
-    """Returns a quantity of both sides from the tables of a channel; None if they do not have it."""
-    rows = result.get("tables", {}).get(channel, ())
+def _numbers(rows: Sequence[Any], channel: str, quantity: str) -> tuple[float, float] | None:
+    """Returns a quantity of both sides from the table of a channel; None if it does not have it."""
     if channel == "memory":
         rows = [row for row in rows if row["quantity"] == quantity]
         pairs = [(row["reference"], row["candidate"]) for row in rows]

@@ -1,12 +1,12 @@
 """Terminal output of the gate: a line per flip, and tables of blocked or named flips."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from parity.report.table import COLUMNS, legend, make_table
+from parity.run.record import Judgement, Readiness
 from parity.verdicts import listed
 
 __all__ = ["print_gate"]
@@ -28,55 +28,52 @@ HEADS = {names[0]: head for head, names in COLUMNS.items()}
 """The first channel of each column of `parity run` -> its head; other channels have their names."""
 
 
-def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] = ()) -> None:
+def print_gate(console: Console, gate: Judgement, named: Sequence[str] = ()) -> None:
     """Prints the results of a gate.
 
     Args:
         console: the console.
-        gate: the key ``gate`` of a report.
+        gate: the judgement.
         named: flips whose readiness table is always shown.
     """
-    for flip in gate["flips"]:
-        if flip["name"] in named or flip["blocks"]:
+    for flip in gate.flips:
+        if flip.name in named or flip.blocks:
             _print_flip(console, flip)
     table = make_table(("flip", "verdict"), ("cases", "cells", "waived", "blocks"))
-    for flip in gate["flips"]:
-        style = {"blocked": "bold red", "open": "yellow"}.get(flip["verdict"], "bold green")
-        counts = (flip["cases"], len(flip["cells"]), flip["waived"], len(flip["blocks"]))
-        table.add_row(flip["name"], Text(flip["verdict"], style), *map(str, counts))
-    if looser := len(gate["relaxed"]):
+    for flip in gate.flips:
+        style = {"blocked": "bold red", "open": "yellow"}.get(flip.verdict, "bold green")
+        counts = (flip.cases, len(flip.cells), flip.waived, len(flip.blocks))
+        table.add_row(flip.name, Text(flip.verdict, style), *map(str, counts))
+    if looser := len(gate.relaxed):
         table.add_row("looser settings", Text("blocked", "bold red"), "", "", "", str(looser))
     console.print(table)
-    for flip in gate["flips"]:
-        if flip["absent"]:
+    for flip in gate.flips:
+        if flip.absent:
             console.print(Text(_absent(flip), "yellow"), soft_wrap=True)
-    for text in gate["relaxed"]:
+    for text in gate.relaxed:
         console.print(Text(text, "bold red"), soft_wrap=True)
-    for text in gate["notes"]:
+    for text in gate.notes:
         console.print(Text(text, "dim"), soft_wrap=True)
 
 
-def _absent(flip: Mapping[str, Any]) -> str:
+def _absent(flip: Readiness) -> str:
     """Returns a line with the cells of a flip that a partial record cannot judge."""
-    found = [cell for cell in flip["cells"] if cell["state"] == "not in the record"]
-    places = list(dict.fromkeys(f"{cell['feature']} @{cell['mesh'] or 'any'}" for cell in found))
-    words = f"{len(found)} of {len(flip['cells'])} cells are not in the record"
-    return f"{flip['name']}: {words}: {listed(places, MOST_PLACES)}"
+    found = [cell for cell in flip.cells if cell.state == "not in the record"]
+    places = list(dict.fromkeys(f"{cell.feature} @{cell.mesh or 'any'}" for cell in found))
+    words = f"{len(found)} of {len(flip.cells)} cells are not in the record"
+    return f"{flip.name}: {words}: {listed(places, MOST_PLACES)}"
 
 
-def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:
-    settings = [
-        ", ".join(f"{name}={value}" for name, value in flip[side].items()) for side in ("before", "after")
-    ]
+def _print_flip(console: Console, flip: Readiness) -> None:
+    sides = (flip.before, flip.after)
+    settings = [", ".join(f"{name}={value}" for name, value in side.items()) for side in sides]
     change = " -> ".join(settings) if any(settings) else ""
-    head = (
-        Text(flip["name"], "bold cyan").append(f"  {flip['about']}", "default").append(f"  {change}", "dim")
-    )
+    head = Text(flip.name, "bold cyan").append(f"  {flip.about}", "default").append(f"  {change}", "dim")
     console.print(head, soft_wrap=True)
     rows: dict[tuple[str, str], dict[str, str]] = {}
-    for cell in flip["cells"]:
-        rows.setdefault((cell["feature"], cell["mesh"]), {})[cell["channel"]] = cell["state"]
-    channels = dict.fromkeys(cell["channel"] for cell in flip["cells"] if cell["channel"] != "all channels")
+    for cell in flip.cells:
+        rows.setdefault((cell.feature, cell.mesh), {})[cell.channel] = cell.state
+    channels = dict.fromkeys(cell.channel for cell in flip.cells if cell.channel != "all channels")
     table = make_table(("feature",))
     table.add_column("mesh", overflow="fold", ratio=1)
     for channel in channels:
@@ -86,13 +83,13 @@ def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:
         cells = [Text(*MARKS[states.get(channel) or every or "no question"]) for channel in channels]
         table.add_row(feature, mesh or "any", *cells)
     console.print(table)
-    shown = {cell["state"] for cell in flip["cells"]}
+    shown = {cell.state for cell in flip.cells}
     marks = ((mark, state) for state, (mark, _) in MARKS.items() if state in shown)
     console.print(legend(marks), soft_wrap=True)
-    for block in flip["blocks"][:MOST_BLOCKS]:
+    for block in flip.blocks[:MOST_BLOCKS]:
         console.print(Text(f"  {block}", "red"), soft_wrap=True)
-    if (more := len(flip["blocks"]) - MOST_BLOCKS) > 0:
+    if (more := len(flip.blocks) - MOST_BLOCKS) > 0:
         console.print(Text(f"  ... and {more} more; the JSON report lists all", "red"), soft_wrap=True)
-    for text in dict.fromkeys(cell["why"] for cell in flip["cells"] if cell["state"] == "waived"):
+    for text in dict.fromkeys(cell.why for cell in flip.cells if cell.state == "waived"):
         console.print(Text(f"  waived: {text}", "yellow"), soft_wrap=True)
     console.print()

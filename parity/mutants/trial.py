@@ -19,7 +19,9 @@ from parity.compare.backends.cache import digest
 from parity.compare.backends.workers import Pool, WorkerError
 from parity.mutants.mutant import Mutant, MutantError, import_root, plant
 from parity.mutants.processes import RUN
-from parity.verdicts import BLOCKING, SIDES
+from parity.report.reading import read_report
+from parity.run.record import PASSED
+from parity.verdicts import BLOCKING
 
 __all__ = ["Outcome", "Status", "sources_of", "try_mutants"]
 
@@ -180,17 +182,19 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
     report = folder / REPORT
     if code > 1 or not report.exists():
         return {"status": Status.BROKEN, "why": f"parity ended with {code}: {printed.strip()[-300:]}"}
-    cases = json.loads(report.read_text())["cases"]
+    cases = read_report(report).cases
     if len(cases) != 1:
-        ids = ", ".join(case["id"] for case in cases[:3])
+        ids = ", ".join(case.id for case in cases[:3])
         return {
             "status": Status.BROKEN,
             "why": f"{mutant.case} selects {len(cases)} cases: {ids}; expected one",
         }
-    by = tuple(name for name, channel in cases[0]["channels"].items() if channel["verdict"] in set(BLOCKING))
-    verdict, why = cases[0]["verdict"], _sentence(cases[0], by)
+    channels, verdict = cases[0].channels, cases[0].verdict
+    by = tuple(name for name, channel in channels.items() if channel.verdict in BLOCKING)
+    found = (f"{name}: {finding.difference()}" for name in by for finding in channels[name].findings)
+    why = next(found, "")
     if mutant.benign:
-        passed, proof = verdict == "passed", cases[0]["channels"].get("program", {}).get("verdict", "")
+        passed, proof = verdict == PASSED, channels["program"].verdict if "program" in channels else ""
         status = Status.PASSED if passed else Status.ALARM
         return {
             "status": status,
@@ -212,11 +216,3 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
 
 def _unnamed(mutant: Mutant, printed: str) -> tuple[str, ...]:
     return tuple(word for word in mutant.words if word not in printed)
-
-
-def _sentence(case: dict, by: tuple[str, ...]) -> str:
-    for name in by:
-        for finding in case["channels"][name]["findings"]:
-            sides = (f"{side} {finding[side]}" for side in SIDES if finding.get(side))
-            return f"{name}: {finding['where']}: {', '.join(sides)}"
-    return ""

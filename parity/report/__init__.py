@@ -1,1 +1,1 @@
-"""Reports for people and tools: terminal tables, JSON and other forms."""
+"""Reports for people and tools: terminal tables and other forms of the record, `parity.run.record.Report`."""

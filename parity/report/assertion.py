@@ -12,8 +12,9 @@ from flax import linen, nnx
 from parity.cases.twins import twins
 from parity.compare.placement import place
 from parity.report.table import findings_text
+from parity.run.record import CaseResult
 from parity.run.request import Request
-from parity.run.run import CaseResult, CaseRunner
+from parity.run.run import CaseRunner
 from parity.run.waiving import check_channels
 
 __all__ = ["TwinsDifferError", "assert_twins"]

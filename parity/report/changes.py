@@ -1,26 +1,24 @@
 """Two reports compared: changes of verdicts."""
 
-from collections.abc import Mapping
-
-from parity.report.reading import Record
-from parity.verdicts import BLOCKING, Verdict, implies
+from parity.run.record import CaseResult, Report
+from parity.verdicts import BLOCKING, ChannelResult, Verdict, implies
 
 __all__ = ["changes", "is_worse"]
 
 
-def changes(earlier: Record, later: Record) -> list[tuple[str, bool]]:
+def changes(earlier: Report, later: Report) -> list[tuple[str, bool]]:
     """Returns each change as a sentence, and True if it is worse; those that now block first, then worse verdicts.
 
     Args:
         earlier, later: reports, as `read_report` returns them.
     """
-    before, after = ({case["id"]: case for case in report["cases"]} for report in (earlier, later))
+    before, after = ({case.id: case for case in report.cases} for report in (earlier, later))
     found: list[tuple[str, str, str]] = []
     for id in dict.fromkeys((*before, *after)):
         old, new = before.get(id), after.get(id)
         if old and new:
-            for name in dict.fromkeys((*old["channels"], *new["channels"])):
-                was, now = (_verdict(one["channels"].get(name)) for one in (old, new))
+            for name in dict.fromkeys((*old.channels, *new.channels)):
+                was, now = (_verdict(one.channels.get(name)) for one in (old, new))
                 found.append((f"{id} {name}", was, now))
         else:
             found.append((id, _verdict(old), _verdict(new)))
@@ -29,8 +27,8 @@ def changes(earlier: Record, later: Record) -> list[tuple[str, bool]]:
     return [(_sentence(*one), is_worse(*one[1:])) for one in ordered]
 
 
-def _verdict(one: Mapping[str, str] | None) -> str:
-    return one["verdict"] if one else ""
+def _verdict(one: CaseResult | ChannelResult | None) -> str:
+    return one.verdict if one else ""
 
 
 def is_worse(was: str, now: str) -> bool:

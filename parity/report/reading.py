@@ -1,58 +1,19 @@
-"""Reads and validates reports, so that forms can rely on their structure; joins parts of a run."""
+"""Reads and validates reports; joins parts of a run."""
 
+import collections
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from parity.cases.tables import read, unknown
-from parity.report import records
-from parity.report.records import SCHEMA, VERDICTS, Record
+from parity.run.record import SCHEMA, VERDICTS, Report, distinct
 from parity.run.request import Shard
-from parity.verdicts import ChannelResult
 
-__all__ = ["Record", "merge", "read_report"]
-
-
-class _Axis(msgspec.Struct, frozen=True):
-    axis: str
-    sentence: str
-    found: bool
-    head: list[Any]
-    rows: list[Any]
-    facts: dict[str, Any]
+__all__ = ["merge", "parse_report", "read_report"]
 
 
-class _Bisect(msgspec.Struct, frozen=True):
-    """One result of `parity bisect --json`."""
-
-    sentence: str
-    axes: tuple[_Axis, ...]
-
-
-class _Case(msgspec.Struct, frozen=True):
-    id: str
-    program: str
-    mesh: str
-    backend: str
-    verdict: str
-    channels: dict[str, ChannelResult]
-    seconds: dict[str, Any]
-    bisect: _Bisect | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Report(msgspec.Struct, frozen=True):
-    """The keys that readers of a report rely on; other keys are allowed."""
-
-    environment: dict[str, Any]
-    cases: tuple[_Case, ...]
-    summary: dict[str, Any]
-    seconds: float
-
-
-def read_report(path: Path) -> Record:
+def read_report(path: Path) -> Report:
     """Returns the report of a file.
 
     Args:
@@ -70,12 +31,11 @@ def read_report(path: Path) -> Record:
         raise ValueError(
             f"report {path}: not valid JSON ({error}); expected a file that --json wrote"
         ) from error
-    check_report(found, f"report {path}")
-    return found
+    return parse_report(found, f"report {path}")
 
 
-def check_report(found: Any, name: str) -> None:
-    """Checks that an object has the form of a report.
+def parse_report(found: Any, name: str) -> Report:
+    """Returns the report of parsed JSON.
 
     Args:
         found: the parsed JSON.
@@ -90,23 +50,22 @@ def check_report(found: Any, name: str) -> None:
         raise ValueError(
             f"{name}: got schema {found['schema']!r}, expected {SCHEMA}; read it with the version that wrote it"
         )
-    ids: set[str] = set()
-    for number, case in enumerate(read(_Report, found, name).cases, 1):
+    report, ids = read(Report, found, name), set()
+    for number, case in enumerate(report.cases, 1):
         where = f"{name}: cases, number {number}"
         if case.verdict not in VERDICTS:
             raise ValueError(f"{where}.verdict: {unknown(case.verdict, VERDICTS)}")
         if case.id in ids:
             raise ValueError(f"{where}: got id {case.id} a second time, expected each case once")
         ids.add(case.id)
+    return report
 
 
 SAME = ("python", "packages", "flags", "devices", "commit", "settings")
 """Keys of the environment that must be equal in all parts; else their verdicts belong to different runs."""
-DROPPED = frozenset({"shard", "partial", "waivers", "gate"})
-"""Keys of a part that the whole report does not copy."""
 
 
-def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def merge(reports: Mapping[str, Report]) -> Report:
     """Returns the report of a whole run from those of its parts, in any order.
 
     Times are added up over all machines.
@@ -118,35 +77,29 @@ def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         ValueError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.
     """
     parts = _parts(reports)
-    names = [name for _, name in sorted((shard.number, name) for name, shard in parts.items())]
-    first, *rest = names
+    first, *rest = names = sorted(parts, key=lambda name: parts[name].number)
     for name in rest:
         _same_run(first, reports[first], name, reports[name])
-    cases = sorted(
-        (
-            (place, case)
-            for name in names
-            for place, case in zip(parts[name].places, reports[name]["cases"], strict=True)
-        ),
-        key=lambda one: one[0],
-    )
-    ids = [case["id"] for _, case in cases]
-    if len(set(ids)) < len(ids) or len({place for place, _ in cases}) < len(cases):
-        twice = sorted({one for one in ids if ids.count(one) > 1}) or "two cases at one place"
+    found = [pair for name in names for pair in zip(parts[name].places, reports[name].cases, strict=True)]
+    cases = [case for _, case in sorted(found, key=lambda pair: pair[0])]
+    counts = collections.Counter(case.id for case in cases)
+    twice = sorted(id for id, count in counts.items() if count > 1)
+    if twice or len(dict(found)) < len(found):
+        words = twice or "two cases at one place"
         raise ValueError(
-            f"report: got {twice} in several parts, expected each case once; run the parts again"
+            f"report: got {words} in several parts, expected each case once; run the parts again"
         )
-    seconds = sum(reports[name]["seconds"] for name in names)
-    kept = {key: value for key, value in reports[first].items() if key not in DROPPED}
-    whole = kept | records.report(
-        [case for _, case in cases], kept["environment"], parts[first].total, seconds
+    return Report.of(
+        cases,
+        parts[first].total,
+        environment=reports[first].environment,
+        seconds=round(sum(reports[name].seconds for name in names), 3),
+        waivers=distinct(one for name in names for one in reports[name].waivers),
+        unvaried=reports[first].unvaried,
     )
-    if waivers := records.distinct(one for name in names for one in reports[name].get("waivers", ())):
-        whole["waivers"] = waivers
-    return whole
 
 
-def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
+def _parts(reports: Mapping[str, Report]) -> dict[str, Shard]:
     """Returns the shard of each report.
 
     Raises:
@@ -154,15 +107,14 @@ def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
     """
     parts: dict[str, Shard] = {}
     for name, report in reports.items():
-        found = report.get("shard")
-        if not isinstance(found, Mapping):
+        shard = report.shard
+        if shard is None:
             raise ValueError(
                 f"report {name}: got a whole run, expected a part; make parts with --shard 1/2, ..."
             )
-        shard = Shard(found["number"], found["of"], tuple(found["places"]), found["total"])
-        if len(shard.places) != len(report["cases"]):
+        if len(shard.places) != len(report.cases):
             raise ValueError(
-                f"report {name}: got {len(report['cases'])} cases at {len(shard.places)} places, "
+                f"report {name}: got {len(report.cases)} cases at {len(shard.places)} places, "
                 "expected a report as --shard writes it; run the part again"
             )
         twin = next((other for other, known in parts.items() if known.number == shard.number), None)
@@ -186,11 +138,9 @@ def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
     return parts
 
 
-def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping[str, Any]) -> None:
-    pairs = [(key, one["environment"].get(key), other["environment"].get(key)) for key in SAME]
-    pairs += [
-        ("backends", *(sorted({case["backend"] for case in report["cases"]}) for report in (one, other)))
-    ]
+def _same_run(name: str, one: Report, other_name: str, other: Report) -> None:
+    pairs = [(key, one.environment.get(key), other.environment.get(key)) for key in SAME]
+    pairs += [("backends", *(sorted({case.backend for case in report.cases}) for report in (one, other)))]
     for key, left, right in pairs:
         if left != right and not (key == "backends" and [] in (left, right)):
             raise ValueError(

@@ -13,7 +13,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.inspection import Row, Section
 from parity.compare.layout import Placed, placed
 from parity.report.table import MOST_FINDINGS, findings_text, make_table, styled
-from parity.run.run import CaseResult
+from parity.run.record import CaseResult
 from parity.verdicts import SIDES, ChannelResult
 
 __all__ = ["print_placements", "print_sections", "print_summaries"]
@@ -29,10 +29,9 @@ def print_sections(console: Console, result: CaseResult, sections: Sequence[Sect
         result: the case, evaluated on the channels of structure.
         sections: the sections to print.
     """
-    case, placement = result.case, result.case.placement
-    lines = [f"{case.id} on {placement.backend}"]
-    if placement.requested_mesh:
-        lines.append(f"mesh {placement.requested_mesh} fitted as {case.meshes[1]}")
+    lines = [f"{result.id} on {result.backend}"]
+    if result.asked:
+        lines.append(f"mesh {result.asked} fitted as {result.candidate_mesh or result.mesh}")
     lines.append(f"reference {result.reference}, candidate {result.candidate}")
     console.print("\n".join(lines), soft_wrap=True, markup=False)
     for section in sections:

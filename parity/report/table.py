@@ -13,12 +13,11 @@ from parity.cases.case import Case
 from parity.cases.coverage import unvaried_text
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
-from parity.report.records import Record, counts_text, partial_words, phase_seconds
-from parity.run.explain import blocking, explain
-from parity.run.run import CaseResult, Run
+from parity.run.explain import explain
+from parity.run.record import PASSED, CaseResult, Report
 from parity.run.schedule import Listener
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, ChannelResult, Verdict, channel_of, listed
+from parity.verdicts import BLOCKING, ChannelResult, Verdict, listed
 
 __all__ = [
     "Progress",
@@ -90,13 +89,13 @@ class Progress(Listener):
         self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("", left="")
 
-    def begins(self, record: Run) -> None:
+    def begins(self, planned: int, changed: Sequence[str]) -> None:
         """Shows the line for the planned cases."""
-        self._total, self._start = record.planned, time.monotonic()
-        self._bar.update(self._task, total=record.planned)
+        self._total, self._start = planned, time.monotonic()
+        self._bar.update(self._task, total=planned)
         self._bar.start()
 
-    def ended(self, record: Run) -> None:
+    def ended(self, report: Report, changed: Sequence[str]) -> None:
         """Removes the line."""
         self._bar.stop()
 
@@ -111,24 +110,26 @@ class Progress(Listener):
         left = f"{per_case * (self._total - self._done):.0f} s left"
         self._bar.update(self._task, advance=1, left=left)
         if self._bar.disable or result.blocking:
-            line = Text(f"[{self._done}/{self._total}] {result.case.id} ")
+            line = Text(f"[{self._done}/{self._total}] {result.id} ")
             line.append(styled(result.verdict))
             names = ", ".join(channel.name for channel in result.blocking)
             self._console.print(line.append(f": {names}" if names else "", "red"), soft_wrap=True)
 
 
-def _cell(channels: Mapping[str, Record], names: Sequence[str]) -> Text:
+def shown(channels: Channels, names: Sequence[str]) -> ChannelResult | None:
+    """Returns the channel that a column shows: the first loud one, else the first; None if there is none."""
     held = [channels[name] for name in names if name in channels]
-    if not held:
-        return Text("-", "dim")
-    channel = next((channel for channel in held if channel["verdict"] in LOUD), held[0])
-    return Text(_mark(channel)[0], MARKS[channel["verdict"]][1])
+    return next((one for one in held if one.verdict in LOUD), held[0] if held else None)
 
 
-def _mark(channel: Record) -> tuple[str, str]:
+def _cell(channel: ChannelResult | None) -> Text:
+    return Text(_mark(channel)[0], MARKS[channel.verdict][1]) if channel else Text("-", "dim")
+
+
+def _mark(channel: ChannelResult) -> tuple[str, str]:
     """Returns the mark of a verdict, and its meaning."""
-    verdict = channel["verdict"]
-    if verdict == Verdict.PROVED and BY_RULES in channel.get("measures", {}):
+    verdict = channel.verdict
+    if verdict == Verdict.PROVED and BY_RULES in channel.measures:
         return RULES, "proved by rules"
     return MARKS[verdict][0], verdict
 
@@ -154,12 +155,12 @@ def make_table(words: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     return table
 
 
-def print_table(console: Console, report: Record) -> None:
+def print_table(console: Console, report: Report) -> None:
     """Prints one row per case and a closing line."""
-    cases = report["cases"]
-    names = [case["id"].rpartition("@")[0] for case in cases]
-    seconds = ["cached" if "remembered" in case else f"{sum(case['seconds'].values()):.1f}" for case in cases]
-    rows = [[_cell(case["channels"], names) for names in COLUMNS.values()] for case in cases]
+    cases = report.cases
+    names = [case.id.rpartition("@")[0] for case in cases]
+    seconds = ["cached" if case.remembered else f"{sum(case.seconds.values()):.1f}" for case in cases]
+    rows = [[_cell(shown(case.channels, names)) for names in COLUMNS.values()] for case in cases]
     widths = [max(CELL, len(head), *map(len, column)) for head, *column in zip(COLUMNS, *rows, strict=True)]
     last = 1 + max(map(len, ["s", *seconds]))
     space = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
@@ -178,66 +179,64 @@ def print_table(console: Console, report: Record) -> None:
         line(Text("case", "bold"), [Text(head, "bold") for head in COLUMNS], "s")
     mesh = ""
     for case, name, cells, spent in zip(cases, names, rows, seconds, strict=True):
-        if case["mesh"] != mesh:
-            mesh = case["mesh"]
+        if case.mesh != mesh:
+            mesh = case.mesh
             console.print(Text(f"@{mesh}", "bold cyan"), soft_wrap=True)
-        line(Text(name, "" if case["verdict"] == "passed" else MARKS[case["verdict"]][1]), cells, spent)
+        line(Text(name, "" if case.verdict == PASSED else MARKS[case.verdict][1]), cells, spent)
     _print_closing(console, report)
 
 
-def _print_closing(console: Console, report: Record) -> None:
+def _print_closing(console: Console, report: Report) -> None:
     """Prints the lines below the table: the legend, counts, times, and notes on all cases."""
-    cases = report["cases"]
-    shown = {_mark(channel) for case in cases for channel in case["channels"].values()}
+    cases = report.cases
+    marks = {_mark(channel) for case in cases for channel in case.channels.values()}
     order = [*(mark for mark, _ in MARKS.values()), RULES]
-    if shown:
-        console.print(legend(sorted(shown, key=lambda one: order.index(one[0]))), soft_wrap=True)
+    if marks:
+        console.print(legend(sorted(marks, key=lambda one: order.index(one[0]))), soft_wrap=True)
     fitted = (
-        f"{case['asked']} fitted to {case['backend']} as {case.get('candidate_mesh', case['mesh'])}"
+        f"{case.asked} fitted to {case.backend} as {case.candidate_mesh or case.mesh}"
         for case in cases
-        if "asked" in case
+        if case.asked
     )
     for words in dict.fromkeys(fitted):
         console.print(words, soft_wrap=True)
-    reused = sum("remembered" in case for case in cases)
-    words = counts_text(report) + (f" ({reused} cached)" if reused else "")
-    phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in phase_seconds(report).items())
-    console.print(
-        f"{words} in {report['seconds']:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True
-    )
+    reused = sum(case.remembered for case in cases)
+    words = report.counts() + (f" ({reused} cached)" if reused else "")
+    phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in report.phases().items())
+    console.print(f"{words} in {report.seconds:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True)
     for words in dict.fromkeys(map(_renamed, cases)):
         if words:
             console.print(Text(words, "dim"), soft_wrap=True)
-    if weaker := report.get("numbers_only"):
+    if weaker := report.numbers_only:
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
         console.print(Text(text, "yellow"), soft_wrap=True)
-    if unvaried := report.get("unvaried"):
-        console.print(Text(unvaried_text(unvaried, MOST_UNVARIED), "dim"), soft_wrap=True)
-    if partial := report.get("partial"):
-        console.print(Text(f"PARTIAL: {partial_words(partial)}", "bold yellow"))
+    if report.unvaried:
+        console.print(Text(unvaried_text(report.unvaried, MOST_UNVARIED), "dim"), soft_wrap=True)
+    if report.partial:
+        console.print(Text(f"PARTIAL: {report.partial.sentence()}", "bold yellow"))
 
 
-def _renamed(case: Record) -> str:
+def _renamed(case: CaseResult) -> str:
     """Returns the modules of a pair whose names differ; the text is equal for all its programs."""
-    rows = case["channels"].get("tree", {}).get("tables", {}).get("renamed", ())
+    rows = case.rows("tree", "renamed")
     if not rows:
         return ""
-    shown = listed([f"{row['reference']} is {row['candidate']}" for row in rows], MOST_RENAMED)
-    return f"{case['id'].partition('/')[0]}: {shown}; `parity map` shows all"
+    names = listed([f"{row['reference']} is {row['candidate']}" for row in rows], MOST_RENAMED)
+    return f"{case.id.partition('/')[0]}: {names}; `parity map` shows all"
 
 
 def print_details(console: Console, results: Sequence[CaseResult]) -> None:
     """Prints a line for each channel of each case: the verdict and its detail."""
     for result in results:
         for channel in result.channels.values():
-            line = Text(f"{result.case.id}  {channel.name} ").append(str(channel.verdict), "bold")
+            line = Text(f"{result.id}  {channel.name} ").append(str(channel.verdict), "bold")
             console.print(line.append(f": {channel.detail}"), soft_wrap=True)
 
 
-def print_proofs(console: Console, run: Run) -> None:
+def print_proofs(console: Console, report: Report) -> None:
     """Prints one row per case: the prover's verdict, the number of operations, and times."""
     table = make_table(("case", "program", "then"), ("operations", "trace+lower s", "prove s"))
-    for result in run.results:
+    for result in report.cases:
         program = result.channels.get("program")
         verdict = program.verdict if program else Verdict.ERROR
         ran = {
@@ -245,7 +244,7 @@ def print_proofs(console: Console, run: Run) -> None:
         }
         seconds = result.seconds
         table.add_row(
-            result.case.id,
+            result.id,
             styled(verdict),
             " ".join(sorted(ran - {"skipped"})),
             f"{program.measures.get('operations', 0):,.0f}" if program else "-",
@@ -253,85 +252,80 @@ def print_proofs(console: Console, run: Run) -> None:
             f"{seconds['prove']:.2f}",
         )
     console.print(table)
-    programs = [result.channels["program"] for result in run.results if "program" in result.channels]
-    proved = sum(program.verdict is Verdict.PROVED for program in programs)
-    operations = sum(program.measures.get("operations", 0) for program in programs)
-    seconds = sum(result.seconds["prove"] for result in run.results)
+    proofs = [(case.id, case.channels["program"]) for case in report.cases if "program" in case.channels]
+    proved = [program for _, program in proofs if program.verdict is Verdict.PROVED]
+    operations = sum(program.measures.get("operations", 0) for _, program in proofs)
+    seconds = sum(case.seconds["prove"] for case in report.cases)
     rate = f", {operations / seconds:,.0f} operations a second" if seconds else ""
-    loose = sum(program.verdict is Verdict.REORDERED for program in programs)
-    ruled = sum(program.verdict is Verdict.PROVED and BY_RULES in program.measures for program in programs)
+    loose = sum(program.verdict is Verdict.REORDERED for _, program in proofs)
+    ruled = sum(BY_RULES in program.measures for program in proved)
     also = (f" ({ruled} by rules)" if ruled else "") + (f", {loose} reordered" if loose else "")
-    console.print(f"{proved} of {run.planned} proved{also} in {run.seconds:.0f} s{rate}", soft_wrap=True)
-    for result, program in zip(run.results, programs, strict=False):
+    words = f"{len(proved)} of {report.planned} proved{also} in {report.seconds:.0f} s{rate}"
+    console.print(words, soft_wrap=True)
+    for id, program in proofs:
         if program.verdict in RESTS or BY_RULES in program.measures:
-            console.print(f"{result.case.id}  {program.detail}", soft_wrap=True, markup=False)
+            console.print(f"{id}  {program.detail}", soft_wrap=True, markup=False)
             for finding in program.findings[1:MOST_FINDINGS]:
                 console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
 
 
 def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
-    """Returns the explanation of a case that does not pass, see `failure_text`; empty if it passes.
+    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes.
 
     Args:
         result: result of a case.
         runnable: True if commands know the case by its id.
     """
-    return failure_text(result.case.id, result.channels, runnable=runnable)
-
-
-def failure_text(id: str, channels: Channels, *, runnable: bool = True) -> str:
-    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes."""
-    found = explain(id, channels, runnable=runnable)
+    found = explain(result.id, result.channels, runnable=runnable)
     return "\n".join([found.headline, *found.rest]) if found else ""
 
 
-def first_text(id: str, channels: Channels) -> str:
+def first_text(result: CaseResult) -> str:
     """Returns the first difference of a case that passes without a proof; empty if there is none."""
-    program = channels.get("program")
-    if blocking(channels.values()) or program is None or program.verdict not in RESTS or not program.findings:
-        return ""
-    return f"{id}  {program.verdict}; first difference: {program.findings[0].sentence()}"
+    first = result.first_difference
+    verdict = result.channels["program"].verdict if first else ""
+    return f"{result.id}  {verdict}; first difference: {first.sentence()}" if first else ""
 
 
-def ties_text(id: str, channels: Channels) -> str:
+def ties_text(result: CaseResult) -> str:
     """Returns the ties that rounding decided in a case: a sentence each."""
-    routing = channels.get("routing")
+    routing = result.channels.get("routing")
     if routing is None or routing.verdict is not Verdict.TIE:
         return ""
-    shown = [f"  {finding.sentence()}" for finding in routing.findings[:MOST_FINDINGS]]
-    return "\n".join([f"{id}  routing tie: {routing.detail}", *shown])
+    ties = [f"  {finding.sentence()}" for finding in routing.findings[:MOST_FINDINGS]]
+    return "\n".join([f"{result.id}  routing tie: {routing.detail}", *ties])
 
 
-def waived_text(id: str, channels: Channels) -> str:
+def waived_text(result: CaseResult) -> str:
     """Returns the number of accepted findings by channel, with the reasons, in one line."""
-    waived = [channel for channel in channels.values() if channel.verdict is Verdict.WAIVED]
+    waived = [channel for channel in result.channels.values() if channel.verdict is Verdict.WAIVED]
     if not waived:
         return ""
     counts = ", ".join(f"{len(channel.findings)} of {channel.name}" for channel in waived)
     steps = dict.fromkeys(finding.next_step for channel in waived for finding in channel.findings)
     reasons = "; ".join(step.removeprefix(PREFIX) for step in steps)
-    return f"{id}  findings waived: {counts} ({reasons})"
+    return f"{result.id}  findings waived: {counts} ({reasons})"
 
 
-def all_text(id: str, channels: Channels) -> str:
+def all_text(result: CaseResult) -> str:
     """Returns every finding of the channels that block or are waived, a sentence each."""
-    waived = (one for one in channels.values() if one.verdict is Verdict.WAIVED)
+    waived = (one for one in result.channels.values() if one.verdict is Verdict.WAIVED)
     lines = []
-    for channel in (*blocking(channels.values()), *waived):
-        lines.append(f"{id}  {channel.name} {channel.verdict}: {channel.detail}")
+    for channel in (*result.blocking, *waived):
+        lines.append(f"{result.id}  {channel.name} {channel.verdict}: {channel.detail}")
         lines += [f"  {finding.sentence()}" for finding in channel.findings]
     return "\n".join(lines)
 
 
-def notes_text(id: str, channels: Channels) -> str:
+def notes_text(result: CaseResult) -> str:
     """Returns the notes of a case, which do not affect its verdict: a sentence each, without that of its first line."""
-    found = explain(id, channels)
-    notes = [(name, note) for name, channel in channels.items() for note in channel.notes]
+    found = result.explanation
+    notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
     notes = [(name, note) for name, note in notes if not found or note is not found.cause]
     lines = [f"  {name}: {note.sentence()}" for name, note in notes[:MOST_FINDINGS]]
     more = len(notes) - MOST_FINDINGS
     lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
-    return "\n".join([f"{id}  notes:", *lines]) if notes else ""
+    return "\n".join([f"{result.id}  notes:", *lines]) if notes else ""
 
 
 def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
@@ -340,11 +334,11 @@ def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
         for channel in result.channels.values():
             for finding in channel.findings:
                 if finding.traceback:
-                    console.print(Text(f"{result.case.id}  {channel.name}, {finding.where}", "bold red"))
+                    console.print(Text(f"{result.id}  {channel.name}, {finding.where}", "bold red"))
                     console.print(finding.traceback, soft_wrap=True, markup=False, highlight=False)
 
 
-def print_findings(console: Console, cases: Iterable[Record], *, verbose: bool = False) -> None:
+def print_findings(console: Console, cases: Iterable[CaseResult], *, verbose: bool = False) -> None:
     """Prints the causes of failures, and first differences, ties, waivers and notes of the cases that pass.
 
     Args:
@@ -352,12 +346,11 @@ def print_findings(console: Console, cases: Iterable[Record], *, verbose: bool =
         cases: cases of a report.
         verbose: True to print every finding.
     """
-    texts = {failure_text: "bold red", first_text: "yellow", ties_text: "yellow", waived_text: "yellow"}
+    texts = {findings_text: "bold red", first_text: "yellow", ties_text: "yellow", waived_text: "yellow"}
     texts |= {notes_text: "dim"} | ({all_text: "dim"} if verbose else {})
     for case in cases:
-        channels = {name: channel_of(name, one) for name, one in case["channels"].items()}
         for text, style in texts.items():
-            head, *rest = text(case["id"], channels).splitlines() or [""]
+            head, *rest = text(case).splitlines() or [""]
             if head:
                 console.print(Text(head, style), soft_wrap=True)
             if rest:

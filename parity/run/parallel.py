@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
@@ -24,16 +24,9 @@ from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerErr
 from parity.compare.placement import place
 from parity.run.explain import SEVERITY
 from parity.run.manifest import watch
+from parity.run.record import CaseResult
 from parity.run.request import Request
-from parity.run.run import (
-    GC_THRESHOLD,
-    CaseResult,
-    CaseRunner,
-    Outcome,
-    error_result,
-    skipped_result,
-    verdict_of,
-)
+from parity.run.run import GC_THRESHOLD, CaseRunner, error_result, skipped_result
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["BUILDING", "CASE_SECONDS", "merged", "run_in_workers", "serve", "spread"]
@@ -45,8 +38,6 @@ PATIENCE = 60.0
 JOINING = 60
 BUILDING = "building the two sides"
 """The phase of a case that has not named one."""
-PLACED = ("mesh", "candidate_mesh", "placement")
-"""Fields of a case that describe its devices, which a driver of other machines does not know."""
 
 
 class Rank(NamedTuple):
@@ -79,7 +70,7 @@ def _prepared(
 
 def serve(
     request: Request, id: str, rank: Rank | None = None, *, notify: Callable[[str], None]
-) -> tuple[dict[str, Any], Outcome]:
+) -> CaseResult:
     """Runs one case in this process, a worker, which keeps builds and sides for the next.
 
     Places only this case: another one may not fit the devices of this process.
@@ -89,9 +80,6 @@ def serve(
         id: id of the case.
         rank: the rank of this process; None if it runs the case alone.
         notify: called with each phase that begins.
-
-    Returns:
-        The fields of the case that describe its devices, and the outcome.
     """
     if rank:
         notify("joining the other processes")
@@ -99,8 +87,7 @@ def serve(
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])  # also between cases: a worker has no other task
     backend, cases, runner = _prepared(request, notify)
     (case,) = place([cases[id]], backend)
-    result = runner.run(case)
-    return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
+    return runner.run(case)
 
 
 class SpreadError(ValueError):
@@ -130,14 +117,14 @@ class _Crew:
         self._size, self._devices = size, 0
         self._workers: list[Worker] = []
         self._ranks: list[Rank | None] = [None]
-        self._outcomes: dict[int, Outcome] = {}
+        self._results: dict[int, CaseResult] = {}
         self._first = 0.0
         self.todo: collections.deque[Case] = collections.deque()
         self.case: Case | None = None
 
     def begin(self, request: Request) -> CaseResult | None:
         """Starts the next case, and the workers unless they have its devices; returns its result if it cannot start."""
-        self.case, self._outcomes, self._first = self.todo.popleft(), {}, 0.0
+        self.case, self._results, self._first = self.todo.popleft(), {}, 0.0
         try:
             devices = spread(self.case, self._size) if self._size > 1 else 0
             if devices not in (0, self._devices):
@@ -172,7 +159,7 @@ class _Crew:
     @property
     def running(self) -> dict[int, Worker]:
         """The workers that still run the case, by number."""
-        return {at: worker for at, worker in enumerate(self._workers) if at not in self._outcomes}
+        return {at: worker for at, worker in enumerate(self._workers) if at not in self._results}
 
     def take(self) -> CaseResult | None:
         """Returns the result, merged from all workers; None while one runs.
@@ -185,7 +172,7 @@ class _Crew:
                 ended, value = worker.poll(0)
                 waited = time.monotonic() - self._first if self._first else 0.0
                 if ended:
-                    self._outcomes[number] = value[1]
+                    self._results[number] = value
                     self._first = self._first or time.monotonic()
                 elif worker.seconds > CASE_SECONDS:
                     raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
@@ -197,7 +184,7 @@ class _Crew:
                 return self._ended(error_result(self.case, f"{where}{worker.phase or BUILDING}", error))
         if self.running:
             return None
-        return self._ended(merged(self.case, [outcome for _, outcome in sorted(self._outcomes.items())]))
+        return self._ended(merged([result for _, result in sorted(self._results.items())]))
 
     def kill(self) -> None:
         """Ends all workers."""
@@ -240,16 +227,16 @@ def run_in_workers(
             crew.kill()
 
 
-def merged(case: Case, outcomes: Sequence[Outcome]) -> CaseResult:
+def merged(results: Sequence[CaseResult]) -> CaseResult:
     """Returns one result: in each channel the worst verdict, and every finding with the process that has it.
 
     Args:
-        case: the case.
-        outcomes: outcomes of each process, in order.
+        results: results of each process, in order.
     """
-    names = dict.fromkeys(name for outcome in outcomes for name in outcome.channels)
-    channels = {name: _channel([outcome.channels.get(name) for outcome in outcomes]) for name in names}
-    return dataclasses.replace(outcomes[0].on(case), channels=channels, verdict=verdict_of(channels))
+    names = dict.fromkeys(name for result in results for name in result.channels)
+    return results[0].with_channels(
+        {name: _channel([one.channels.get(name) for one in results]) for name in names}
+    )
 
 
 def _channel(results: Sequence[ChannelResult | None]) -> ChannelResult:

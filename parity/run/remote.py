@@ -8,8 +8,9 @@ from parity.cases.case import Case
 from parity.compare.backends.ray_cluster import RemoteCall, declared, machines, session, wait_for_any
 from parity.compare.backends.workers import RemoteError, WorkerError
 from parity.run.parallel import BUILDING, CASE_SECONDS
+from parity.run.record import CaseResult
 from parity.run.request import Request
-from parity.run.run import CaseResult, Outcome, error_result
+from parity.run.run import error_result
 from parity.verdicts import Finding
 
 __all__ = ["run_on_ray"]
@@ -34,10 +35,12 @@ class _RayCase:
 
     def take(self, *, ready: bool) -> CaseResult | None:
         """Returns the result, or None while the case runs or must run again; an error if it takes too long."""
-        waited, phase = not self.call.begun, self.call.phase or BUILDING
+        waited, phase, ended = not self.call.begun, self.call.phase or BUILDING, False
+        value: Any = None
         try:
-            ended, value = self.call.take() if ready else (False, ())
-            if not ready and self.call.seconds > CASE_SECONDS:
+            if ready:
+                ended, value = self.call.take()
+            elif self.call.seconds > CASE_SECONDS:
                 self.call.cancel()
                 return error_result(self.case, phase, WorkerError(f"exceeded {CASE_SECONDS:g} s"))
         except RemoteError as error:
@@ -52,10 +55,9 @@ class _RayCase:
             return None
         if ready and waited:
             self._progress(self.case)
-        return self._noted(*value) if ended else None
+        return self._noted(value) if ended else None
 
-    def _noted(self, placed: dict[str, Any], outcome: Outcome) -> CaseResult:
-        result = outcome.on(dataclasses.replace(self.case, **placed))
+    def _noted(self, result: CaseResult) -> CaseResult:
         if not self._lost:
             return result
         name, first = next(iter(result.channels.items()))

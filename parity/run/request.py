@@ -67,10 +67,6 @@ class Shard:
         """Returns the part's share of all items, interleaved, so that slow neighbours fall to different parts."""
         return list(items[self.number - 1 :: self.of])
 
-    def record(self) -> dict[str, Any]:
-        """Returns the shard in the form of the schema."""
-        return {"number": self.number, "of": self.of, "places": list(self.places), "total": self.total}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:

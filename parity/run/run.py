@@ -7,43 +7,35 @@ import linecache
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
-from parity.channels import ALL, CHANNELS, Aspect, of_aspect
-from parity.channels.channel import ONE_PROGRAM
+from parity.channels import ALL, CHANNELS
 from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.run.explain import BY_VALUES, SEVERITY, blocking, is_unsure, places, unplaced
+from parity.run.explain import BY_VALUES, blocking, is_unsure, places, unplaced
 from parity.run.manifest import opened
-from parity.run.request import Request, Shard
+from parity.run.record import CaseResult
+from parity.run.request import Request
 from parity.run.waiving import waive
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = [
     "GC_THRESHOLD",
-    "CaseResult",
     "CaseRunner",
-    "Outcome",
-    "Run",
     "error_result",
     "is_own",
-    "numbers_only",
     "run_case",
     "skipped_result",
-    "verdict_of",
 ]
 
-PASSED = "passed"
 NO_MAP = "no weight map"
-PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
 """Threshold of memory mappings. Linux allows a process 65,530; a case makes hundreds, a module of tests thousands."""
@@ -57,100 +49,6 @@ LONGEST = 600
 """Maximum number of characters of an error's message in a sentence; the report has the whole message."""
 PACKAGES = str(Path(__file__).parents[1])
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A result without its case, whose functions cannot be sent to another process.
-
-    Args:
-        reference, candidate: names of the builds.
-        verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
-            or ``unproved`` if nothing differs, but neither a proof nor a run shows that values agree.
-        channels: by name, in the order of the channels.
-        seconds: per phase, and ``other``; empty if cached.
-        cached: True if an earlier run computed it, see `parity.run.verdict_cache`.
-        read: ``{path: digest}`` of files outside the project that this process opened so far; None if not watched.
-    """
-
-    reference: str
-    candidate: str
-    verdict: str
-    channels: dict[str, ChannelResult]
-    seconds: dict[str, float]
-    cached: bool = False
-    read: Mapping[str, str] | None = None
-
-    @classmethod
-    def of(cls, result: "CaseResult") -> "Outcome":
-        """Returns the part of a result that can be sent."""
-        return Outcome(**{field.name: getattr(result, field.name) for field in dataclasses.fields(Outcome)})
-
-    def on(self, case: Case) -> "CaseResult":
-        """Returns the result with its case."""
-        return CaseResult(case=case, **vars(self))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class CaseResult(Outcome):
-    """The result of a case.
-
-    Args:
-        case: the case; the other fields are those of `Outcome`.
-    """
-
-    case: Case
-
-    def __repr__(self) -> str:
-        """Returns the id and the verdict: a notebook shows the results of `assert_twins`."""
-        return f"<{type(self).__name__} {self.case.id}: {self.verdict}>"
-
-    @property
-    def blocking(self) -> list[ChannelResult]:
-        """The channels that keep the case from passing, worst first."""
-        return blocking(self.channels.values())
-
-    def sentence(self) -> str:
-        """Returns a sentence on the worst problem and its place; empty if there is none."""
-        if not self.blocking:
-            return ""
-        first = self.blocking[0]
-        what = first.findings[0].sentence() if first.findings else first.detail
-        return f"{self.case.id}: {first.name} {first.verdict}: {what}"
-
-
-@dataclasses.dataclass
-class Run:
-    """A run, complete or not.
-
-    Args:
-        environment: versions, flags, devices, commit.
-        planned: number of cases to run.
-        results: results of the cases that ran.
-        seconds: wall time.
-        shard: the part of the cases that this run took; None for all.
-        followed: origins of failures, by id of the case: the records of `parity bisect`.
-        stopped: why the run's own options ended it before its last case; empty if they did not.
-        changed: changes since the last run, which prevent the reuse of cached verdicts.
-        uncached: changes during this run, which prevent the caching of its verdicts.
-        unvaried: ``{variants: {option: its only value}}`` of the options that none of their cases varies.
-    """
-
-    environment: dict[str, object]
-    planned: int
-    results: list[CaseResult] = dataclasses.field(default_factory=list)
-    seconds: float = 0.0
-    shard: Shard | None = None
-    followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    stopped: str = ""
-    changed: list[str] = dataclasses.field(default_factory=list)
-    uncached: list[str] = dataclasses.field(default_factory=list)
-    unvaried: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-
-    @property
-    def partial(self) -> bool:
-        """True if the run ended before its last case."""
-        return len(self.results) < self.planned
 
 
 def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
@@ -209,14 +107,7 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
     clear_caches_if_many_mappings()
     seconds = session.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
-    return CaseResult(
-        case=case,
-        reference=names[0],
-        candidate=names[1],
-        verdict=verdict_of(results),
-        channels=results,
-        seconds=seconds,
-    )
+    return CaseResult.of(case, results, seconds, names)
 
 
 def error_result(case: Case, where: str, error: Exception) -> CaseResult:
@@ -242,49 +133,7 @@ def skipped_result(case: Case, why: str) -> CaseResult:
 
 def _not_compared(case: Case, *results: ChannelResult) -> CaseResult:
     channels = {result.name: result for result in results}
-    return CaseResult(
-        case=case,
-        reference="",
-        candidate="",
-        verdict=verdict_of(channels),
-        channels=channels,
-        seconds=dict.fromkeys((*PHASES, "other"), 0.0),
-    )
-
-
-def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
-    """Returns the verdict of a case with these channels: the worst blocking one; else skipped, passed or unproved."""
-    found = {result.verdict for result in channels.values()}
-    for verdict in SEVERITY:
-        if verdict in found:
-            return verdict
-    if found <= {Verdict.SKIPPED}:
-        return Verdict.SKIPPED
-    return PASSED if "program" not in channels or _covers_values(channels) else Verdict.UNPROVED
-
-
-def _covers_values(channels: Mapping[str, ChannelResult]) -> bool:
-    """Returns True if a proof or a run covers the values of a case."""
-    asked = [channels[name].verdict for name in of_aspect(Aspect.VALUES) if name in channels]
-    return channels["program"].verdict in PROOFS or any(verdict is not Verdict.SKIPPED for verdict in asked)
-
-
-def numbers_only(result: CaseResult) -> bool:
-    """Returns True if a case passed by its numbers only: a proof was tried, and the programs differ, compiled too.
-
-    Waived numbers do not count as equal.
-    """
-    program = result.channels.get("program")
-    tried = result.verdict == PASSED and program is not None and program.verdict is Verdict.UNPROVED
-    waived = any(
-        name in result.channels and result.channels[name].verdict is Verdict.WAIVED
-        for name in of_aspect(Aspect.VALUES)
-    )
-    return (
-        tried
-        and not waived
-        and not any(ONE_PROGRAM in channel.measures for channel in result.channels.values())
-    )
+    return CaseResult.of(case, channels, dict.fromkeys((*PHASES, "other"), 0.0))
 
 
 def _located(results: dict[str, ChannelResult], case: Case, session: Session) -> dict[str, ChannelResult]:

@@ -3,15 +3,17 @@
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from parity.cases.case import Case
 from parity.cases.coverage import unvaried_options
 from parity.compare.backends.environment import DEVICES, PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.run.parallel import run_in_workers
+from parity.run.record import CaseResult, Report, distinct
 from parity.run.remote import run_on_ray
 from parity.run.request import CacheMode, Request
-from parity.run.run import CaseResult, CaseRunner, Run
+from parity.run.run import CaseRunner
 from parity.run.verdict_cache import VerdictCache, take_manifest
 from parity.run.waiving import check_channels
 
@@ -24,8 +26,8 @@ WORTH_WORKERS = 8
 class Listener:
     """Receives the events of a run; this base class does nothing."""
 
-    def begins(self, record: Run) -> None:
-        """Called after cases were selected; none has run."""
+    def begins(self, planned: int, changed: Sequence[str]) -> None:
+        """Called before any case runs: the number of cases, and changes that prevent the reuse of cached verdicts."""
 
     def started(self, case: Case) -> None:
         """Called before a case begins."""
@@ -33,8 +35,8 @@ class Listener:
     def finished(self, result: CaseResult) -> None:
         """Called when a case has a result."""
 
-    def ended(self, record: Run) -> None:
-        """Called after the run, also if it was interrupted or failed."""
+    def ended(self, report: Report, changed: Sequence[str]) -> None:
+        """Called after the run, also if it was interrupted or failed; changes during it prevent caching."""
 
 
 class Schedule:
@@ -63,7 +65,7 @@ class Schedule:
         return CaseRunner(self.request, self.backend)
 
 
-def execute(request: Request, listener: Listener | None = None) -> Run:
+def execute(request: Request, listener: Listener | None = None) -> Report:
     """Runs the cases of a request; an interrupted run returns its results so far.
 
     Args:
@@ -71,38 +73,46 @@ def execute(request: Request, listener: Listener | None = None) -> Run:
         listener: notified of events.
 
     Returns:
-        The results, in the order of the cases.
+        The record, with results in the order of the cases.
 
     Raises:
         ValueError: a part of the request cannot be used; raised before any work.
     """
     listener, schedule = listener or Listener(), Schedule(request)
-    cache, planned = schedule.cache, len(schedule.cases)
-    record = Run(
-        environment=describe_run(request),
-        planned=planned,
-        changed=cache.since_last(),
-        unvaried=unvaried_options(schedule.every),
-    )
-    start = time.perf_counter()
+    cache, environment, results, why = schedule.cache, describe_run(request), [], ""
+    changed, start = cache.since_last(), time.perf_counter()
     try:
-        listener.begins(record)
+        listener.begins(len(schedule.cases), changed)
         for result in _results(schedule, listener):
-            record.results.append(result)
+            results.append(result)
             listener.finished(result)
-            if not result.cached:
-                cache.keep(result)
-            if request.fail_fast and result.blocking and record.partial:
-                record.stopped = "--fail-fast ended the run"
+            cache.keep(result)
+            if request.fail_fast and result.blocking:
+                why = "--fail-fast ended the run"
                 break
     except KeyboardInterrupt:
         pass
     finally:
-        record.uncached = cache.store_waiting()
-        record.seconds = time.perf_counter() - start
-        _put_in_order(record, schedule)
-        listener.ended(record)
-    return record
+        changed, seconds = cache.store_waiting(), round(time.perf_counter() - start, 3)
+        report = _report(schedule, results, why, environment=environment, seconds=seconds)
+        listener.ended(report, changed)
+    return report
+
+
+def _report(schedule: Schedule, results: list[CaseResult], why: str, **fields: Any) -> Report:
+    """Returns the record: results in the order of the cases, their waivers, a shard's places among all cases."""
+    places, shard = {case.id: place for place, case in enumerate(schedule.every)}, schedule.request.shard
+    results = sorted(results, key=lambda result: places[result.id])
+    found = tuple(places[result.id] for result in results)
+    return Report.of(
+        results,
+        len(schedule.cases),
+        why,
+        waivers=distinct(one for place in found for one in schedule.every[place].accept.waivers),
+        unvaried=unvaried_options(schedule.every),
+        shard=shard and dataclasses.replace(shard, places=found, total=len(places)),
+        **fields,
+    )
 
 
 def _results(schedule: Schedule, listener: Listener) -> Iterator[CaseResult]:
@@ -146,15 +156,6 @@ def describe_run(request: Request) -> dict[str, object]:
     together = {"processes": request.processes} if request.processes > 1 else {}
     settings = {"settings": dict(request.settings)} if request.settings else {}
     return {**describe_environment(), **together, **settings}
-
-
-def _put_in_order(record: Run, schedule: Schedule) -> None:
-    """Sorts the results in the order of the cases, and records the positions of a shard's cases among all cases."""
-    places = {case.id: place for place, case in enumerate(schedule.every)}
-    record.results.sort(key=lambda result: places[result.case.id])
-    if shard := schedule.request.shard:
-        found = tuple(places[result.case.id] for result in record.results)
-        record.shard = dataclasses.replace(shard, places=found, total=len(schedule.every))
 
 
 def check_schedule(request: Request) -> None:

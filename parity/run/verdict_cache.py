@@ -13,8 +13,9 @@ from parity.cases.case import Case
 from parity.cases.settings import find_settings, make_importable
 from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.run.manifest import Manifest, TooManyFilesError, digest_at, project_of, watch
+from parity.run.record import PASSED, CaseResult
 from parity.run.request import CacheMode, Request
-from parity.run.run import PASSED, CaseResult, Outcome
+from parity.verdicts import plain
 
 __all__ = ["VerdictCache", "folder", "take_manifest"]
 
@@ -59,6 +60,7 @@ class VerdictCache:
             self._cache = cache or DiskCache(folder=folder())
             devices = [f"{one} {one.device_kind} {one.client.platform_version}" for one in jax.devices()]
             self._key = digest([manifest.key, options, *devices])
+        self._keys: dict[str, str] = {}
         self._known: dict[str, CaseResult] = {}
         self._complete = False
         self._waiting: list[CaseResult] = []
@@ -75,10 +77,12 @@ class VerdictCache:
         entry = self._cache.load(self.key(case))
         if not isinstance(entry, dict) or any(digest_at(path) != was for path, was in entry["read"].items()):
             return None
-        return dataclasses.replace(msgspec.convert(entry, Outcome), cached=True, read=None).on(case)
+        return dataclasses.replace(msgspec.convert(entry["result"], CaseResult), remembered=True)
 
     def look_up(self, cases: Sequence[Case], mode: CacheMode) -> None:
         """Finds the stored results of the cases, unless all verdicts are to be computed again."""
+        if self.manifest:
+            self._keys = {case.id: self.key(case) for case in cases}
         if self.manifest and mode is not CacheMode.REFRESH:
             self._known = {case.id: result for case in cases if (result := self.recall(case))}
         self._complete = len(self._known) == len(cases)
@@ -89,7 +93,7 @@ class VerdictCache:
 
     def keep(self, result: CaseResult) -> None:
         """Takes the result of a case that ran, to be stored if it passed, see `store_waiting`."""
-        if result.verdict == PASSED and not result.cached and result.read is not None:
+        if result.verdict == PASSED and not result.remembered and result.read is not None:
             self._waiting.append(result)
         if time.monotonic() - self._checked > PATIENCE:
             self.store_waiting()
@@ -112,8 +116,8 @@ class VerdictCache:
             except TooManyFilesError as why:  # the run made them
                 self._changed = [str(why)]
         for result in () if self._changed else waiting:
-            outcome = dataclasses.replace(Outcome.of(result), seconds={})
-            self._cache.store(self.key(result.case), msgspec.to_builtins(outcome))
+            kept = plain(dataclasses.replace(result, seconds={}))
+            self._cache.store(self._keys[result.id], {"result": kept, "read": result.read})
         self._checked = time.monotonic()
         return self._changed
 

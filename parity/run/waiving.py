@@ -3,12 +3,12 @@
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from parity.cases.accepted import Waiver
 from parity.cases.case import Case
 from parity.cases.tables import unknown
 from parity.channels import CHANNELS
+from parity.run.record import Report
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
 __all__ = ["PREFIX", "check_channels", "unused_in", "waive"]
@@ -70,14 +70,12 @@ def _reason(case: str, channel: str, finding: Finding, waivers: Sequence[Waiver]
     return next((waiver.reason for waiver in covering), "")
 
 
-def _accepts(waiver: Waiver, case: str, channel: str, finding: Mapping[str, Any]) -> bool:
+def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
     """True if a finding of a report is accepted by a waiver, or one that follows from it is."""
-    if not finding["next_step"].startswith(PREFIX):
+    if not finding.next_step.startswith(PREFIX):
         return False
-    own = finding["next_step"] == f"{PREFIX}{waiver.reason}" and waiver.covers(
-        case, channel, finding["where"]
-    )
-    return own or any(waiver.covers(case, channel, one["where"]) for one in finding.get("follows", ()))
+    own = finding.next_step == f"{PREFIX}{waiver.reason}" and waiver.covers(case, channel, finding.where)
+    return own or any(waiver.covers(case, channel, one.where) for one in finding.follows)
 
 
 def _near(channel: str) -> str:
@@ -97,7 +95,7 @@ def check_channels(cases: Iterable[Case]) -> None:
                 raise ValueError(f"case {case.id}: not_applicable: {unknown(name, CHANNELS)}")
 
 
-def unused_in(report: Mapping[str, Any]) -> list[str]:
+def unused_in(report: Report) -> list[str]:
     """Returns a sentence for each waiver that accepted nothing in any case that it covers.
 
     A waiver whose cases or channels were not run is not judged.
@@ -106,15 +104,15 @@ def unused_in(report: Mapping[str, Any]) -> list[str]:
         report: record of a run, with its waivers.
     """
     used: dict[Waiver, bool] = {}
-    for waiver in (Waiver(**fields) for fields in report.get("waivers", ())):
+    for waiver in report.waivers:
         known = fnmatch.filter(CHANNELS, waiver.channel)
-        for case in report["cases"]:
-            if known and case["channels"].keys().isdisjoint(known):
+        for case in report.cases:
+            if known and case.channels.keys().isdisjoint(known):
                 continue
             used[waiver] = used.get(waiver, False) or any(
-                _accepts(waiver, case["id"], name, finding)
-                for name, channel in case["channels"].items()
-                for finding in channel["findings"]
+                _accepts(waiver, case.id, name, finding)
+                for name, channel in case.channels.items()
+                for finding in channel.findings
             )
     return [
         f"a waiver expired on {waiver.expires}: {waiver.sentence()} ({waiver.reason}); mend the difference, or renew it"

@@ -6,12 +6,14 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.report.reading import Record, read_report
+from parity.report.reading import read_report
+from parity.verdicts import plain
 
+Record = Mapping[str, Any]
 VOLATILE = frozenset({"seconds", "remembered", "traceback"})
 """Keys at any depth of a record that differ from run to run."""
 LISTS = ("findings", "notes")
@@ -25,7 +27,7 @@ def differences(before: Record, after: Record) -> list[str]:
     """Returns each difference as one sentence; empty if both records have the same results.
 
     Args:
-        before, after: reports, as `read_report` returns them.
+        before, after: reports as plain data.
     """
     one, other = ({case["id"]: _lasting(case) for case in report["cases"]} for report in (before, after))
     found: list[str] = []
@@ -83,7 +85,7 @@ def main() -> int | str:
     """Prints the differences of two reports, and returns the exit code."""
     if len(sys.argv) != 3:
         return "usage: python tests/campaigns records BEFORE AFTER"
-    before, after = (read_report(Path(name)) for name in sys.argv[1:])
+    before, after = (plain(read_report(Path(name))) for name in sys.argv[1:])
     if not (before["cases"] or after["cases"]):
         return "no cases in either record; nothing was compared"
     found = differences(before, after)

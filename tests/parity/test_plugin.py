@@ -10,9 +10,8 @@ from toys import DENSE
 
 from parity.cases.case import Case
 from parity.plugin import CaseFailedError, CaseItem, _is_requested
-from parity.report.records import case_record
-from parity.run.run import CaseResult, verdict_of
-from parity.verdicts import ChannelResult, Verdict
+from parity.run.record import CaseResult
+from parity.verdicts import ChannelResult, Verdict, plain
 
 pytest_plugins = ["pytester"]
 
@@ -294,16 +293,14 @@ def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(name,
     case = Case(id="one/grad@single", reference=str, candidate=str, program="grad")
     channels = {other: ChannelResult(name=other, verdict=Verdict.PROVED) for other in ("tree", "inputs")}
     channels[name] = ChannelResult(name=name, verdict=verdict, detail="what it saw")
-    result = CaseResult(
-        case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
-    )
+    result = CaseResult.of(case, channels, {})
     item = types.SimpleNamespace(case=case, run=lambda case: result, user_properties=[])
     if verdict in FAILS:
         with pytest.raises(CaseFailedError, match=f"{name} {verdict}"):
             CaseItem.runtest(item)
     else:
         CaseItem.runtest(item)
-    record = case_record(result)
+    record = plain(result)
     assert item.user_properties == [("parity", record)]
     assert (record["verdict"] in FAILS) == (verdict in FAILS)
 
@@ -317,9 +314,7 @@ def test_a_case_is_skipped_only_if_every_channel_is_skipped(verdicts):
         name: ChannelResult(name=name, verdict=Verdict(verdict))
         for name, verdict in zip(("program", "values"), verdicts, strict=True)
     }
-    result = CaseResult(
-        case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
-    )
+    result = CaseResult.of(case, channels, {})
     item = types.SimpleNamespace(case=case, run=lambda case: result, user_properties=[])
     if FAILS & set(verdicts):
         with pytest.raises(CaseFailedError):

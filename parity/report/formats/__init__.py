@@ -1,6 +1,6 @@
 """Forms of a report: one file per form besides JSON, a registry, and the writing of all that are requested.
 
-A form is a function of a report from `parity.report.reading`, and of earlier ones for comparison; it returns a text.
+A form is a function of a report, and of earlier ones for comparison; it returns a text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +10,12 @@ from parity.report.formats.annotations import annotations
 from parity.report.formats.html import html
 from parity.report.formats.junit import junit
 from parity.report.formats.markdown import markdown
-from parity.report.reading import Record
 from parity.report.records import check_writable, is_stream, write_json, write_text
+from parity.run.record import Report
 
 __all__ = ["FORMS", "check_forms", "write_forms"]
 
-FORMS: Mapping[str, Callable[[Record, Sequence[Record]], str]] = {
+FORMS: Mapping[str, Callable[[Report, Sequence[Report]], str]] = {
     "html": html,
     "junit": junit,
     "markdown": markdown,
@@ -39,11 +39,11 @@ def check_forms(files: Mapping[str, Path]) -> None:
             check_writable(path, f"--{name}")
 
 
-def write_forms(report: Record, files: Mapping[str, Path], earlier: Sequence[Record] = ()) -> list[str]:
+def write_forms(report: Report, files: Mapping[str, Path], earlier: Sequence[Report] = ()) -> list[str]:
     """Writes the forms and returns the errors, as sentences; an error in one form does not affect the others.
 
     Args:
-        report: from a file, or from `parity.report.records.as_json`.
+        report: from a file, or of a run.
         files: file by name of the form; ``json`` is the record itself.
         earlier: earlier reports, the oldest first.
     """
@@ -51,7 +51,7 @@ def write_forms(report: Record, files: Mapping[str, Path], earlier: Sequence[Rec
     for name, path in files.items():
         try:
             if name == JSON:
-                write_json(dict(report), path)
+                write_json(report, path)
             else:
                 write_text(FORMS[name](report, earlier), path)
         except OSError as error:

@@ -3,16 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from parity.report.formats.form import (
-    explanation,
-    first_difference,
-    gate_blocks,
-    sentence,
-)
-from parity.report.reading import Record
-from parity.report.records import partial_words
 from parity.run.explain import places
-from parity.verdicts import finding_of
+from parity.run.record import CaseResult, Report
+from parity.verdicts import Finding
 
 __all__ = ["annotations"]
 
@@ -20,7 +13,7 @@ MOST = 10
 """Maximum number of errors that GitHub shows per step; the last one here gives the number of those left out."""
 
 
-def annotations(report: Record, earlier: Sequence[Record]) -> str:
+def annotations(report: Report, earlier: Sequence[Report]) -> str:
     """Returns workflow commands, the worst first: errors, then warnings for waived and unproved cases.
 
     Findings of several cases at one source line become one annotation.
@@ -30,32 +23,28 @@ def annotations(report: Record, earlier: Sequence[Record]) -> str:
         earlier: ignored.
     """
     groups: dict[tuple[str, int, str], list[str]] = {}
-    for case in report["cases"]:
+    for case in report.cases:
         for place, title, text in _errors(case):
-            groups.setdefault((*place, title), []).append(f"{case['id']}: {text}")
+            groups.setdefault((*place, title), []).append(f"{case.id}: {text}")
     lines = [_grouped("error", texts, *place) for place, texts in groups.items()]
-    lines += [_command("error", block, {"title": "flip held back"}) for block in gate_blocks(report)]
-    if partial := report.get("partial"):
-        text = partial_words(partial)
-        lines.append(_command("error", text, {"title": "partial report"}))
+    lines += [_command("error", block, {"title": "flip held back"}) for block in report.blocks]
+    if report.partial:
+        lines.append(_command("error", report.partial.sentence(), {"title": "partial report"}))
     if len(lines) > MOST:
         text = f"{len(lines) - MOST + 1} further differences; the report has all"
         lines = [*lines[: MOST - 1], _command("error", text, {"title": "more differences"})]
-    waived = sum(one["verdict"] == "waived" for case in report["cases"] for one in case["channels"].values())
+    waived = sum(one.verdict == "waived" for case in report.cases for one in case.channels.values())
     if waived:
         lines.append(_command("warning", f"{waived} channels pass by waivers; the report has reasons", {}))
     return "".join(f"{line}\n" for line in (*lines, *_warnings(report)))
 
 
-def _warnings(report: Record) -> Iterator[str]:
+def _warnings(report: Report) -> Iterator[str]:
     """Yields a warning for each source line of a first difference in passing cases; the last one counts the rest."""
     groups: dict[tuple[str, int], list[str]] = {}
-    for case in report["cases"]:
-        if first := first_difference(case):
-            place = next(
-                (one for one in places(finding_of(first)) if not Path(one[0]).is_absolute()), ("", 0)
-            )
-            groups.setdefault(place, []).append(f"{case['id']}: {sentence(first)}")
+    for case in report.cases:
+        if first := case.first_difference:
+            groups.setdefault(_place(first), []).append(f"{case.id}: {first.sentence()}")
     for place, texts in list(groups.items())[: MOST - 1]:
         yield _grouped("warning", texts, *place, "parity: first difference")
     if len(groups) >= MOST:
@@ -63,13 +52,18 @@ def _warnings(report: Record) -> Iterator[str]:
         yield _command("warning", text, {"title": "more first differences"})
 
 
-def _errors(case: Record) -> Iterator[tuple[tuple[str, int], str, str]]:
+def _place(*findings: Finding) -> tuple[str, int]:
+    """Returns the first source line of the project that findings name; none if they name none."""
+    found = (place for one in findings for place in places(one))
+    return next((place for place in found if not Path(place[0]).is_absolute()), ("", 0))
+
+
+def _errors(case: CaseResult) -> Iterator[tuple[tuple[str, int], str, str]]:
     """Yields place, title and text of a failed case: those of its cause."""
-    if found := explanation(case):
-        texts = [] if found.cause is None else [found.cause]
-        texts += [finding_of(one) for one in case["channels"].get("program", {}).get("findings", ())[:1]]
-        known = [place for one in texts for place in places(one) if not Path(place[0]).is_absolute()]
-        yield (*known, ("", 0))[0], f"parity: {found.channel} {case['verdict']}", found.line
+    if found := case.explanation:
+        program = case.channels.get("program")
+        named = ([found.cause] if found.cause else []) + [*(program.findings[:1] if program else ())]
+        yield _place(*named), f"parity: {found.channel} {case.verdict}", found.line
 
 
 def _grouped(kind: str, texts: Sequence[str], file: str, line: int, title: str) -> str:

@@ -4,15 +4,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from parity.report.formats.form import (
-    blocking,
-    explanation,
-    first_difference,
-    gate_blocks,
-    sentence,
-)
-from parity.report.reading import Record
-from parity.report.records import partial_words
+from parity.run.record import PASSED, CaseResult, Report
 
 __all__ = ["junit"]
 
@@ -23,7 +15,7 @@ TAGS = {"error": "error", **dict.fromkeys(("failed", "vacuous", "open"), "failur
 WHY_SKIPPED = {"unproved": "neither a proof nor a run says that values agree"}
 
 
-def junit(report: Record, earlier: Sequence[Record]) -> str:
+def junit(report: Report, earlier: Sequence[Report]) -> str:
     """Returns the report as JUnit XML.
 
     A blocked flip and an interrupted run are separate failures, so that no CI shows success.
@@ -33,16 +25,15 @@ def junit(report: Record, earlier: Sequence[Record]) -> str:
         earlier: ignored.
     """
     suites = ElementTree.Element("testsuites")
-    _suite(suites, "parity", [_case(case) for case in report["cases"]], report["seconds"])
-    extra = [_failure("gate", block.partition(":")[0], "blocked", block) for block in gate_blocks(report)]
-    if partial := report.get("partial"):
-        text = partial_words(partial)
-        extra.append(_failure("run", "interrupted", "partial", text))
+    _suite(suites, "parity", [_case(case) for case in report.cases], report.seconds)
+    extra = [_failure("gate", block.partition(":")[0], "blocked", block) for block in report.blocks]
+    if report.partial:
+        extra.append(_failure("run", "interrupted", "partial", report.partial.sentence()))
     if extra:
         _suite(suites, "parity.gate", extra, 0.0)
     for name in ("tests", "failures", "errors", "skipped"):
         suites.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
-    suites.set("time", f"{report['seconds']:.3f}")
+    suites.set("time", f"{report.seconds:.3f}")
     ElementTree.indent(suites)
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=False).join(
         ('<?xml version="1.0" encoding="UTF-8"?>\n', "\n")
@@ -71,29 +62,24 @@ def _failure(group: str, name: str, kind: str, text: str) -> ElementTree.Element
     return test
 
 
-def _case(case: Record) -> ElementTree.Element:
-    variant, _, rest = case["id"].partition("/")
-    test = _test(f"parity.{variant}", rest or variant, sum(case["seconds"].values()))
-    verdict = case["verdict"]
+def _case(case: CaseResult) -> ElementTree.Element:
+    variant, _, rest = case.id.partition("/")
+    test = _test(f"parity.{variant}", rest or variant, sum(case.seconds.values()))
+    verdict = case.verdict
     if tag := TAGS.get(verdict):
-        found = explanation(case)
+        found = case.explanation
         lines = [found.headline, *found.rest] if found else [verdict]
         fields = {"message": _clean(lines[0]), "type": verdict}
         ElementTree.SubElement(test, tag, fields).text = _clean("\n".join(lines))
-        traces = [
-            finding["traceback"]
-            for _, one in blocking(case)
-            for finding in one["findings"]
-            if finding.get("traceback")
-        ]
-        if traces:
+        findings = (finding for one in case.blocking for finding in one.findings)
+        if traces := [finding.traceback for finding in findings if finding.traceback]:
             ElementTree.SubElement(test, "system-err").text = _clean("\n".join(traces))
-    elif verdict != "passed":
-        details = [one.get("detail", "") for one in case["channels"].values()]
+    elif verdict != PASSED:
+        details = [one.detail for one in case.channels.values()]
         why = WHY_SKIPPED.get(verdict) or next(filter(None, details), verdict)
         ElementTree.SubElement(test, "skipped", {"message": _clean(why)})
-    if first := first_difference(case):
-        ElementTree.SubElement(test, "system-out").text = _clean(f"first difference: {sentence(first)}")
+    if first := case.first_difference:
+        ElementTree.SubElement(test, "system-out").text = _clean(f"first difference: {first.sentence()}")
     return test
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from parity.report.changes import changes
-from parity.report.formats.form import explanation, first_difference, headline, passes, sentence
-from parity.report.reading import Record
-from parity.report.records import VERDICTS
+from parity.run.record import VERDICTS, Report
 
 __all__ = ["markdown"]
 
@@ -14,7 +12,7 @@ LONGEST = 1_000
 """Maximum number of characters of a finding; GitHub limits a step summary to one mebibyte."""
 
 
-def markdown(report: Record, earlier: Sequence[Record]) -> str:
+def markdown(report: Report, earlier: Sequence[Report]) -> str:
     """Returns the report as GitHub's Markdown.
 
     Args:
@@ -22,51 +20,48 @@ def markdown(report: Record, earlier: Sequence[Record]) -> str:
         earlier: earlier reports; the last one is compared.
     """
     lines = [
-        f"## Parity: {'passes' if passes(report) else 'does not pass'}",
+        f"## Parity: {'passes' if report.passes else 'does not pass'}",
         "",
-        f"{headline(report)}, {report['seconds']:.0f} s.",
+        f"{report.headline()}, {report.seconds:.0f} s.",
         "",
         *_gate(report),
         *_counts(report),
         *_findings(report),
         *_rests(report),
         *(_changes(earlier[-1], report) if earlier else ()),
-        f"Commit {report['environment'].get('commit') or 'unknown'}.",
+        f"Commit {report.environment.get('commit') or 'unknown'}.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _gate(report: Record) -> Iterator[str]:
-    gate = report.get("gate")
+def _gate(report: Report) -> Iterator[str]:
+    gate = report.gate
     if not gate:
         return
     yield from _table(
         ("flip", "verdict", "cases", "cells", "waived"),
-        [
-            (one["name"], one["verdict"], one["cases"], len(one["cells"]), one["waived"])
-            for one in gate["flips"]
-        ],
+        [(one.name, one.verdict, one.cases, len(one.cells), one.waived) for one in gate.flips],
     )
-    for flip in gate["flips"]:
-        if flip["blocks"]:
-            yield from _folded(f"{flip['name']}: {len(flip['blocks'])} blocks", flip["blocks"])
-    if gate["relaxed"]:
-        yield from _folded(f"{len(gate['relaxed'])} relaxed without an entry", gate["relaxed"])
+    for flip in gate.flips:
+        if flip.blocks:
+            yield from _folded(f"{flip.name}: {len(flip.blocks)} blocks", flip.blocks)
+    if gate.relaxed:
+        yield from _folded(f"{len(gate.relaxed)} relaxed without an entry", gate.relaxed)
 
 
-def _counts(report: Record) -> Iterator[str]:
+def _counts(report: Report) -> Iterator[str]:
     pairs: dict[str, dict[str, int]] = {}
-    for case in report["cases"]:
-        row = pairs.setdefault(case["id"].split("/")[0].split("-")[0], dict.fromkeys(VERDICTS, 0))
-        row[case["verdict"]] += 1
+    for case in report.cases:
+        row = pairs.setdefault(case.id.split("/")[0].split("-")[0], dict.fromkeys(VERDICTS, 0))
+        row[case.verdict] += 1
     shown = [name for name in VERDICTS if any(row[name] for row in pairs.values())]
     if shown:
         rows = [(pair, *(row[name] or "" for name in shown)) for pair, row in pairs.items()]
         yield from _table(("pair", *shown), rows)
 
 
-def _findings(report: Record) -> Iterator[str]:
-    held = [found for case in report["cases"] if (found := explanation(case))]
+def _findings(report: Report) -> Iterator[str]:
+    held = [found for case in report.cases if (found := case.explanation)]
     for found in held[:MOST_CASES]:
         more = len(found.rest) - MOST_LINES
         lines = [*found.rest[:MOST_LINES], *([f"and {more} more; the report has all"] if more > 0 else [])]
@@ -75,15 +70,15 @@ def _findings(report: Record) -> Iterator[str]:
         yield from (f"And {len(held) - MOST_CASES} more cases that do not pass; the report has all.", "")
 
 
-def _rests(report: Record) -> Iterator[str]:
-    found = [(case["id"], first) for case in report["cases"] if (first := first_difference(case))]
-    lines = [f"{id}: {sentence(first)}" for id, first in found[:MOST_CASES]]
+def _rests(report: Report) -> Iterator[str]:
+    found = [(case.id, first) for case in report.cases if (first := case.first_difference)]
+    lines = [f"{id}: {first.sentence()}" for id, first in found[:MOST_CASES]]
     more = [f"and {len(found) - MOST_CASES} more; the report has all"] if len(found) > MOST_CASES else []
     if found:
         yield from _folded(f"{len(found)} cases pass without a proof: their first differences", lines + more)
 
 
-def _changes(earlier: Record, report: Record) -> Iterator[str]:
+def _changes(earlier: Report, report: Report) -> Iterator[str]:
     found = [sentence for sentence, _ in changes(earlier, report)]
     if not found:
         yield from ("Nothing changed against the earlier report.", "")

@@ -50,7 +50,7 @@ PLANTS = {
 def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
     case = planted(*plant)
     report = bisect_case(case, ("config",))
-    (config,) = report.findings
+    (config,) = report.axes
     assert config.facts["needed"] == needed, config.sentence
     assert report.signature is not None
     again = Question(case=case, signature=report.signature)
@@ -65,7 +65,7 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
 def test_a_decoder_that_needs_no_setting_shrinks_and_fails_in_the_same_way(planted):
     case = planted("llama2", "norm-epsilon-doubled", "llama2-scan/forward")
     report = bisect_case(case, ("config", "size"))
-    config, size = report.findings
+    config, size = report.axes
     assert config.facts["needed"] == [] and "under the plainest configuration too" in config.sentence
     facts = size.facts
     assert facts["ratio"] >= 4 and facts["sizes"]["batch"] == facts["sizes"]["sequence"] == 2, size.sentence

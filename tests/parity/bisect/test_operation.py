@@ -100,10 +100,10 @@ def case(model, program="grad"):
 @pytest.mark.long
 def test_the_function_that_differs_is_named_behind_harmless_differences():
     report = bisect_case(case(OtherEpsilon, "forward"), ("op", "module"))
-    op, module = report.findings
+    op, module = report.axes
     first = op.facts["first"]
     assert first["blamed"][1][2] == "OtherEpsilon.normed" and not first["backward"], op.sentence
-    assert "OtherEpsilon.normed" in report.sentence() and "test_operation.py" in report.sentence()
+    assert "OtherEpsilon.normed" in report.sentence and "test_operation.py" in report.sentence
     assert module.facts["first"] == "mixed", module.rows
     assert {backward for *_, backward in module.facts["modules"]} == {
         None
@@ -113,14 +113,14 @@ def test_the_function_that_differs_is_named_behind_harmless_differences():
 
 @pytest.mark.long
 def test_an_omission_is_named_by_the_line_of_the_other_side():
-    (op,) = bisect_case(case(NoResidual, "forward"), ("op",)).findings
+    (op,) = bisect_case(case(NoResidual, "forward"), ("op",)).axes
     first = op.facts["first"]
     assert (first["operations"][0], first["blamed"][0][2]) == ("add", "LinenNet.__call__"), op.sentence
 
 
 @pytest.mark.long
 def test_a_stopped_gradient_is_named_by_the_line_that_stops_it():
-    (op,) = bisect_case(case(NoGradient), ("op",)).findings
+    (op,) = bisect_case(case(NoGradient), ("op",)).axes
     first = op.facts["first"]
     assert first["operations"][1] == "stop_gradient", op.sentence
     assert first["blamed"][1][2] == "NoGradient.residual", op.sentence
@@ -132,13 +132,13 @@ def test_a_check_that_is_not_deterministic_is_ambiguous():
     fixed = case(LastRow, "forward")
     made = iter([fixed.candidate, case(Net, "forward").candidate])
     report = bisect_case(dataclasses.replace(fixed, candidate=lambda: next(made)()))
-    assert report.ambiguous and report.findings == ()
-    assert "ambiguous" in report.sentence() and "names no culprit" in report.sentence()
+    assert report.ambiguous and report.axes == ()
+    assert "ambiguous" in report.sentence and "names no culprit" in report.sentence
 
 
 @pytest.mark.long
 def test_the_batch_shrinks_and_fails_in_the_same_way():
-    (size,) = bisect_case(case(LastRow, "forward"), ("size",)).findings
+    (size,) = bisect_case(case(LastRow, "forward"), ("size",)).axes
     assert size.facts["ratio"] >= 4, size.sentence
     assert size.facts["sizes"] == {"batch": 2, "sequence": 2}
 
@@ -154,7 +154,7 @@ class Crossed(Net):
 
 @pytest.mark.long
 def test_the_weights_that_are_exchanged_are_named():
-    (weight,) = bisect_case(case(Crossed, "forward"), ("weight",)).findings
+    (weight,) = bisect_case(case(Crossed, "forward"), ("weight",)).axes
     assert weight.found
     assert "params/norm/bias" in weight.sentence and "params/norm/scale" in weight.sentence
 

@@ -16,9 +16,9 @@ import parity
 from parity.cases.coverage import unvaried_options
 from parity.cases.settings import SettingsError, collect
 from parity.cli.list import list_cases
-from parity.report.records import as_json
+from parity.run.record import Report
 from parity.run.request import Request
-from parity.run.run import CaseRunner, Run
+from parity.run.run import CaseRunner
 from parity.run.schedule import Schedule
 from parity.run.waiving import unused_in
 
@@ -131,7 +131,7 @@ def test_a_broken_pair_has_its_line_and_does_not_block_another_pair(tmp_path, mo
     with pytest.raises(SettingsError, match=r"broken_one.py:2: import no_such_thing"):
         collect(start=start)
     _, cases = collect(["good_one:PAIR"], start=start)
-    results = {result.case.id: result for result in map(CaseRunner(Request(channels=("tree",))).run, cases)}
+    results = {result.id: result for result in map(CaseRunner(Request(channels=("tree",))).run, cases)}
     assert results["good/forward@single"].verdict == "passed"
     broken = results["broken_one:PAIR/import@single"]
     assert broken.verdict == "error" and "broken_one.py:2" in broken.sentence()
@@ -163,13 +163,12 @@ def test_an_error_in_a_pairs_own_cases_has_its_line(tmp_path, monkeypatch):
 def test_a_waivers_misspelt_channel_is_named_with_the_nearest():
     waiver = parity.Waiver(reason="r", channel="memroy")
     (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(waiver,)).cases({}))
-    (sentence,) = unused_in(as_json(Run(environment={}, planned=1, results=[result])))
+    (sentence,) = unused_in(Report(environment={}, seconds=1, cases=(result,), waivers=(waiver,)))
     assert "channel: got memroy" in sentence and "did you mean memory?" in sentence
     known = msgspec.structs.replace(waiver, channel="memory")
     (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(known,)).cases({}))
-    assert (
-        unused_in(as_json(Run(environment={}, planned=1, results=[result]))) == []
-    )  # its channel did not run
+    record = Report(environment={}, seconds=1, cases=(result,), waivers=(known,))
+    assert unused_in(record) == []  # its channel did not run
 
 
 def test_an_unknown_channel_that_does_not_apply_is_refused(tmp_path, monkeypatch):

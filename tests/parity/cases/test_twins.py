@@ -37,9 +37,7 @@ def results(linen_module, nnx_module, **options):
     pair = parity.twins(
         "own", linen=linen_module, nnx=nnx_module, **{"inputs": inputs, "loss": loss, **options}
     )
-    return {
-        result.case.id.partition("/")[2]: result for result in map(CaseRunner(Request()).run, pair.cases({}))
-    }
+    return {result.id.partition("/")[2]: result for result in map(CaseRunner(Request()).run, pair.cases({}))}
 
 
 def assert_passed(found):

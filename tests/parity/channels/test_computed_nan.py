@@ -48,7 +48,7 @@ def twins(function, **options):
 def channels(function, **options):
     """Returns ``{program: {channel: result}}`` of all cases."""
     return {
-        result.case.program: result.channels
+        result.program: result.channels
         for result in map(CaseRunner(Request()).run, twins(function, **options).cases({}))
     }
 

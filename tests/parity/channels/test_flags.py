@@ -199,4 +199,4 @@ def test_the_setting_that_a_difference_in_structure_needs_is_searched_by_bisect(
     result = run_case(broken, Session(), ("loops",))
     report = bisect_case(broken, ("config",), result=result)
     assert report.signature and report.signature.channel == "loops"
-    assert message in report.findings[0].sentence
+    assert message in report.axes[0].sentence

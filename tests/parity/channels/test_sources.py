@@ -12,7 +12,7 @@ from flax import linen, nnx
 
 import parity
 from parity.bisect.axis import SearchResult, signature_of
-from parity.bisect.report import Report
+from parity.bisect.report import conclude
 from parity.compare.session import Session
 from parity.ir.location import result_source
 from parity.run.explain import explain
@@ -98,8 +98,7 @@ def failure(linen: type = LinenNet, nnx: type = Net, **edit):
     result = run_case(case, Session())
     found = explain(case.id, result.channels)
     nothing = (SearchResult.nothing("op", ""),)
-    report = Report(case=case.id, result=result, signature=signature_of(result), findings=nothing)
-    return found.line if found else "", report.sentence()
+    return found.line if found else "", conclude(result, signature_of(result), nothing).sentence
 
 
 def test_equal_sides_pass():

@@ -16,9 +16,9 @@ from parity.compare.clock import SideError
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.hlo.memory import Memory
-from parity.report.records import as_json
 from parity.report.table import COLUMNS, MARKS, print_table
-from parity.run.run import CaseResult, Run, run_case
+from parity.run.record import CaseResult, Report
+from parity.run.run import run_case
 from parity.verdicts import ChannelResult, Verdict
 
 # B batch, D model, L layers
@@ -170,10 +170,8 @@ def test_a_long_id_and_all_channels_fit_100_columns(capsys, blocks):
     word |= {blocks: Verdict.FAILED} if blocks else {}
     channels = {name: ChannelResult(name=name, verdict=word.get(name, Verdict.EQUAL)) for name in ALL}
     case = Case(id=id, reference=lambda: None, candidate=lambda: None, program="train_step")
-    result = CaseResult(
-        case=case, reference="", candidate="", verdict="passed", channels=channels, seconds={"compile": 99.9}
-    )
-    print_table(Console(width=100), as_json(Run(environment={}, planned=1, results=[result])))
+    result = CaseResult.of(case, channels, {"compile": 99.9})
+    print_table(Console(width=100), Report(environment={}, seconds=1, cases=(result,)))
     shown = [blocks if blocks in names else names[0] for names in COLUMNS.values()]
     cells = [MARKS[channels[name].verdict][0] for name in shown]
     assert sorted(name for names in COLUMNS.values() for name in names) == sorted(ALL)

@@ -13,7 +13,7 @@ from parity.builds.build import linen_build
 from parity.cases.case import Accept, Case
 from parity.compare import sample
 from parity.compare.session import Session
-from parity.run.run import numbers_only, run_case
+from parity.run.run import run_case
 from parity.verdicts import Verdict
 
 # B batch, D in, F out
@@ -184,10 +184,10 @@ def test_a_case_run_for_its_proof_only_does_not_pass_without_one():
 
 @pytest.mark.long
 def test_equal_numbers_of_different_programs_are_counted_separately():
-    assert not numbers_only(outcome(forward))
-    assert numbers_only(outcome(forward, clamped))
+    assert not outcome(forward).numbers_only
+    assert outcome(forward, clamped).numbers_only
     matching = outcome(forward, doubled)
-    assert "compile to one program" in matching.channels["values"].detail and not numbers_only(matching)
+    assert "compile to one program" in matching.channels["values"].detail and not matching.numbers_only
 
 
 # --- flavours ---

@@ -14,7 +14,7 @@ from toys import write_project
 import parity.run.schedule
 from parity.channels import ALL
 from parity.cli.options import echo
-from parity.report.records import VERDICTS
+from parity.run.record import VERDICTS
 
 # {nnx} is the NNX forward, {top} runs at import, {options} go to the pair.
 TWINS = """

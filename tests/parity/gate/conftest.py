@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from parity.gate.flips import read_rules
+from parity.report.reading import parse_report
 
 TABLE = {
     "gate": {
@@ -79,6 +80,8 @@ def report():
                 if id.startswith(start)
             }
             cases.append(case(id, **mine))
-        return {"schema": 1, "environment": {}, "cases": cases, "summary": {}, "seconds": 1.0}
+        return parse_report(
+            {"schema": 1, "environment": {}, "cases": cases, "summary": {}, "seconds": 1.0}, "report"
+        )
 
     return make

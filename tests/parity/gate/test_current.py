@@ -1,5 +1,7 @@
 """The gate on an existing report: the current waivers of the settings apply."""
 
+import dataclasses
+
 import pytest
 from rich.console import Console
 
@@ -7,6 +9,7 @@ from parity.cases.accepted import Waiver
 from parity.gate.current import with_current_waivers
 from parity.gate.judge import judge
 from parity.gate.table import print_gate
+from parity.run.record import Judgement
 
 FLIP = "mtp"
 CASE = "mtp-a/grad@data8-auto"
@@ -30,8 +33,8 @@ def waiver(where="*", reason="known", expires=END, **rest):
 def judged(report, rules, found, waivers, ids=(CASE,)):
     current = with_current_waivers(report(values={"mtp-a": found}), {one: tuple(waivers) for one in ids})
     readiness = judge(FLIP, current, rules, ids, {})
-    (case,) = [one for one in current["cases"] if one["id"] == CASE]
-    return readiness["verdict"], case, current
+    (case,) = [one for one in current.cases if one.id == CASE]
+    return readiness.verdict, case, current
 
 
 @pytest.mark.parametrize("verdict", ["failed", "vacuous", "open"])
@@ -48,9 +51,9 @@ def judged(report, rules, found, waivers, ids=(CASE,)):
 )
 def test_a_waiver_that_is_newer_than_the_report_holds(report, rules, verdict, given):
     verdict, case, current = judged(report, rules, values(verdict, FINDING), [given])
-    assert verdict == "ready" and case["channels"]["values"]["verdict"] == "waived"
-    assert case["channels"]["values"]["findings"][0]["next_step"] == "waived: known"
-    assert case["verdict"] == "passed" and current["waivers"][0]["expires"] == END
+    assert verdict == "ready" and case.channels["values"].verdict == "waived"
+    assert case.channels["values"].findings[0].next_step == "waived: known"
+    assert case.verdict == "passed" and current.waivers[0].expires == END
 
 
 @pytest.mark.parametrize(
@@ -79,37 +82,37 @@ def test_findings_without_a_valid_waiver_block(report, rules, found, waivers):
 
 def test_a_waiver_with_another_reason_takes_the_place_of_the_old_one(report, rules):
     verdict, case, _ = judged(report, rules, values("waived", accepted(FINDING)), [waiver(reason="better")])
-    assert verdict == "ready" and case["channels"]["values"]["findings"][0]["next_step"] == "waived: better"
+    assert verdict == "ready" and case.channels["values"].findings[0].next_step == "waived: better"
 
 
 def test_unchanged_results_stay(report, rules):
     found = values("waived", accepted(FINDING))
     _, case, _ = judged(report, rules, found, [waiver()])
-    assert case == next(one for one in report(values={"mtp-a": found})["cases"] if one["id"] == CASE)
+    assert case == next(one for one in report(values={"mtp-a": found}).cases if one.id == CASE)
 
 
-def printed(gate):
+def printed(flips, relaxed=(), notes=()):
     console = Console(width=100, record=True)
-    print_gate(console, gate)
+    print_gate(console, Judgement(flips=flips, relaxed=relaxed, notes=notes))
     return [line.split() for line in console.export_text().splitlines()]
 
 
 def test_the_last_row_reports_that_relaxed_settings_block_the_gate(report, rules):
     readiness = [judge(FLIP, report(), rules, (CASE,), {})]
     looser = ["mtp.require is looser", "gate.require is looser"]
-    rows = printed({"flips": readiness, "relaxed": looser, "notes": []})
+    rows = printed(readiness, looser)
     assert rows[1][:2] == [FLIP, "ready"] and rows[2] == ["looser", "settings", "blocked", "2"]
 
 
 def test_no_row_is_added_without_looser_settings(report, rules):
     readiness = [judge(FLIP, report(), rules, (CASE,), {})]
-    assert len(printed({"flips": readiness, "relaxed": [], "notes": ["a note"]})) == 3
+    assert len(printed(readiness, notes=["a note"])) == 3
 
 
 def test_few_cells_that_are_not_in_the_record_are_named(report, rules):
     ids = [f"dense-{name}/grad@data{size}-auto" for name in "ab" for size in (2, 4, 8, 16)]
-    part = {**report(), "cases": []}
+    part = dataclasses.replace(report(), cases=())
     readiness = [judge("pure_nnx", part, rules, ids, {}, True)]
-    rows = printed({"flips": readiness, "relaxed": [], "notes": []})
+    rows = printed(readiness)
     (line,) = (" ".join(row) for row in rows if "record:" in row)
     assert line.endswith(" cells are not in the record: dense @data2-auto, dense @data4-auto and 2 more")

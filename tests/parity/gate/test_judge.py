@@ -1,14 +1,17 @@
 """Cells of a flip: the definition of ready, and every cell that is not ready blocks exactly the flips it affects."""
 
+import dataclasses
 import fnmatch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from parity.cases.accepted import Waiver
 from parity.gate.flips import read_require, read_rules
 from parity.gate.judge import BLOCKED, judge
-from parity.verdicts import BLOCKING, RUNGS, Verdict
+from parity.run.record import CaseResult, Report
+from parity.verdicts import BLOCKING, RUNGS, ChannelResult, Verdict
 
 IDS = (
     "dense-scan/forward@data8-auto",
@@ -27,14 +30,14 @@ def channel(verdict, **fields):
 def held(report, rules, fallen=None, planned=IDS, part=False):
     """Returns ``{flip: blocks}`` of the flips that are held back."""
     found = {name: judge(name, report, rules, planned, fallen or {}, part) for name in rules.flips}
-    return {name: one["blocks"] for name, one in found.items() if one["verdict"] == "blocked"}
+    return {name: list(one.blocks) for name, one in found.items() if one.verdict == "blocked"}
 
 
 def test_a_proved_flip_is_ready(report, rules):
     assert held(report(), rules) == {}
     readiness = judge("pure_nnx", report(), rules, IDS, {})
-    assert (len(readiness["cells"]), readiness["cases"]) == (9, 4)
-    states = {tuple(cell.values())[:3]: cell["state"] for cell in readiness["cells"]}
+    assert (len(readiness.cells), readiness.cases) == (9, 4)
+    states = {(cell.feature, cell.mesh, cell.channel): cell.state for cell in readiness.cells}
     assert (
         states["dense", "single", "loops"] == "no question"
         and states["dense", "data8-auto", "loops"] == "ready"
@@ -111,10 +114,10 @@ def waived(reason="known"):
 def test_a_waiver_passes_until_its_day_and_is_counted(report, rules):
     found = report(values={"mtp-a": waived()})
     assert "has no end" in held(found, rules)["mtp"][0]
-    found["waivers"] = [{"reason": "known", "expires": "2999-01-31"}]
+    found = dataclasses.replace(found, waivers=(Waiver(reason="known", expires="2999-01-31"),))
     assert held(found, rules) == {}
     record = judge("mtp", found, rules, IDS, {})
-    assert (record["verdict"], record["waived"]) == ("ready", 1)
+    assert (record.verdict, record.waived) == ("ready", 1)
 
 
 def test_a_fallen_baseline_blocks(report, rules):
@@ -211,12 +214,12 @@ def test_a_record_of_a_part_is_judged_as_far_as_it_goes(report, rules, without, 
     """Cells whose cases it lacks are named, and keep a flip from being ready; no other cell replaces them."""
     found = report(without=without, **changed)
     judged = [judge(flip, found, rules, IDS, {}, part=True) for flip in rules.flips]
-    assert tuple(one["verdict"] for one in judged) == verdicts
-    assert tuple(one["absent"] for one in judged) == absent
+    assert tuple(one.verdict for one in judged) == verdicts
+    assert tuple(one.absent for one in judged) == absent
     assert held(found, rules)  # not as a whole run
-    cells = [cell for one in judged for cell in one["cells"] if "not in" in cell["state"]]
+    cells = [cell for one in judged for cell in one.cells if "not in" in cell.state]
     gone = [id for id in IDS if id.startswith(tuple(without))]
-    assert {cell["mesh"] for cell in cells} <= {id.rpartition("@")[2] for id in gone}
+    assert {cell.mesh for cell in cells} <= {id.rpartition("@")[2] for id in gone}
 
 
 def test_a_part_excuses_no_selector_or_mesh_without_a_case(report, rules):
@@ -229,6 +232,11 @@ MESHES = ("single", "data8-auto", "data8-explicit", "expert8-auto")
 CHANNELS = ("program", "values", "loops")
 GLOBS = ("single", "*-auto", "*-explicit", "data8-*", "expert8-auto", "fsdp8-auto")
 everything = [f"{name}/grad@{mesh}" for name in NAMES for mesh in MESHES]
+
+
+def bare(id, channels):
+    fields = {"program": "grad", "mesh": "single", "backend": "cpu", "verdict": "passed", "seconds": {}}
+    return CaseResult(id=id, channels=channels, **fields)
 
 
 def some(values):
@@ -253,10 +261,10 @@ def test_a_flip_is_ready_only_if_each_feature_has_a_result_for_each_mesh_case_an
         }
     )
     cases = [
-        {"id": one, "channels": {c: channel("proved") for c in CHANNELS if (one, c) not in gone}}
+        bare(one, {c: ChannelResult(verdict=Verdict.PROVED) for c in CHANNELS if (one, c) not in gone})
         for one in sorted(planned - lost)
     ]
-    found = judge("flip", {"cases": cases}, rules, sorted(planned), {})
+    found = judge("flip", Report(environment={}, cases=cases, seconds=0), rules, sorted(planned), {})
     expected = set()
     for feature in features:
         mine = [one for one in planned if fnmatch.fnmatch(one, f"{feature}*")]
@@ -266,10 +274,10 @@ def test_a_flip_is_ready_only_if_each_feature_has_a_result_for_each_mesh_case_an
         expected |= {(feature, glob) for glob in globs if not fnmatch.filter(meshes, glob)}
         broken = [one for one in mine if one in lost or any((one, c) in gone for c in CHANNELS)]
         expected |= {(feature, one.partition("@")[2]) for one in broken}
-    blocked = [cell for cell in found["cells"] if cell["state"] in BLOCKED]
-    assert {(cell["feature"], cell["mesh"]) for cell in blocked} == expected
-    assert bool(found["blocks"]) == bool(expected)
-    assert found["verdict"] == ("blocked" if expected else "ready")
+    blocked = [cell for cell in found.cells if cell.state in BLOCKED]
+    assert {(cell.feature, cell.mesh) for cell in blocked} == expected
+    assert bool(found.blocks) == bool(expected)
+    assert found.verdict == ("blocked" if expected else "ready")
 
 
 @pytest.mark.parametrize("demand", [*map(str, RUNGS), "equal", "passes", ["floor", "exact"]])

@@ -1,6 +1,7 @@
 """Rules are read or refused with a message; settings relaxed since the merge base block; baselines keep rungs."""
 
 import copy
+import dataclasses
 import json
 import subprocess
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_of_two_requirements_either_may_be_looser(table, before, after, looser):
 def test_baselines_and_changes_have_the_order_of_the_ladder(report, tmp_path, was, now, word):
     accept(tmp_path / "baselines", report(values={"moe-a": was}))
     later = report(values={"moe-a": now})
-    assert bool(fallen(tmp_path / "baselines", later["cases"])) == (word != "better")
+    assert bool(fallen(tmp_path / "baselines", later.cases)) == (word != "better")
     ((sentence, worse),) = changes(report(values={"moe-a": was}), later)
     assert worse == (word != "better") and sentence.endswith(f"{was} -> {now}, {word}")
 
@@ -275,16 +276,17 @@ def test_settings_at_the_merge_base_that_are_none_today_are_a_note(project, tmp_
 def test_a_rung_below_the_accepted_one_has_fallen(report, tmp_path):
     folder = tmp_path / "baselines"
     first = report()
-    first["cases"][0]["verdict"] = "failed"
+    failed = dataclasses.replace(first.cases[0], verdict="failed")
+    first = dataclasses.replace(first, cases=(failed, *first.cases[1:]))
     assert len(accept(folder, first)) == 5 and len(list(folder.iterdir())) == 5
-    assert fallen(folder, report()["cases"]) == {}
-    found = fallen(folder, report(values={"moe-a": "floor", "dense-scan/forward": "floor"})["cases"])
+    assert fallen(folder, report().cases) == {}
+    found = fallen(folder, report(values={"moe-a": "floor", "dense-scan/forward": "floor"}).cases)
     assert list(found) == ["moe-a/grad@expert8-auto"]
     assert found["moe-a/grad@expert8-auto"][0].startswith("values fell from proved to floor")
-    gone = report(values={"moe-a": None})["cases"]
+    gone = report(values={"moe-a": None}).cases
     assert "proved to missing" in fallen(folder, gone)["moe-a/grad@expert8-auto"][0]
     accept(folder, report(values={"moe-a": "floor"}))
-    assert fallen(folder, report(values={"moe-a": "floor"})["cases"]) == {}
+    assert fallen(folder, report(values={"moe-a": "floor"}).cases) == {}
     next(folder.glob("moe*")).write_text(json.dumps({"channels": {"values": "fine"}}))
     with pytest.raises(ValueError, match=r"channels.values: got fine, .*; accept the case again"):
-        fallen(folder, report()["cases"])
+        fallen(folder, report().cases)

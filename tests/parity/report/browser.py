@@ -6,7 +6,6 @@ there. Without a report it opens one with every picture, hostile names and 2,000
 """
 
 import argparse
-import json
 import runpy
 import shutil
 import sys
@@ -17,11 +16,16 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 from parity.report.formats import FORMS
+from parity.report.reading import parse_report, read_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SERIOUS = ("serious", "critical")
 WIDTHS, THEMES, MANY = (1280, 400), ("light", "dark"), 2_000
 SAMPLE = runpy.run_path(str(Path(__file__).with_name("conftest.py")))
+
+
+def sample(count):
+    return parse_report(SAMPLE["rich_report"](count), "sample")
 
 
 class Checks:
@@ -155,7 +159,7 @@ def main():
     if asked.shots:
         asked.shots.mkdir(parents=True, exist_ok=True)
     checks = Checks()
-    report = json.loads(asked.report.read_text()) if asked.report else SAMPLE["rich_report"](MANY)
+    report = read_report(asked.report) if asked.report else sample(MANY)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder, "report.html")
         file.write_text(FORMS["html"](report, [report]), encoding="utf-8")
@@ -164,11 +168,11 @@ def main():
         page = opened(browser, file, checks)
         timing = "performance.getEntriesByType('navigation')[0].loadEventEnd"
         print(
-            f"{len(report['cases'])} cases, {file.stat().st_size:,} bytes: open in {page.evaluate(timing):.0f} ms"
+            f"{len(report.cases)} cases, {file.stat().st_size:,} bytes: open in {page.evaluate(timing):.0f} ms"
         )
         page.close()
         few = Path(folder, "few.html")
-        small = report if asked.report else SAMPLE["rich_report"](20)  # axe is slow on thousands of lines
+        small = report if asked.report else sample(20)  # axe is slow on thousands of lines
         few.write_text(FORMS["html"](small, [small]), encoding="utf-8")
         look(browser, few, checks, asked.shots)
         if not asked.report:

@@ -123,11 +123,14 @@ SPECS = [
 BISECT = {
     "schema": 1,
     "case": "x",
+    "signature": None,
+    "ambiguous": False,
     "sentence": f"values failed at loss: {ODD}",
     "axes": [
-        {"axis": "op", "found": True, "sentence": ODD, "head": ["operation"], "rows": [[ODD]], "facts": {}},
+        {"axis": "op", "found": True, "sentence": ODD, "head": ["operation"], "rows": [[ODD]]}
+        | {"facts": {}, "finding": None},
         {"axis": "module", "found": True, "sentence": "the first", "head": ["module"], "rows": [["a"]]}
-        | {"facts": {"modules": [["a", 0.0, None], [ODD, 3.0, 12.5], ["c", "inf", 900.0]]}},
+        | {"facts": {"modules": [["a", 0.0, None], [ODD, 3.0, 12.5], ["c", "inf", 900.0]]}, "finding": None},
     ],
 }
 

@@ -13,16 +13,20 @@ from hypothesis import strategies as st
 
 from parity.report.formats import FORMS
 from parity.report.formats.annotations import MOST, _command
-from parity.report.formats.form import explanation, passes
 from parity.report.formats.html import MOST_ROWS
+from parity.report.reading import parse_report
 from parity.run.explain import places
-from parity.verdicts import finding_of
+from parity.verdicts import Finding
 
 JUNIT = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
 
 
+def parsed_report(report):
+    return parse_report(report, "report")
+
+
 def render(name, report, earlier=()):
-    return FORMS[name](report, earlier)
+    return FORMS[name](parsed_report(report), list(map(parsed_report, earlier)))
 
 
 def checked_junit(text):
@@ -118,7 +122,7 @@ def test_every_form_shows_a_flip_that_is_held_back(make):
     flip |= {"cells": [], "waived": 0, "blocks": ["dense @single failed: values: off"]}
     gate = {"flips": [flip], "relaxed": ["flips.mtp is looser"], "notes": []}
     report = make.report(make.case("toy/forward@single"), gate=gate)
-    assert not passes(report)
+    assert not parsed_report(report).passes
     assert checked_junit(render("junit", report)).get("failures") == "2"
     for name in ("annotations", "markdown", "html"):
         text = render(name, report)
@@ -163,13 +167,15 @@ TRICKY = st.text(alphabet=st.sampled_from("%:,=\r\n 0123ADCx") | st.characters(c
 def test_annotations_are_read_back_as_they_were_meant(make, id, where, name, folder, block):
     place = make.finding(where=where, reference="1", candidate="2 at new.py:7 in f")
     one = make.case(id, "failed", {name: make.channel("failed", "", [place])})
-    flip = {"name": "f", "verdict": "blocked", "blocks": [block]}
-    text = render("annotations", make.report(one, gate={"flips": [flip], "relaxed": []}))
+    flip = {"name": "f", "about": "", "before": {}, "after": {}, "verdict": "blocked", "cases": 1}
+    flip |= {"cells": [], "waived": 0, "blocks": [block]}
+    report = make.report(one, gate={"flips": [flip], "relaxed": [], "notes": []})
+    text = render("annotations", report)
     first, second = (parsed(line) for line in text.removesuffix("\n").split("\n"))
     assert first == (
         "error",
         {"file": "new.py", "line": "7", "title": f"parity: {name} failed"},
-        f"{id}: {explanation(one).line}",
+        f"{id}: {parsed_report(report).cases[0].explanation.line}",
     )
     assert second[:2] == ("error", {"title": "flip held back"}) and second[2].endswith(block)
     assert parsed(_command("warning", where, {"file": f"x{folder}y"}))[1] == {"file": f"x{folder}y"}
@@ -191,8 +197,8 @@ def test_places_of_a_finding(make):
     both = make.finding(
         reference="at a/b.py:3 in f", candidate="at a/b.py:3 in f, called at c.py:14", where="d.py:1"
     )
-    assert places(finding_of(both)) == [("c.py", 14), ("a/b.py", 3), ("d.py", 1)]
-    assert places(finding_of(make.finding(candidate="float32, 1.5:3"))) == []
+    assert places(Finding(**both)) == [("c.py", 14), ("a/b.py", 3), ("d.py", 1)]
+    assert places(Finding(**make.finding(candidate="float32, 1.5:3"))) == []
 
 
 def test_markdown_begins_with_the_verdict_and_no_text_becomes_markup(whole, make):
@@ -247,6 +253,12 @@ def test_the_page_is_complete_and_standalone_and_no_text_becomes_markup(whole):
     assert "b" not in page.tags and "url(" not in text and "@import" not in text and "fetch(" not in text
     assert [json.loads(script) for script in page.scripts[: len(whole["cases"])]] == whole["cases"]
     assert "Does not pass" in text and "new/norms.py:25" in text and "old/norms.py:21" in text
+
+
+def test_ids_of_a_page_with_first_differences_are_distinct(make):
+    rests = make.channel("unproved", "differs", [make.finding()])
+    page = Page(render("html", make.report(make.case("toy/f@single", channels={"program": rests}))))
+    assert "firsts" in page.ids and len(set(page.ids)) == len(page.ids)
 
 
 def test_numbers_that_json_has_no_word_for_reach_the_page_as_unknown(make):

@@ -10,7 +10,7 @@ import pytest
 
 from parity.report.formats import FORMS
 from parity.report.formats.html import FOLDER, MOST_SHARDS, _colour, grids
-from parity.report.reading import check_report, merge
+from parity.report.reading import merge, parse_report
 
 VOID = frozenset({"meta", "link", "br", "input", "img", "hr"})
 
@@ -42,7 +42,8 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture
 def page(rich):
-    return Page(FORMS["html"](rich, [rich]))
+    report = parse_report(rich, "rich")
+    return Page(FORMS["html"](report, [report]))
 
 
 def test_the_page_can_be_read_aloud(page):
@@ -127,7 +128,7 @@ def test_device_numbers_can_be_read_on_every_shard():
 
 
 def test_each_sharding_is_drawn_once_and_unreadable_ones_are_not(rich):
-    found = grids(rich["cases"])
+    found = grids(parse_report(rich, "rich").cases)
     assert set(found) == {
         "fsdp4.tensor2-auto|fsdp,tensor|embed,mlp",
         "fsdp4.tensor2-auto|fsdp+tensor,|embed,<i>",
@@ -154,12 +155,12 @@ def test_a_picture_of_too_many_shards_is_words(make):
     case = make.case(
         "t/f@fsdp512-auto", channels={"sharding": make.channel(tables={"specs": [row]})}, mesh="fsdp512-auto"
     )
-    found = grids([case])["fsdp512-auto|fsdp|embed"]
+    found = grids(parse_report(make.report(case), "report").cases)["fsdp512-auto|fsdp|embed"]
     assert not found["cells"] and found["across"] == "512 shards, too many to draw" and MOST_SHARDS < 512
 
 
 def test_the_sentence_of_a_bisect_is_above_the_findings(rich):
-    text = FORMS["html"](rich, ())
+    text = FORMS["html"](parse_report(rich, "rich"), ())
     card = text[text.index('<p class="cause">') :]
     assert "values failed at loss: a &lt;b&gt;" in card[:400]
 
@@ -170,8 +171,8 @@ def test_parts_of_a_run_merge_with_their_tables_and_bisects(rich):
     for number, taken in enumerate(places, 1):
         cases = [rich["cases"][place] for place in taken]
         shard = {"number": number, "of": 2, "places": list(taken), "total": len(rich["cases"])}
-        parts[f"{number}.json"] = {**rich, "cases": cases, "shard": shard}
-    assert merge(dict(reversed(parts.items())))["cases"] == rich["cases"]
+        parts[f"{number}.json"] = parse_report({**rich, "cases": cases, "shard": shard}, "part")
+    assert merge(dict(reversed(parts.items()))).cases == parse_report(rich, "rich").cases
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_parts_of_a_run_merge_with_their_tables_and_bisects(rich):
     [
         (lambda case: case.update(bisect=[]), "cases, number 1.bisect: got [], expected a table"),
         (
-            lambda case: case.update(bisect={"sentence": "x", "axes": [{"axis": "op"}]}),
+            lambda case: case.update(bisect={"case": "x", "sentence": "x", "axes": [{"axis": "op"}]}),
             "cases, number 1.bisect.axes, number 1: got no sentence",
         ),
         (
@@ -191,7 +192,7 @@ def test_parts_of_a_run_merge_with_their_tables_and_bisects(rich):
 def test_a_report_whose_pictures_cannot_be_drawn_is_refused(rich, broken, words):
     broken(rich["cases"][0])
     with pytest.raises(ValueError) as error:
-        check_report(rich, "report r.json")
+        parse_report(rich, "report r.json")
     assert words in str(error.value)
 
 

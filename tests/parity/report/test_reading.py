@@ -6,7 +6,7 @@ import pytest
 
 from parity.report.changes import changes
 from parity.report.formats import write_forms
-from parity.report.reading import check_report, read_report
+from parity.report.reading import parse_report, read_report
 from parity.report.records import ReportNotWrittenError, write_text
 
 
@@ -19,15 +19,15 @@ from parity.report.records import ReportNotWrittenError, write_text
         (lambda report: report["cases"].append(7), "cases, number 7: got 7, expected a table"),
         (
             lambda report: report["cases"][2].pop("mesh"),
-            "cases, number 3: got no mesh, expected id, program, mesh",
+            "cases, number 3: got no mesh, expected id, reference, candidate, program, mesh",
         ),
         (
             lambda report: report["cases"][0].update(verdict="fine"),
             "cases, number 1.verdict: got fine, expected one of passed",
         ),
         (
-            lambda report: report["cases"][0].update(bisect=None),
-            "cases, number 1.bisect: got None, expected a table",
+            lambda report: report["cases"][0].update(bisect=7),
+            "cases, number 1.bisect: got 7, expected a table",
         ),
         (lambda report: report.update(seconds="1"), "seconds: got '1', expected a number"),
         (lambda report: report.pop("summary"), "got no summary"),
@@ -43,10 +43,10 @@ from parity.report.records import ReportNotWrittenError, write_text
     ],
 )
 def test_a_file_that_is_no_report_is_refused(whole, spoil, words):
-    check_report(whole, "report x")
+    parse_report(whole, "report x")
     spoil(whole)
     with pytest.raises(ValueError, match="report x") as refused:
-        check_report(whole, "report x")
+        parse_report(whole, "report x")
     assert words in str(refused.value)
 
 
@@ -71,6 +71,7 @@ def test_blocking_changes_come_first(make):
     after = make.report(
         case("a", values="floor", loops="failed"), case("b", values="bitwise"), case("d", values="open")
     )
+    before, after = (parse_report(one, "report") for one in (before, after))
     found = [sentence for sentence, _ in changes(before, after)]
     assert found == [
         "a loops: equal -> failed, worse",
@@ -83,6 +84,7 @@ def test_blocking_changes_come_first(make):
 
 
 def test_a_full_disk_is_reported_and_old_files_stay(whole, tmp_path, monkeypatch):
+    whole = parse_report(whole, "whole")
     path, page = tmp_path / "r.json", tmp_path / "r.html"
     write_text("old", path)
 
@@ -100,6 +102,7 @@ def test_a_full_disk_is_reported_and_old_files_stay(whole, tmp_path, monkeypatch
 
 
 def test_a_device_is_written_to_and_not_replaced(whole):
+    whole = parse_report(whole, "whole")
     (problem,) = write_forms(whole, {"annotations": Path("/dev/null"), "markdown": Path("/dev/full")})
     assert problem.startswith("report path /dev/full: could not be written (No space left on device)")
     assert Path("/dev/null").is_char_device() and Path("/dev/full").is_char_device()
@@ -107,5 +110,5 @@ def test_a_device_is_written_to_and_not_replaced(whole):
 
 def test_one_form_that_cannot_be_written_does_not_take_the_others(whole, tmp_path):
     files = {"html": tmp_path / "gone" / "r.html", "junit": tmp_path / "r.xml"}
-    problems = write_forms(whole, files)
+    problems = write_forms(parse_report(whole, "whole"), files)
     assert len(problems) == 1 and "gone/r.html" in problems[0] and files["junit"].exists()

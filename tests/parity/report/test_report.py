@@ -15,11 +15,19 @@ from parity.channels import ALL
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
 from parity.report.formats import FORMS
-from parity.report.records import VERDICTS, as_json, case_record, check_writable, write_json
-from parity.report.table import COLUMNS, MARKS, Progress, findings_text, print_findings, print_table
+from parity.report.records import check_writable, write_json
+from parity.report.table import (
+    COLUMNS,
+    MARKS,
+    Progress,
+    findings_text,
+    print_findings,
+    print_proofs,
+    print_table,
+)
 from parity.run import explain
-from parity.run.run import CaseResult, Run
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.run.record import VERDICTS, CaseResult, Report
+from parity.verdicts import ChannelResult, Finding, Verdict, plain
 
 LONGEST = "llama2-scan-against-unroll-linen/train_step"
 
@@ -32,22 +40,19 @@ def finding(number=1, **rest):
     return Finding(where=f"leaf{number}", reference="1", candidate="2", **rest)
 
 
+def case(id, mesh="single"):
+    return Case(id=id, reference=never, candidate=never, program="forward", mesh=MeshSpec.parse(mesh))
+
+
 def result(verdict="passed", id="toy-a/forward", mesh="single", channels=None, seconds=1.0):
-    case = Case(
-        id=f"{id}@{mesh}", reference=never, candidate=never, program="forward", mesh=MeshSpec.parse(mesh)
-    )
     found = channels or {name: Verdict.EQUAL for name in ALL}
-    return CaseResult(
-        case=case,
-        reference="linen toy",
-        candidate="nnx toy",
-        verdict=verdict,
-        channels={
-            name: what if isinstance(what, ChannelResult) else ChannelResult(name=name, verdict=what)
-            for name, what in found.items()
-        },
-        seconds={"trace": seconds, "lower": 0.0, "compile": 0.25, "execute": 0.0, "other": 0.0},
-    )
+    channels = {
+        name: what if isinstance(what, ChannelResult) else ChannelResult(name=name, verdict=what)
+        for name, what in found.items()
+    }
+    spent = {"trace": seconds, "lower": 0.0, "compile": 0.25, "execute": 0.0, "other": 0.0}
+    whole = CaseResult.of(case(f"{id}@{mesh}", mesh), channels, spent, ("linen toy", "nnx toy"))
+    return dataclasses.replace(whole, verdict=verdict)
 
 
 def failed(findings=1, **rest):
@@ -61,12 +66,7 @@ def failed(findings=1, **rest):
 
 
 def run(*results, planned=None):
-    return Run(
-        environment={"python": "3"},
-        planned=len(results) if planned is None else planned,
-        results=list(results),
-        seconds=2.5,
-    )
+    return Report.of(results, planned or len(results), environment={"python": "3"}, seconds=2.5)
 
 
 def screen(width=100, terminal=False):
@@ -76,7 +76,7 @@ def screen(width=100, terminal=False):
 def printed(function, shown, width=100):
     """Returns the text that a function prints of the record of a run, or of some cases."""
     console = screen(width)
-    function(console, as_json(shown) if isinstance(shown, Run) else list(map(case_record, shown)))
+    function(console, shown)
     return console.file.getvalue()
 
 
@@ -84,7 +84,7 @@ def printed(function, shown, width=100):
 
 
 def test_the_report_has_the_schema_s_keys():
-    whole = as_json(run(result(), failed()))
+    whole = plain(run(result(), failed()))
     assert list(whole) == ["schema", "environment", "cases", "summary", "numbers_only", "seconds"]
     assert (whole["schema"], whole["environment"], whole["seconds"]) == (1, {"python": "3"}, 2.5)
     assert whole["summary"] == {
@@ -97,24 +97,25 @@ def test_the_report_has_the_schema_s_keys():
         "skipped": 0,
     }
     assert [case["verdict"] for case in whole["cases"]] == ["passed", "failed"]
+    fields = {name: value for name, value in vars(finding(0)).items() if name != "follows"}
     assert whole["cases"][1]["channels"] == {
         "values": {
             "verdict": "failed",
             "detail": "leaves differ",
-            "findings": [{name: value for name, value in vars(finding(0)).items() if name != "follows"}],
+            "findings": [{**fields, "labels": ["reference", "candidate"]}],
         }
     }
 
 
 def test_a_partial_report_counts_the_missing_cases():
-    whole = as_json(run(result(), planned=5))
+    whole = plain(run(result(), planned=5))
     assert whole["partial"] == {"planned": 5, "finished": 1}
-    assert "partial" not in as_json(run(result()))
+    assert "partial" not in plain(run(result()))
 
 
 def test_every_verdict_of_a_case_is_counted():
     results = [result(verdict) for verdict in VERDICTS for _ in range(2)]
-    assert as_json(run(*results))["summary"] == dict.fromkeys(VERDICTS, 2)
+    assert run(*results).summary == dict.fromkeys(VERDICTS, 2)
 
 
 def test_a_report_replaces_the_old_one_whole(tmp_path):
@@ -372,11 +373,11 @@ def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
     console = screen()
     progress = Progress(console)
     record = run(result(), failed(id="toy-b/grad"))
-    progress.begins(record)
-    for one in record.results:
-        progress.started(one.case)
+    progress.begins(record.planned, ())
+    for one in record.cases:
+        progress.started(case(one.id))
         progress.finished(one)
-    progress.ended(record)
+    progress.ended(record, ())
     assert console.file.getvalue().splitlines() == [
         "[1/2] toy-a/forward@single passed",
         "[2/2] toy-b/grad@single failed: values",
@@ -387,12 +388,12 @@ def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
     console = screen(terminal=True)
     progress = Progress(console)
     record = run(planned=3)
-    progress.begins(record)
-    progress.started(result().case)
+    progress.begins(record.planned, ())
+    progress.started(case("toy-a/forward@single"))
     progress.finished(result())
-    progress.started(failed(id="toy-b/grad").case)
+    progress.started(case("toy-b/grad@single"))
     progress._bar.refresh()
-    progress.ended(record)
+    progress.ended(record, ())
     text = console.file.getvalue()
     assert "toy-b/grad@single" in text and "1/3" in text and "s left" in text
 
@@ -402,16 +403,25 @@ def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
 PLACES = {"reference": "stablehlo.add at old.py:7 in f", "candidate": "stablehlo.add at new.py:9 in f"}
 
 
-def resting(verdict=Verdict.UNPROVED, **channels):
+def resting(verdict=Verdict.UNPROVED, id="toy-a/forward", **channels):
     first = Finding(where="stablehlo.add (operand 1: 1 against 2)", next_step=RESTS_ON_NUMBERS, **PLACES)
-    program = ChannelResult(name="program", verdict=verdict, findings=(first,), measures={"operations": 3})
-    return result(channels={"program": program, "values": Verdict.BITWISE, **channels})
+    program = ChannelResult(
+        name="program", verdict=verdict, detail="not shown", findings=(first,), measures={"operations": 3}
+    )
+    return result(id=id, channels={"program": program, "values": Verdict.BITWISE, **channels})
+
+
+def test_a_proof_is_listed_under_its_case_though_another_case_has_none():
+    phases = dict.fromkeys(("trace", "lower", "prove"), 1.0)
+    cases = [result("error", "toy-a/grad", channels={"tree": Verdict.ERROR}), resting(id="toy-b/grad")]
+    text = printed(print_proofs, run(*(dataclasses.replace(one, seconds=phases) for one in cases)))
+    assert [line for line in text.splitlines() if "not shown" in line] == ["toy-b/grad@single  not shown"]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNPROVED, Verdict.REORDERED])
 def test_the_first_difference_of_a_passed_case_is_printed_and_in_every_report(verdict):
     case = resting(verdict)
-    report = as_json(run(case, result("passed")))
+    report = run(case, result("passed"))
     texts = {name: render(report, ()) for name, render in FORMS.items()}
     for name, text in {"terminal": printed(print_findings, [case]), **texts}.items():
         assert "operand 1: 1 against 2" in text, name

@@ -5,8 +5,10 @@ import json
 
 import pytest
 
-from parity.report.reading import merge
+from parity.report import reading
+from parity.report.reading import parse_report
 from parity.run.request import Shard
+from parity.verdicts import plain
 
 
 def parts(whole, count):
@@ -18,9 +20,14 @@ def parts(whole, count):
         places = tuple(shard.take(range(len(whole["cases"]))))
         part = {**whole, "cases": cases, "seconds": whole["seconds"] / count}
         part["summary"] = {name: sum(case["verdict"] == name for case in cases) for name in whole["summary"]}
-        part["shard"] = Shard(number, count, places, len(whole["cases"])).record()
-        found[f"{number}.json"] = json.loads(json.dumps(part))
+        part["shard"] = Shard(number, count, places, len(whole["cases"]))
+        found[f"{number}.json"] = json.loads(json.dumps(plain(part)))
     return found
+
+
+def merge(found):
+    """Returns the record that parts, as JSON, merge to."""
+    return plain(reading.merge({name: parse_report(part, f"report {name}") for name, part in found.items()}))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])

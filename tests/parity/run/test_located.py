@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from flax import linen, nnx
@@ -11,13 +12,12 @@ from parity.bisect.report import bisect_case
 from parity.compare.origin import evaluated, operation
 from parity.compare.session import Session
 from parity.report.assertion import TwinsDifferError
-from parity.report.formats.form import explanation
-from parity.report.records import case_record
 from parity.report.table import notes_text
 from parity.run import run
-from parity.run.explain import explain
+from parity.run.record import CaseResult
 from parity.run.request import Request
 from parity.run.run import CaseRunner
+from parity.verdicts import plain
 
 
 def share(h):
@@ -55,11 +55,11 @@ def batch(seed):
     return {"x": np.random.default_rng(seed).normal(size=(4, 5)).astype("float32")}
 
 
-def case(softmax=None):
+def case(softmax=None, linen=Left, nnx=None):
     pair = parity.twins(
         "two",
-        linen=Left,
-        nnx=lambda rngs: Right(rngs, softmax),
+        linen=linen,
+        nnx=nnx or (lambda rngs: Right(rngs, softmax)),
         inputs=batch,
         loss=lambda out, batch: out.sum(),
         programs=("forward",),
@@ -68,9 +68,8 @@ def case(softmax=None):
 
 
 def line(result):
-    found = explain(result.case.id, result.channels)
-    assert found is not None
-    return found.line
+    assert result.explanation is not None
+    return result.explanation.line
 
 
 def forbidden(*arguments):
@@ -84,10 +83,10 @@ def test_the_first_line_names_the_place_that_values_show():
         "program differs: values of one batch differ first at mul (forward): reference "
     )
     assert "in Right.finish (operand 0: 3 against 2.5); " in line(result)
-    found = explanation(case_record(result))
+    found = msgspec.convert(plain(result), CaseResult).explanation
     assert found is not None and found.line == line(result)
     assert found.rest[0].startswith("  not sure, operations without a counterpart: ")
-    assert "differ first" not in notes_text(result.case.id, result.channels)
+    assert "differ first" not in notes_text(result)
     with pytest.raises(TwinsDifferError, match="program differs: values of one batch differ first at mul"):
         parity.assert_twins(Left(), Right(nnx.Rngs(0)), batch(0), programs=("forward",))
 
@@ -98,13 +97,13 @@ def test_bisect_says_the_same_and_evaluates_nothing_again(monkeypatch):
     monkeypatch.setattr(
         evaluated, "evaluate", lambda *given, **more: evaluations.append(1) or evaluate(*given, **more)
     )
-    session = Session()
-    result = run.run_case(case(), session)
+    session, failing = Session(), case()
+    result = run.run_case(failing, session)
     times = len(evaluations)
-    report = bisect_case(result.case, ("op",), result=result, bench=session)
+    report = bisect_case(failing, ("op",), result=result, bench=session)
     assert times and len(evaluations) == times
     (note,) = result.channels["program"].notes
-    assert note.sentence().endswith(report.findings[0].sentence)
+    assert note.sentence().endswith(report.axes[0].sentence)
 
 
 def test_only_a_failure_without_a_place_is_searched(monkeypatch):
@@ -189,7 +188,8 @@ def test_a_table_made_with_numpy_is_named_by_its_users():
     (result,) = caught.value.results
     assert line(result).startswith(f"program differs: multiply {words}")
     assert "in Rotated.__call__, candidate " in line(result) and "in Turned.__call__; " in line(result)
-    by_values = operation.locate(result.case, Session(), "values").sentence
+    twins = case(linen=Rotated, nnx=Turned)
+    by_values = operation.locate(twins, Session(), "values").sentence
     assert "in Rotated.__call__, candidate " in by_values
     assert "in Turned.__call__ (operand 1: another table of constants, made outside the program)" in by_values
 

@@ -20,8 +20,8 @@ from parity.cases.case import Case
 from parity.compare.backends.cache import DiskCache
 from parity.run import manifest as manifests
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
-from parity.run.request import Request
-from parity.run.run import CaseResult
+from parity.run.record import CaseResult
+from parity.run.request import CacheMode, Request
 from parity.run.verdict_cache import VerdictCache
 from parity.verdicts import ChannelResult, Finding, Requirement, Verdict
 
@@ -355,16 +355,10 @@ def test_another_case_and_a_waiver_that_expires(project):
 @pytest.fixture
 def kept(project, tmp_path):
     channel = ChannelResult(name="values", verdict=Verdict.PROVED, detail="equal", measures={"ulp": 0.5})
-    result = CaseResult(
-        case=CASE,
-        reference="left",
-        candidate="right",
-        verdict="passed",
-        channels={"values": channel},
-        seconds={"trace": 1.0},
-        read={},
-    )
-    return VerdictCache(Manifest.of(project), "", DiskCache(folder=tmp_path / "verdicts")), result
+    result = CaseResult.of(CASE, {"values": channel}, {"trace": 1.0}, ("left", "right"))
+    memory = VerdictCache(Manifest.of(project), "", DiskCache(folder=tmp_path / "verdicts"))
+    memory.look_up([CASE], CacheMode.REFRESH)  # opens no file of the cache
+    return memory, dataclasses.replace(result, read={})
 
 
 def store(memory, result):
@@ -374,16 +368,16 @@ def store(memory, result):
 
 def test_what_passed_comes_back_as_cached(kept):
     memory, result = kept
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
     assert store(memory, result) == []
-    assert memory.recall(result.case) == dataclasses.replace(result, seconds={}, cached=True, read=None)
+    assert memory.recall(CASE) == dataclasses.replace(result, seconds={}, remembered=True, read=None)
 
 
 @pytest.mark.parametrize("verdict", ["failed", "error", "vacuous", "open", "skipped", "unproved"])
 def test_only_passed_cases_are_kept(kept, verdict):
     memory, result = kept
     store(memory, dataclasses.replace(result, verdict=verdict))
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
 
 
 def test_passed_cases_come_back_with_findings_and_notes(kept):
@@ -398,14 +392,14 @@ def test_passed_cases_come_back_with_findings_and_notes(kept):
     )
     result = dataclasses.replace(result, channels={"values": covered})
     store(memory, result)
-    recalled = memory.recall(result.case)
+    recalled = memory.recall(CASE)
     assert recalled is not None and recalled.channels == {"values": covered}
 
 
 def test_unwatched_results_are_not_kept(kept):
     memory, result = kept
     store(memory, dataclasses.replace(result, read=None))
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -418,7 +412,7 @@ def test_an_edit_during_the_run_keeps_nothing_even_if_it_is_undone(kept, project
         path.write_text(text)
     assert store(memory, result) == ["model/layer.py"]
     assert store(memory, result) == ["model/layer.py"]  # later cases may depend on it, too
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
 
 
 def test_a_broken_entry_is_none(kept, tmp_path):
@@ -426,7 +420,7 @@ def test_a_broken_entry_is_none(kept, tmp_path):
     store(memory, result)
     for entry in (tmp_path / "verdicts").iterdir():
         entry.write_bytes(entry.read_bytes()[:-9])
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
 
 
 def test_changes_since_the_last_run_are_named(project, monkeypatch):
@@ -471,9 +465,9 @@ def test_a_file_outside_that_was_opened_or_listed(kept, tmp_path, way):
     assert any(each.startswith(str(path.parent)) for each in read)
     assert not any(each.startswith(str(memory.manifest.project)) for each in read)
     store(memory, dataclasses.replace(result, read=read))
-    assert memory.recall(result.case) is not None
+    assert memory.recall(CASE) is not None
     change(path)
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
 
 
 @pytest.mark.parametrize("folder", [".tox/site-packages", "parity-report", ".hypothesis"])
@@ -487,9 +481,9 @@ def test_a_file_in_a_folder_that_the_manifest_leaves_out_is_noticed_if_it_is_ope
     read = manifests.opened(memory.manifest.folders)
     assert str(path) in read
     assert store(memory, dataclasses.replace(result, read=read)) == []
-    assert memory.recall(result.case) is not None
+    assert memory.recall(CASE) is not None
     path.write_text("RATE = 2")
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
 
 
 def test_a_run_that_makes_too_many_files_ends_as_any_other(kept, monkeypatch):
@@ -515,9 +509,9 @@ def test_a_file_outside_that_was_missed_and_now_is_there(kept, tmp_path):
     with pytest.raises(FileNotFoundError):
         absent.read_text()
     store(memory, dataclasses.replace(result, read=manifests.opened(memory.manifest.folders)))
-    assert memory.recall(result.case) is not None
+    assert memory.recall(CASE) is not None
     absent.write_text("now")
-    assert memory.recall(result.case) is None
+    assert memory.recall(CASE) is None
 
 
 # --- the command ---

@@ -11,9 +11,9 @@ from toys import write_project
 
 from parity.report.table import print_proofs
 from parity.run.parallel import run_in_workers
+from parity.run.record import Report
 from parity.run.request import Request
-from parity.run.run import Outcome, Run
-from parity.verdicts import ChannelResult, Verdict
+from parity.verdicts import Verdict
 
 TWINS = """
 def working(name, at_work=lambda: None):
@@ -114,14 +114,6 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
     request = Request(start=folder, select=("sleep/forward",))
     cases, _ = request.open_cases()
     (result,) = run_in_workers(cases, request)
-    assert result.verdict == Verdict.ERROR and result.case is cases[0]
+    assert result.verdict == Verdict.ERROR and result.id == cases[0].id
     assert "WorkerError: exceeded 2 s" in result.sentence()
-    print_proofs(Console(width=100), Run(environment={}, planned=1, results=[result]))
-
-
-def test_an_outcome_is_a_result_without_its_case(project, monkeypatch, undone_imports):
-    monkeypatch.chdir(project("A"))
-    case = Request().open_cases()[0][0]
-    channel = ChannelResult(name="tree", verdict=Verdict.EQUAL, measures={"bytes": 3})
-    outcome = Outcome(reference="r", candidate="c", verdict="passed", channels={"tree": channel}, seconds={})
-    assert Outcome.of(outcome.on(case)) == outcome and outcome.on(case).case is case
+    print_proofs(Console(width=100), Report(environment={}, seconds=1, cases=(result,)))

@@ -9,8 +9,8 @@ from toys import write_project
 from parity.builds.meshes import MeshSpec
 from parity.matrix.llama2 import PAIR
 from parity.run.parallel import merged, run_in_workers, spread
+from parity.run.record import CaseResult
 from parity.run.request import Request
-from parity.run.run import Outcome
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 TWINS = """
@@ -94,7 +94,7 @@ def test_a_process_that_dies_or_leaves_is_an_error_and_the_next_case_runs(run, m
 @pytest.mark.long
 def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
     results = run("sound/forward", "small/forward")
-    assert [str(result.case.mesh) for result in results] == ["data8-auto", "data4-auto"]
+    assert [result.mesh for result in results] == ["data8-auto", "data4-auto"]
     assert [result.verdict for result in results] == ["passed", "passed"]
     assert [result.channels["values"].verdict for result in results] == [Verdict.BITWISE] * 2
 
@@ -150,23 +150,23 @@ WORSE = Finding(where="outputs[0]", reference="1", candidate="2")
 
 def outcome(**channels):
     results = {name: ChannelResult(name=name, **rest) for name, rest in channels.items()}
-    return Outcome(reference="r", candidate="c", verdict="?", channels=results, seconds={"compile": 1.0})
+    return CaseResult.of(CASE, results, {"compile": 1.0}, ("r", "c"))
 
 
 def test_findings_of_all_processes_are_reported_once():
     one = outcome(tree={"verdict": Verdict.EQUAL, "detail": "3 leaves"}, values={"verdict": Verdict.BITWISE})
-    result = merged(CASE, [one, one])
-    assert (result.verdict, result.channels) == ("passed", one.channels) and result.case is CASE
+    result = merged([one, one])
+    assert (result.verdict, result.channels) == ("passed", one.channels) and result == one
 
 
 def test_the_worst_verdict_counts_and_findings_name_their_process():
     good = outcome(values={"verdict": Verdict.BITWISE, "detail": "1 leaf"})
     bad = outcome(values={"verdict": Verdict.FAILED, "detail": "1 of 1", "findings": (WORSE,)})
     for outcomes, number in (([good, bad], 1), ([bad, good], 0)):
-        values = merged(CASE, outcomes).channels["values"]
+        values = merged(outcomes).channels["values"]
         assert (values.verdict, values.detail) == (Verdict.FAILED, f"process {number}: 1 of 1")
         assert [finding.where for finding in values.findings] == [f"process {number}: outputs[0]"]
-    both = merged(CASE, [bad, bad])
+    both = merged([bad, bad])
     assert both.verdict == "failed" and both.channels["values"].findings == (WORSE,)
 
 
@@ -183,5 +183,5 @@ def test_the_worst_verdict_counts_and_findings_name_their_process():
 )
 def test_verdicts_have_an_order(verdicts, worst):
     outcomes = [outcome(values={"verdict": Verdict(verdict)}) for verdict in verdicts]
-    assert merged(CASE, outcomes).channels["values"].verdict == worst
-    assert merged(CASE, outcomes[::-1]).channels["values"].verdict == worst
+    assert merged(outcomes).channels["values"].verdict == worst
+    assert merged(outcomes[::-1]).channels["values"].verdict == worst

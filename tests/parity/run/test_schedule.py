@@ -32,17 +32,17 @@ class Notes(Listener):
     def __init__(self):
         self.notes = []
 
-    def begins(self, record):
-        self.notes.append(("begins", record.planned))
+    def begins(self, planned, changed):
+        self.notes.append(("begins", planned))
 
     def started(self, case):
         self.notes.append(("started", case.program))
 
     def finished(self, result):
-        self.notes.append(("finished", result.case.program))
+        self.notes.append(("finished", result.program))
 
-    def ended(self, record):
-        self.notes.append(("ended", len(record.results)))
+    def ended(self, report, changed):
+        self.notes.append(("ended", len(report.cases)))
 
 
 def test_the_backend_is_found_once(request_of, monkeypatch):
@@ -58,13 +58,13 @@ def test_the_backend_is_found_once(request_of, monkeypatch):
     monkeypatch.setattr(requests, "find", find)
     monkeypatch.setattr("parity.compare.session.find", find_again)
     record = execute(request_of(select=("mlp/forward",)))
-    assert [result.verdict for result in record.results] == ["passed"] and found == ["cpu"]
+    assert [result.verdict for result in record.cases] == ["passed"] and found == ["cpu"]
 
 
 def test_a_listener_is_notified_of_every_step(request_of):
     notes = Notes()
     record = execute(request_of(select=("mlp/forward", "mlp/grad")), notes)
-    assert record.planned == len(record.results) == 2
+    assert record.planned == len(record.cases) == 2
     steps = [("started", "forward"), ("finished", "forward"), ("started", "grad"), ("finished", "grad")]
     assert notes.notes == [("begins", 2), *steps, ("ended", 2)]
 
@@ -86,10 +86,10 @@ def test_a_listener_is_notified_of_the_end_of_a_run_that_breaks(request_of, monk
 
 def test_a_run_of_cached_verdicts_alone_starts_no_workers(request_of, monkeypatch):
     wanted = request_of(select=("mlp/forward",), cache=CacheMode.REUSE)
-    (first,) = execute(wanted).results
+    (first,) = execute(wanted).cases
     monkeypatch.setattr(schedule, "run_in_workers", lambda *arguments: pytest.fail("workers were started"))
-    (again,) = execute(dataclasses.replace(wanted, workers=2)).results
-    assert (first.cached, again.cached) == (False, True) and again.channels == first.channels
+    (again,) = execute(dataclasses.replace(wanted, workers=2)).cases
+    assert (first.remembered, again.remembered) == (False, True) and again.channels == first.channels
 
 
 @pytest.mark.long
@@ -99,8 +99,8 @@ def test_a_refreshed_verdict_is_not_reused(request_of):
     assert (reuse := Schedule(wanted)).cache.reused(reuse.cases[0])
     refreshed = Schedule(dataclasses.replace(wanted, cache=CacheMode.REFRESH))
     assert refreshed.cache.reused(refreshed.cases[0]) is None
-    (result,) = execute(refreshed.request).results
-    assert not result.cached
+    (result,) = execute(refreshed.request).cases
+    assert not result.remembered
 
 
 def test_a_part_of_the_cases_knows_its_places_among_all(request_of):

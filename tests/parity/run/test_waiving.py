@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from parity.cases.accepted import Waiver
-from parity.cases.case import Accept, Case
+from parity.cases.case import Case
 from parity.cases.settings import SettingsError, find_settings
 from parity.cases.tables import read
-from parity.report.records import as_json
-from parity.run.run import CaseResult, Run, numbers_only, verdict_of
+from parity.run.record import CaseResult, Report
 from parity.run.waiving import unused_in, waive
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -27,8 +26,8 @@ def failed(*wheres, verdict=Verdict.FAILED):
     return {"tree": ChannelResult(name="tree", verdict=verdict, detail="two", findings=findings)}
 
 
-def unused(results):
-    return unused_in(as_json(Run(environment={}, planned=len(results), results=results)))
+def unused(results, waivers):
+    return unused_in(Report(environment={}, seconds=1, cases=results, waivers=waivers))
 
 
 def test_a_channel_passes_once_all_that_it_found_is_accepted():
@@ -37,7 +36,10 @@ def test_a_channel_passes_once_all_that_it_found_is_accepted():
         Waiver(where="b", reason="also known"),
     ]
     channels = waive("mlp/grad@single", failed("b", "params/a/kernel"), waivers)
-    assert channels["tree"].verdict is Verdict.WAIVED and verdict_of(channels) == "passed"
+    assert (
+        channels["tree"].verdict is Verdict.WAIVED
+        and result("mlp/grad@single", (), channels).verdict == "passed"
+    )
     assert channels["tree"].detail == "two; 2 of 2 findings waived"
     assert [one.next_step for one in channels["tree"].findings] == ["waived: also known", "waived: known"]
 
@@ -64,7 +66,7 @@ def test_consequences_of_a_waived_finding_are_accepted(globs, left):
     state = found.channels["state"]
     assert [one.where for one in state.findings if not one.next_step.startswith("waived: ")] == left
     assert (state.verdict is Verdict.WAIVED) == (not left)
-    assert unused([found]) == []
+    assert unused([found], waivers) == []
 
 
 @pytest.mark.parametrize(
@@ -88,24 +90,15 @@ def test_a_crash_is_not_waived_and_a_pass_is_left_alone():
 
 
 def result(id, waivers, channels):
-    case = Case(
-        id=id,
-        reference=lambda: 1 / 0,
-        candidate=lambda: 1 / 0,
-        program="grad",
-        accept=Accept(waivers=waivers),
-    )
-    channels = waive(id, channels, waivers)
-    return CaseResult(
-        case=case, reference="", candidate="", verdict=verdict_of(channels), channels=channels, seconds={}
-    )
+    case = Case(id=id, reference=lambda: 1 / 0, candidate=lambda: 1 / 0, program="grad")
+    return CaseResult.of(case, waive(id, channels, waivers), {})
 
 
 def test_a_waiver_that_matches_nothing_is_named():
     used, idle = Waiver(where="a", reason="known"), Waiver(case="mlp/*", where="zz", reason="long gone")
     waivers = (used, idle)
     results = [result("mlp/grad@single", waivers, failed("a")), result("mlp/forward@single", waivers, {})]
-    (sentence,) = unused(results)
+    (sentence,) = unused(results, waivers)
     assert sentence.startswith("a waiver matches nothing: case mlp/*, channel *, where zz (long gone)")
 
 
@@ -114,13 +107,9 @@ def test_a_waiver_accepts_until_its_last_day(tmp_path):
     assert waive("x", failed("a"), [lasts])["tree"].verdict is Verdict.WAIVED
     channels = waive("x", failed("a"), [over])
     assert channels["tree"].verdict is Verdict.FAILED
-    case = Case(
-        id="x", reference=lambda: None, candidate=lambda: None, program="x", accept=Accept(waivers=[over])
+    assert unused([result("x", [over], failed("a"))], [over])[0].startswith(
+        "a waiver expired on 2020-01-31: case *"
     )
-    result = CaseResult(
-        case=case, reference="", candidate="", verdict="failed", channels=channels, seconds={}
-    )
-    assert unused([result])[0].startswith("a waiver expired on 2020-01-31: case *")
     with pytest.raises(ValueError, match="got expires = 'soon', expected a day such as 2027-01-31"):
         Waiver(reason="known", expires="soon")
     (tmp_path / "pyproject.toml").write_text(
@@ -202,4 +191,4 @@ def test_numbers_that_are_waived_are_not_equal(verdicts, counts):
         **verdicts,
     }
     channels = {name: ChannelResult(name=name, verdict=verdict) for name, verdict in every.items()}
-    assert numbers_only(result("mlp/grad@single", (), channels)) == counts
+    assert result("mlp/grad@single", (), channels).numbers_only == counts

@@ -16,10 +16,10 @@ from parity.channels.consequences import causes_first
 from parity.channels.tree import _leftovers
 from parity.compare.backends.registry import find
 from parity.compare.placement import place
-from parity.report.records import as_json
 from parity.report.table import print_table
+from parity.run.record import Report
 from parity.run.request import Request
-from parity.run.run import CaseRunner, Run, error_finding
+from parity.run.run import CaseRunner, error_finding
 from parity.values.vacuity import not_finite
 from parity.verdicts import EXPECTED_GOT, Finding
 
@@ -229,7 +229,7 @@ def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
     results = run(Renamed) + run(Renamed, program="forward")
     for result in results:
         assert "3 renamed, such as d_0 as layer_0" in result.channels["tree"].detail
-    print_table(Console(width=80), as_json(Run(environment={}, planned=2, results=results)))
+    print_table(Console(width=80), Report(environment={}, seconds=1, cases=results))
     covered = [line for line in capsys.readouterr().out.splitlines() if "layer_0" in line]
     assert covered == ["own: d_0 is layer_0, d_1 is layer_1, d_2 is layer_2; `parity map` shows all"]
 

@@ -85,7 +85,7 @@ def test_near_ties_are_reported_as_ties_and_values_are_compared_past_them(tied):
     assert found.measures["ties"] == found.measures["flips"] == len(found.findings) > 0
     assert "routing forced equal past" in result.channels["values"].detail
     assert result.channels["values"].verdict in ("bitwise", "floor")
-    text = ties_text(result.case.id, result.channels)
+    text = ties_text(result)
     assert "routing tie:" in text and "token [" in text and "margin" in text and "layers_" in text
     assert findings_text(result) == ""
 

@@ -74,6 +74,6 @@ def compare(cases_of):
 
     def run(linen, nnx, channels=ALL, **options):
         results = map(CaseRunner(Request(channels=channels)).run, cases_of(linen, nnx, **options))
-        return Found({result.case.program: result for result in results})
+        return Found({result.program: result for result in results})
 
     return run

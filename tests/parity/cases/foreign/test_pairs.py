@@ -96,12 +96,13 @@ def test_a_planted_bug_is_named_by_its_line(cases, name, bug):
     text = source(name)
     assert text.count(bug.old) == 1
     line = text[: text.index(bug.old)].count("\n") + 1
-    results = list(map(CaseRunner(Request()).run, cases(name, text.replace(bug.old, bug.new))))
-    failed = [result for result in results if str(result.verdict) == "failed"]
+    planted = cases(name, text.replace(bug.old, bug.new))
+    results = list(map(CaseRunner(Request()).run, planted))
+    failed = [one for one in zip(planted, results, strict=True) if one[1].verdict == "failed"]
     said = "\n".join(map(findings_text, results))
     assert failed, said
     if bug.bisect:
-        said = bisect_case(failed[0].case, ("op",), result=failed[0]).sentence()
+        said = bisect_case(failed[0][0], ("op",), result=failed[0][1]).sentence
     assert (bug.words or f"{name}.py:{line}") in said, said
 
 

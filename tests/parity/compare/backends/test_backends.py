@@ -17,8 +17,8 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.matrix import llama2, sharded
-from parity.report.records import case_record
 from parity.run.run import run_case
+from parity.verdicts import plain
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_case_runs_on_the_devices_that_are_there(few, count):
     result = run_case(case, work)
     assert result.verdict == "passed" and str(result.channels["values"].verdict) == "bitwise"
     sizes = {1: "fsdp1.tensor1-auto", 2: "fsdp1.tensor2-auto", 6: "fsdp2.tensor2-auto"}
-    record = case_record(result)
+    record = plain(result)
     assert (record["mesh"], record["asked"], record["backend"]) == (sizes[count], "fsdp4.tensor2-auto", "few")
     side = next(iter(work._sides.values()))
     used = {device for shard in jax.tree.leaves(side.compiled.input_shardings) for device in shard.device_set}
