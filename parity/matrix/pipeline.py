@@ -154,12 +154,16 @@ def _weighed(seed: int, batch: Mapping[str, Any]) -> dict[str, Any]:
 AHEAD = {"mtp": MtpConfig(depth=2, loss_scale=0.7)}
 SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
     ({**STORAGE, "delay": 2}, Mode.AUTO, AHEAD),
-    ({"stages": 2, "microbatches": 2, "gather": Gather.ONCE, "layers_outside": 1}, Mode.EXPLICIT, {}),
+    (
+        {"stages": 2, "microbatches": 2, "gather": Gather.ONCE, "layers_outside": 1, "layers_per_stage": 2},
+        Mode.EXPLICIT,
+        {},
+    ),
     ({"stages": 2, "microbatches": 2, "repeats": 3, "gather": Gather.PER_REPEAT}, Mode.AUTO, {}),
     ({"stages": 3, "microbatches": 6, "repeats": 2, "gather": Gather.PER_REPEAT}, Mode.EXPLICIT, AHEAD),
-    ({"stages": 4, "microbatches": 4, "delay": 2, "layers_per_stage": 2}, Mode.EXPLICIT, {}),
+    ({"stages": 4, "microbatches": 4, "delay": 2}, Mode.EXPLICIT, {}),
     ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO, {}),
-    ({"stages": 3, "microbatches": 6, "repeats": 2}, Mode.AUTO, {}),
+    ({"stages": 3, "microbatches": 3, "repeats": 2}, Mode.AUTO, {}),
 )
 """A covering subset, two with predictors after the last stage; `make pipeline-grid` runs all schedules."""
 
