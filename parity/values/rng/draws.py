@@ -82,7 +82,7 @@ class Recorder(Interpreter):
             jaxpr: the closed program.
             arguments: flat; None if not required.
         """
-        return self.body(jaxpr, arguments, Position())
+        return [*map(_typed, self.body(jaxpr, arguments, Position()))]
 
     def skips(self, place: tuple[int, ...]) -> bool:
         return place not in self._demand.kept
@@ -91,24 +91,28 @@ class Recorder(Interpreter):
         if equation.primitive.name not in DRAWS:
             return None
         self._record(equation, inputs[0], here)
-        return bind(equation, inputs) if self._demand.kept[here.place] else [None]
+        return bind(equation, [*map(_typed, inputs)]) if self._demand.kept[here.place] else [None]
 
     def operation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
         if any(draws_within(opened(body)) for body in bodies(equation)):
             self.unseen.append(_site(equation, here.calls))
         if not self._demand.kept[here.place]:
             return [None] * len(equation.outvars)
+        if equation.primitive.name == "random_clone":
+            return inputs
         derived = _derived_keys(equation, *inputs) if equation.primitive.name in DERIVES else None
-        return bind(equation, inputs) if derived is None else [derived]
+        return [*map(_words, bind(equation, [*map(_typed, inputs)]))] if derived is None else [derived]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
-        return None if value is None else value[index]
+        return None if value is None else (value if _is_typed(value) else np.asanyarray(value))[index]
 
     def stack(self, values: list[Any], out: Any, here: Position) -> Any:
-        return None if not values or values[0] is None else jnp.stack(values)
+        if not values or values[0] is None:
+            return None
+        return np.stack(values).view(Words) if isinstance(values[0], Words) else jnp.stack(values)
 
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
-        keys = jax.random.key_data(keys) if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else keys
+        keys = jax.random.key_data(keys) if _is_typed(keys) else keys
         words, params = np.asarray(keys).reshape(-1, keys.shape[-1]), equation.params
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
@@ -127,16 +131,38 @@ class Recorder(Interpreter):
         ]
 
 
-def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
+class Words(np.ndarray):
+    """Threefry keys as their words on the host, where they are sliced and derived in a tenth of the time."""
+
+
+def _is_typed(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def _words(value: Any) -> Any:
+    """Returns keys as words unless they are of another generator, and any other value unchanged."""
+    if isinstance(value, Words) or not _is_typed(value):
+        return value
+    known = jax.random.key_impl(value) == "threefry2x32" and jax.threefry_partitionable.value
+    return np.asarray(jax.random.key_data(value)).view(Words) if known else value
+
+
+def _typed(value: Any) -> Any:
+    if not isinstance(value, Words):
+        return value
+    return jax.random.wrap_key_data(jax.device_put(np.asarray(value)), impl="threefry2x32")
+
+
+def _derived_keys(equation: Any, keys: Any, *data: Any) -> Words | None:
     """Returns the result of one of `DERIVES`, given numbers to fold in; None for another generator."""
-    if jax.random.key_impl(keys) != "threefry2x32" or not jax.threefry_partitionable.value:
+    if not isinstance(keys := _words(keys), Words):
         return None
-    words, shape = np.asarray(jax.random.key_data(keys)), equation.params.get("shape", ())
+    shape = equation.params.get("shape", ())
     counts = np.asarray(data[0] if data else np.arange(math.prod(shape)).reshape(shape), np.uint32)
-    parts = (words[..., at].reshape(keys.shape + (1,) * len(shape)) for at in (0, 1))
+    parts = (np.asarray(keys)[..., at].reshape(keys.shape[:-1] + (1,) * len(shape)) for at in (0, 1))
     given = np.broadcast_arrays(*parts, counts)
-    made = np.stack(_threefry(*map(np.ravel, given)), axis=-1).reshape(*given[0].shape, 2)
-    return jax.random.wrap_key_data(jax.device_put(made), impl="threefry2x32")
+    made = np.stack(_threefry(*map(np.ravel, given)), axis=-1)
+    return made.reshape(*given[0].shape, 2).view(Words)
 
 
 def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
