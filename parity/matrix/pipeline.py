@@ -36,7 +36,8 @@ from parity.matrix.layers import pipeline_rules
 __all__ = ["PAIR", "STORAGE", "pipelined"]
 
 HOME = "stage2.fsdp2.tensor2"
-SHAPE = (16, 40)
+SHAPE, EXACT_SHAPE = (16, 40), (4, 40)
+"""Rows and length of a batch; the second of one that is only proved: an exact proof takes longer for more rows."""
 NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
 MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
 STORAGE = {"stages": 2, "microbatches": 4, "repeats": 2}
@@ -176,9 +177,10 @@ def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: st
 
 def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) -> Case:
     """Returns the case of weights gathered at each iteration against another gather."""
+    configs = {when: pipelined(base, {**ROTATING, "gather": when}) for when in (Gather.PER_ITERATION, gather)}
     sides = (
-        (_variant(f"gather-{when}", pipelined(base, {**ROTATING, "gather": when})), f"stage2.fsdp2-{mode}")
-        for when in (Gather.PER_ITERATION, gather)
+        (_variant(f"gather-{when}", config, EXACT_SHAPE), f"stage2.fsdp2-{mode}")
+        for when, config in configs.items()
     )
     name = f"pipeline-per_iteration-against-{gather}"
     accept = dataclasses.replace(OTHER_PROGRAM, require=EXACT_OR_RUN)

@@ -13,7 +13,7 @@ from parity.matrix.decoders import variants
 __all__ = ["PAIR"]
 
 EXACT_SHAPE = (1, 20)
-"""Rows and length of a batch that is only proved: an exact proof takes longer for more elements."""
+"""Rows and length of a batch that is only proved: an exact proof takes longer for more rows."""
 TILED = {"train.vocab_tiles": "4"}
 VARIANTS: Mapping[str, Mapping[str, str]] = {
     "plain": {},
