@@ -149,10 +149,7 @@ class Numbering:
         return f"#hidden {hidden}{root}" if hidden else root
 
     def _is_root_of_copies(self, op: Op) -> bool:
-        """True for a root of a square whose factors are computed twice.
-
-        XLA simplifies the root of a square before it shares equal operations.
-        """
+        """True for a root of a square of copies: XLA simplifies it before it shares equal operations."""
         if op.form.name == "stablehlo.multiply" and op.operands[0] != op.operands[1]:
             left, right = (self.env[value] for value in op.operands)
             self._squares.update(op.results if left == right else ())
