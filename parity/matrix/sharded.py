@@ -37,20 +37,14 @@ ROWS = (
 
 def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
     """Returns cases of one build on two meshes: one device against many, and auto against explicit; NNX's are run."""
-    sides = {"single": (plain, "single"), "auto": (plain, f"{mesh}-auto")}
-    reasons = {"single": OTHER_PLACES, "auto": OTHER_CODE}
+    sides = (("single", "single", OTHER_PLACES), ("auto", f"{mesh}-auto", OTHER_CODE))
     there = (plain, f"{mesh}-explicit")
     require = EXACT_OR_RUN if flavour is Flavour.LINEN else Verdict.ARBITRATED
     return [
         same_flavour(
-            flavour,
-            f"sharded-{name}-against-mesh",
-            "train_step",
-            here,
-            there,
-            accept=dataclasses.replace(reasons[name], require=require),
-        )
-        for name, here in sides.items()
+            flavour, f"sharded-{name}-against-mesh", "train_step", (plain, here), there, accept=accept
+        ).with_accept(require=require)
+        for name, here, accept in sides
     ]
 
 

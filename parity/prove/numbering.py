@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = ["Numbering", "Table", "captures", "number_program", "split_classes", 
 SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")
 _ROOTS = names_of("sqrt", "rsqrt", "cbrt", "power")
+_OF_SQUARES = _ROOTS | {"stablehlo.multiply"}
 _CROSSED = "#crossed"
 """The word of a value that a loop or a branch captures."""
 _EVERYWHERE, _CARRIED = object(), object()
@@ -105,7 +107,7 @@ class Numbering:
             is_pure = op.form.kind <= Kind.REGION and not op.effect
             hidden = self._hidden(op) if is_pure else ""
             if op.results.start not in self._fixed and (
-                not self._computed.isdisjoint(op.operands) or any(map(_may_fuse, op.form.slots_out))
+                _may_fuse(op.form.slots_out) or not self._computed.isdisjoint(op.operands)
             ):
                 self._computed.update(op.results)
             if op.form.kind > Kind.COMMUTE or op.effect:
@@ -127,10 +129,10 @@ class Numbering:
 
         XLA does that before it inlines calls, and before it moves constants into loops and branches.
         """
-        found = [self._fixed.get(value) for value in op.operands]
-        root = "#root" if self._is_root_of_copies(op) else ""
-        if not any(found) and (found or op.form.name not in _FIXED):
+        root = "#root" if op.form.name in _OF_SQUARES and self._is_root_of_copies(op) else ""
+        if self._fixed.keys().isdisjoint(op.operands) and (op.operands or op.form.name not in _FIXED):
             return root
+        found = [self._fixed.get(value) for value in op.operands]
         call, near, rounds = {id(op.chain)}, (_EVERYWHERE, self._region), False
         if None not in found:
             known = facts(op.form.name)
@@ -147,10 +149,7 @@ class Numbering:
         return f"#hidden {hidden}{root}" if hidden else root
 
     def _is_root_of_copies(self, op: Op) -> bool:
-        """True for a root of a square whose factors are computed twice.
-
-        XLA simplifies the root of a square before it shares equal operations.
-        """
+        """True for a root of a square of copies: XLA simplifies it before it shares equal operations."""
         if op.form.name == "stablehlo.multiply" and op.operands[0] != op.operands[1]:
             left, right = (self.env[value] for value in op.operands)
             self._squares.update(op.results if left == right else ())
@@ -376,9 +375,10 @@ def _has_loops(region: Region) -> bool:
     )
 
 
-def _may_fuse(kind: str) -> bool:
+@functools.lru_cache(maxsize=4_096)
+def _may_fuse(kinds: tuple[str, ...]) -> bool:
     """True for floats, and for booleans, which choose among them; integers are exact wherever they are computed."""
-    return is_float(kind) or "i1>" in kind
+    return any(is_float(kind) or "i1>" in kind for kind in kinds)
 
 
 def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:

@@ -39,10 +39,8 @@ NO_MAP = "no weight map"
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
 """Threshold of memory mappings. Linux allows a process 65,530; a case makes hundreds, a module of tests thousands."""
-GC_THRESHOLD = 4_000_000
+GC_THRESHOLD = 10_000_000
 """Number of new objects between garbage collections, if these are enabled; Python's default is 700 or 2,000."""
-
-
 SEARCH_SECONDS = 120.0
 """Time limit of the search for a place by values; `parity bisect` has none."""
 LONGEST = 600

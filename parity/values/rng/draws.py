@@ -14,11 +14,12 @@ from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind, bodies, opened
 from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
+from parity.values.rng.recipes import is_key
 
 __all__ = ["Draw", "Recorder"]
 
 FRAMES = 3
-DERIVES = frozenset({"random_fold_in", "random_split"})
+DERIVES, THREEFRY = frozenset({"random_fold_in", "random_split"}), "threefry2x32"
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 """Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
@@ -76,39 +77,33 @@ class Recorder(Interpreter):
         self.unseen: list[str] = []
 
     def run(self, jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
-        """Returns the required outputs, None for the others.
-
-        Args:
-            jaxpr: the closed program.
-            arguments: flat; None if not required.
-        """
-        return self.body(jaxpr, arguments, Position())
+        """Returns the required outputs of a closed program; arguments are flat, and None if not required."""
+        return [*map(_typed, self.body(jaxpr, arguments, Position()))]
 
     def skips(self, place: tuple[int, ...]) -> bool:
         return place not in self._demand.kept
 
-    def intercept(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any] | None:
-        if equation.primitive.name not in DRAWS:
-            return None
-        self._record(equation, inputs[0], here)
-        return bind(equation, inputs) if self._demand.kept[here.place] else [None]
-
     def operation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
-        if any(draws_within(opened(body)) for body in bodies(equation)):
+        if equation.primitive.name in DRAWS:
+            self._record(equation, inputs[0], here)
+        elif any(draws_within(opened(body)) for body in bodies(equation)):
             self.unseen.append(_site(equation, here.calls))
         if not self._demand.kept[here.place]:
             return [None] * len(equation.outvars)
-        derived = _derived_keys(equation, *inputs) if equation.primitive.name in DERIVES else None
-        return bind(equation, inputs) if derived is None else [derived]
+        if equation.primitive.name in DERIVES and isinstance(keys := _words(inputs[0]), Words):
+            return [_derived_keys(equation, keys, *inputs[1:])]
+        return [*map(_words, bind(equation, [*map(_typed, inputs)]))]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
-        return None if value is None else value[index]
+        return None if value is None else (value if is_key(value) else np.asanyarray(value))[index]
 
     def stack(self, values: list[Any], out: Any, here: Position) -> Any:
-        return None if not values or values[0] is None else jnp.stack(values)
+        if not values or values[0] is None:
+            return None
+        return np.stack(values).view(Words) if isinstance(values[0], Words) else jnp.stack(values)
 
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
-        keys = jax.random.key_data(keys) if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else keys
+        keys = jax.random.key_data(keys) if is_key(keys) else keys
         words, params = np.asarray(keys).reshape(-1, keys.shape[-1]), equation.params
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
@@ -127,16 +122,29 @@ class Recorder(Interpreter):
         ]
 
 
-def _derived_keys(equation: Any, keys: jax.Array, *data: jax.Array) -> jax.Array | None:
-    """Returns the result of one of `DERIVES`, given numbers to fold in; None for another generator."""
-    if jax.random.key_impl(keys) != "threefry2x32" or not jax.threefry_partitionable.value:
-        return None
-    words, shape = np.asarray(jax.random.key_data(keys)), equation.params.get("shape", ())
+class Words(np.ndarray):
+    """Keys of Threefry as numbers on the host, where they are sliced and derived in a tenth of the time."""
+
+
+def _words(value: Any) -> Any:
+    """Returns keys of Threefry as words, and any other value unchanged."""
+    known = is_key(value) and jax.random.key_impl(value) == THREEFRY and jax.threefry_partitionable.value
+    return np.asarray(jax.random.key_data(value)).view(Words) if known else value
+
+
+def _typed(value: Any) -> Any:
+    known = isinstance(value, Words)
+    return jax.random.wrap_key_data(jax.device_put(np.asarray(value)), impl=THREEFRY) if known else value
+
+
+def _derived_keys(equation: Any, keys: Words, *data: Any) -> Words:
+    """Returns the result of one of `DERIVES`, given numbers to fold in."""
+    shape = equation.params.get("shape", ())
     counts = np.asarray(data[0] if data else np.arange(math.prod(shape)).reshape(shape), np.uint32)
-    parts = (words[..., at].reshape(keys.shape + (1,) * len(shape)) for at in (0, 1))
+    parts = (np.asarray(keys)[..., at].reshape(keys.shape[:-1] + (1,) * len(shape)) for at in (0, 1))
     given = np.broadcast_arrays(*parts, counts)
-    made = np.stack(_threefry(*map(np.ravel, given)), axis=-1).reshape(*given[0].shape, 2)
-    return jax.random.wrap_key_data(jax.device_put(made), impl="threefry2x32")
+    made = np.stack(_threefry(*map(np.ravel, given)), axis=-1)
+    return made.reshape(*given[0].shape, 2).view(Words)
 
 
 def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

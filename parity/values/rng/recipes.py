@@ -17,7 +17,7 @@ from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import CALLS, bodies, evaluate, opened
 from parity.values.rng.demand import DRAWS
 
-__all__ = ["LeafProvenance", "Recipes"]
+__all__ = ["LeafProvenance", "Recipes", "is_key"]
 
 KEY = ("a key",)
 """Loose content of all keys derived from the program's key."""
@@ -101,7 +101,7 @@ class Recipes:
 
     def _constant(self, value: Any) -> LeafProvenance:
         weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
-        if _is_key(value):
+        if is_key(value):
             unknown = self._like_no_other()
             return self._made(unknown, unknown, frozenset(), keyed=False)
         array = np.asarray(value)
@@ -125,12 +125,12 @@ class Recipes:
         loose = [recipe.loose for recipe in inputs]
         draws = frozenset().union(*(recipe.draws for recipe in inputs))
         keyed = any(recipe.keyed for recipe in inputs)
-        takes_key = any(_is_key(variable.aval) for variable in equation.invars)
+        takes_key = any(is_key(variable.aval) for variable in equation.invars)
         made = []
         for place, variable in enumerate(equation.outvars):
             shape = (place, _text(variable.aval))
             one = self._number((how, shape, *exact))
-            if _is_key(variable.aval):
+            if is_key(variable.aval):
                 like = self._like_no_other()  # such as a key made from a number in the source
                 derived = self._derived(inputs[0], like) if inputs else like
                 made.append(LeafProvenance(one, self._number(derived), draws, keyed))
@@ -168,7 +168,7 @@ class Recipes:
                 row, loose = (
                     ("row", self._depth, *loop_indices, whole) for whole in (recipe.exact, recipe.loose)
                 )
-            if _is_key(variables[place].aval):
+            if is_key(variables[place].aval):
                 loose = self._derived(recipe, self._like_no_other())
             within = keyed if place < constants + carries else recipe.keyed
             given.append(self._made(row, loose, recipe.draws, keyed=within))
@@ -217,5 +217,6 @@ class Recipes:
             return self._like_no_other()
 
 
-def _is_key(value: Any) -> bool:
+def is_key(value: Any) -> bool:
+    """True for a typed key, an array of them, or its type."""
     return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
