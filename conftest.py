@@ -7,14 +7,9 @@ from importlib import metadata
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")
-_FLAGS = {
-    "--xla_force_host_platform_device_count": "8",
-    # Programs are tiny and run once: unoptimised, on one thread, they compile four times as fast.
-    "--xla_backend_optimization_level": "0",
-    "--xla_cpu_parallel_codegen_split_count": "1",
-}
+_FLAGS = {"--xla_force_host_platform_device_count": "8"}
 if metadata.version("jaxlib").startswith("0.10."):
-    # Compiles faster again; later versions have no such flag, and XLA ends a process that names an unknown one.
+    # Compiles three times as fast; later versions have no such flag, and XLA ends a process that names an unknown one.
     _FLAGS["--xla_cpu_use_fusion_emitters"] = "false"
 for _flag, _value in _FLAGS.items():
     if _flag not in os.environ.get("XLA_FLAGS", ""):
