@@ -16,6 +16,8 @@ SPLIT = --splitting-algorithm least_duration --group $(firstword $(subst /, ,$(P
 
 # Verdicts are kept by the environment too, which must be the same for `make parity` and `make matrix PART=2/12`.
 unexport PART SMOKE MARKED MAKEFLAGS MFLAGS MAKEOVERRIDES
+# Each process would compile our sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup compiler parity matrix gate prove test long pipeline-grid exact-grid quick additions page docs pictures plots mutants lint format clean
 

@@ -1,4 +1,4 @@
-"""The architecture as rules: public names are documented, packages depend one way."""
+"""The architecture as rules: public names are documented, private ones in one file; lint-imports checks imports."""
 
 import ast
 import importlib
@@ -138,51 +138,6 @@ print(*failed)
     ended = python(code)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ["parity.matrix.linen"]
-
-
-def imports(path):
-    """Returns the modules that a file imports anywhere in it, except for type checking."""
-    tree = ast.parse(path.read_text())
-    ignored = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    names = set()
-    for node in ast.walk(tree):
-        if node in ignored:
-            continue
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def importers(prefix):
-    """Returns the files that import a package, by package and folder."""
-    return {
-        str(path.relative_to(REPO))
-        for path in FILES
-        if any(name == prefix or name.startswith(f"{prefix}.") for name in imports(path))
-    }
-
-
-@pytest.mark.slow
-def test_only_pairs_import_models():
-    for models in ("models_linen", "models_nnx"):
-        engine = {name for name in importers(models) if name.startswith("parity/")}
-        assert engine and all(name.startswith("parity/matrix/") for name in engine), engine
-    assert {name for name in importers("models_linen") if name.startswith("parity/")} == {
-        "parity/matrix/linen.py"
-    }
-
-
-@pytest.mark.slow
-def test_models_never_import_the_engine_nor_the_survivor_the_other_twin():
-    assert {name for name in importers("parity") if name.startswith("models_")} == set()
-    assert {name for name in importers("models_linen") if name.startswith("models_nnx/")} == set()
 
 
 def test_the_twins_hold_files_and_classes_of_the_same_names():

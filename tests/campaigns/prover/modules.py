@@ -1,6 +1,7 @@
 """Modules of StableHLO that tests write, exchange and run, with the private names of JAX that this needs."""
 
 import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from jaxlib import xla_client
 
 from parity.ir.jax_internals import ir
 
-__all__ = ["parse_module", "run_module", "with_module"]
+__all__ = ["compile_module", "parse_module", "run_module", "with_module"]
 
 
 def parse_module(text: str, like: ir.Module) -> ir.Module:
@@ -28,26 +29,31 @@ def with_module(lowered: Any, module: ir.Module) -> Any:
     return other
 
 
-def run_module(module: ir.Module, batches: list[list[Any]], level: int | None = None) -> list[list[Any]]:
-    """Compiles a single-device StableHLO module for the first CPU device and runs it.
+def compile_module(module: ir.Module, level: int = 3) -> Callable[[Sequence[Any]], list[np.ndarray]]:
+    """Compiles a single-device StableHLO module for the first CPU device.
 
     ``Client.compile_and_load`` and ``LoadedExecutable.execute_sharded`` are private (JAX 0.10 to 0.12).
 
     Args:
         module: a module.
-        batches: lists of NumPy arrays that ``@main`` takes; each is one run.
-        level: LLVM's optimisation level; None for XLA's default.
+        level: LLVM's optimisation level; users have the highest.
 
     Returns:
-        The results of each run as NumPy arrays.
+        A function of the NumPy arrays that ``@main`` takes, with its results as NumPy arrays.
     """
     device = jax.devices("cpu")[0]
     text = module.operation.get_asm(enable_debug_info=False)
     options = xla_client.CompileOptions()
-    if level is not None:
-        options.executable_build_options.debug_options.xla_backend_optimization_level = level
+    options.executable_build_options.debug_options.xla_backend_optimization_level = level
     executable = device.client.compile_and_load(text, xla_client.DeviceList((device,)), options)
-    ran = (
-        executable.execute_sharded([jax.device_put(each, device) for each in inputs]) for inputs in batches
-    )
-    return [[np.asarray(each[0]) for each in one.disassemble_into_single_device_arrays()] for one in ran]
+
+    def run(inputs: Sequence[Any]) -> list[np.ndarray]:
+        ran = executable.execute_sharded([jax.device_put(each, device) for each in inputs])
+        return [np.asarray(each[0]) for each in ran.disassemble_into_single_device_arrays()]
+
+    return run
+
+
+def run_module(module: ir.Module, batches: Sequence[Sequence[Any]], level: int = 3) -> list[list[np.ndarray]]:
+    """Returns the results of a compiled module for each of some lists of arrays; see `compile_module`."""
+    return [*map(compile_module(module, level), batches)]

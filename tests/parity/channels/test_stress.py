@@ -436,7 +436,7 @@ def unit_by_maximum(eps):
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
-@pytest.mark.parametrize("sizes", [(1e-3, 1e-6), (1e-5, 1e-6), (1e-5, 2e-5), (1e-12, 1e-10)])
+@pytest.mark.parametrize("sizes", [(1e-3, 1e-6), (1e-5, 2e-5), (1e-12, 1e-10)])
 @pytest.mark.parametrize("model", [normed, over_root, hidden_norm, unit, unit_by_maximum])
 def test_another_epsilon_is_found(model, sizes, scale):
     left, right = (build(f"with {eps}", model(eps), scale=scale) for eps in sizes)

@@ -50,7 +50,6 @@ def present(modules, names):
         (["list"], (*HEAVY, *LAZY, *(f"parity.{room}" for room in ENGINE))),
         (["list", "mlp"], (*HEAVY, *LAZY, *(f"parity.{room}" for room in ENGINE))),
         (["list", "--channels"], (*HEAVY, *LAZY)),
-        (["run", "mlp/forward"], (*HEAVY, *LAZY)),
         (["run", "mlp/train_step", "--json", "r.json"], (*HEAVY, *LAZY)),
         (["prove", "mlp/forward"], (*HEAVY, *LAZY)),
     ],

@@ -18,7 +18,6 @@ from parity.verdicts import Verdict
 
 pytestmark = pytest.mark.slow
 
-SAMPLES = {sample.name: sample for sample in samples()}
 MUTANTS = {
     "forward": 50,
     "grad": 30,
@@ -35,10 +34,14 @@ MUTANTS = {
 TRACED = ("forward", "grad", "train_step", "ring", "ring_gradient", "mixed", "indexed")
 
 
+def sample(name):
+    return next(each for each in samples() if each.name == name)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_refused(name):
-    kills = run.kill(SAMPLES[name], MUTANTS[name], seed=1)
+    kills = run.kill(sample(name), MUTANTS[name], seed=1)
     assert kills.holes() == ()
     assert sum(kills.made.values()) >= MUTANTS[name] * 0.9
     matching = sum(each.rule == "definitions of one text" for each in kills.kept)  # two exchanged texts
@@ -49,7 +52,7 @@ def test_mutants_are_refused(name):
 def test_every_kind_of_mutant_is_made_and_refused():
     made, refused = set(), set()
     for name in ("train_step", "mixed", "indexed", "types", "symbols", "effects", "annotated"):
-        kills = run.kill(SAMPLES[name], 25 if name == "train_step" else 40, seed=2)
+        kills = run.kill(sample(name), 25 if name == "train_step" else 40, seed=2)
         made |= set(kills.made)
         refused |= set(kills.refused)
     assert made == refused == set(KINDS)
@@ -57,21 +60,21 @@ def test_every_kind_of_mutant_is_made_and_refused():
 
 @pytest.mark.long
 def test_a_kept_mutant_gives_the_same_bits():
-    kills = run.kill(SAMPLES["mixed"], 120, seed=3, execute=True)
+    kills = run.kill(sample("mixed"), 120, seed=3, execute=True)
     assert all(each.bits for each in kills.kept)
 
 
 @pytest.mark.long
 def test_a_prover_that_reads_no_attributes_leaves_holes(monkeypatch):
     monkeypatch.setattr(OpSignatures, "_text", lambda self, attribute, symbols: "")
-    assert run.kill(SAMPLES["mixed"], 60, seed=1).holes()
+    assert run.kill(sample("mixed"), 60, seed=1).holes()
 
 
 def test_mutants_are_the_same_for_the_same_seed():
     first, second = (
         [
             (each.kind, each.index, each.detail)
-            for each in mutants(SAMPLES["ring"].lowered, random.Random(5), 20)
+            for each in mutants(sample("ring").lowered, random.Random(5), 20)
         ]
         for _ in range(2)
     )
@@ -81,7 +84,7 @@ def test_mutants_are_the_same_for_the_same_seed():
 @pytest.mark.long
 @pytest.mark.parametrize("name", TRACED)
 def test_operands_of_float_operations_in_another_order_are_reordered(name):
-    lowered = SAMPLES[name].lowered
+    lowered = sample(name).lowered
     program = read_program(lowered)
     pairs = [[(k, k) for k in range(len(side))] for side in (program.body.parameters, program.body.outputs)]
     proof = prove(
@@ -96,9 +99,9 @@ def test_operands_of_float_operations_in_another_order_are_reordered(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", TRACED)
 def test_benign_variants_are_proved(name):
-    sample = SAMPLES[name]
-    uses = argument_fingerprints(sample.lowered)
-    for number, (variant, proof) in enumerate(run.prove_variants(sample, 24)):
+    traced = sample(name)
+    uses = argument_fingerprints(traced.lowered)
+    for number, (variant, proof) in enumerate(run.prove_variants(traced, 24)):
         assert proof.proved, (variant.edits, proof.sentence())
         if number % 4 == 0:
             others = argument_fingerprints(variant.module)
@@ -108,7 +111,7 @@ def test_benign_variants_are_proved(name):
 def test_every_kind_of_benign_edit_is_made():
     for edit in EDITS:
         variant = make_variant(
-            SAMPLES["mixed" if "branch" in edit else "grad"].lowered, random.Random(0), only=(edit,)
+            sample("mixed" if "branch" in edit else "grad").lowered, random.Random(0), only=(edit,)
         )
         assert edit in variant.edits
 

@@ -8,8 +8,9 @@ from parity.prove import argument_fingerprints
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("twins", twin_samples(), ids=lambda twins: twins.name)
-def test_twins_use_their_arguments_equally(twins):
+@pytest.mark.parametrize("name", ["forward", "grad", "train_step"])
+def test_twins_use_their_arguments_equally(name):
+    twins = next(each for each in twin_samples() if each.name == name)
     left, right = argument_fingerprints(twins.reference), argument_fingerprints(twins.candidate)
     assert len(set(left)) == len(left), "every argument has a use of its own"
     assert [left[a] for a, _ in twins.arguments] == [right[b] for _, b in twins.arguments]

@@ -61,8 +61,8 @@ PAIR = parity.twins("toy", linen=Linen, nnx=Nnx, inputs=inputs, loss=loss, progr
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with an example of every kind of input that a case could read."""
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path.startswith(manifests.STDLIB)])
+    """A project with an example of every kind of input that a case could read, and no installed packages."""
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path.startswith(sys.base_prefix)])
     root = tmp_path / "project"
     (root / "data" / "deep").mkdir(parents=True)
     (root / "model").mkdir()
