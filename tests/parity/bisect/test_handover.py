@@ -325,7 +325,7 @@ def test_another_axis_of_a_softmax_is_found_where_one_side_maps_an_axis():
 
     rng = np.random.default_rng(0)
     q, k = (rng.normal(size=(3, length, 2, 4)).astype("float32") for length in (5, 7))
-    finding, blamed = first(batched, mapped, q, k)
+    finding, _ = first(batched, mapped, q, k)
     assert finding.sentence.startswith("reduce_max"), finding.sentence
 
 
@@ -338,5 +338,5 @@ def test_a_formula_of_weights_in_a_later_layer_is_not_the_first_difference():
         x = jnp.sin(x @ w)
         return jnp.sum(jnp.sin(x[::-1] + (x - x[::-1]) * v[:1]))
 
-    finding, blamed = first(mixed, blended, X, W, W)
+    finding, _ = first(mixed, blended, X, W, W)
     assert finding.sentence.startswith("tanh / sin"), finding.sentence
