@@ -185,6 +185,8 @@ def _read_after_update(parting: Parting) -> Blame | None:
         made, partner = traces[side].nodes[value], alignment.matches[side][value]
         if partner < 0 or made.literal or made.sketch.plain or made.name in GIVEN:
             continue
+        if traces[1 - side].nodes[partner].name != made.name:
+            continue  # equal by chance
         own = _stack(traces[side].nodes[user])
         depth = together(own, _stack(made))
         if depth and not alignment.users(1 - side, partner):
