@@ -256,12 +256,15 @@ def _unlike(one: Leaf, other: Leaf) -> Finding:
     if one.role is not other.role:
         words = [f"{word}, a {leaf.role} leaf" for word, leaf in zip(words, (one, other), strict=True)]
     what = "shape" if one.shape != other.shape else "role"
+    step = "give both the same, or give the pair a weight rule with a transform"
+    if one.role is not other.role:
+        step = "hold parameters as `params` and the optimizer's state as `opt_state`: roles are known by these names"
     return Finding(
         where=other.path,
         reference=words[0],
         candidate=words[1],
         cause=f"one name with another {what} on each side",
-        next_step="give both the same, or give the pair a weight rule with a transform",
+        next_step=step,
     )
 
 

@@ -116,8 +116,8 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     channel = _likeliest(held, channels)
     cause = _cause(channel, held)
     doubtful = cause is not None and _rests_on_guesses(cause, held)
-    if cause and unplaced(channels) is channel and not cause.where.startswith((BY_VALUES, UNSURE)):
-        cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where}")
+    if cause and unplaced(channels) is channel and (is_unsure(cause) or cause.next_step == RESTS_ON_NUMBERS):
+        cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where.removeprefix(UNSURE)}")
     parts = _parts(channel, cause)
     parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]

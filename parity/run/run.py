@@ -150,9 +150,11 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         if not found.found or found.finding is None:
             return results
         first = [one for one in channel.findings[:1] if not is_unsure(one)]
-        named = [one for one in first if places(one) == places(found.finding)]  # in more detail
-        (note, *_) = (*named, found.finding)
-        note = dataclasses.replace(note, where=f"{BY_VALUES}{note.where}", next_step="")
+        if any(places(one) == places(found.finding) for one in first):  # in more detail
+            settled = dataclasses.replace(channel.findings[0], next_step="")
+            settled = dataclasses.replace(channel, findings=(settled, *channel.findings[1:]))
+            return {**results, channel.name: settled}
+        note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}")
     return {**results, channel.name: dataclasses.replace(channel, notes=(note, *channel.notes))}
 
 

@@ -191,7 +191,7 @@ class Alignment:
             partner = self.matches[side][value]
             if partner < 0 or nodes[value].literal or nodes[value].sketch.plain:
                 continue
-            names = {nodes[user].name for user in self.users(side, value)} | MOVES
+            names = {nodes[user].name for user in self.users(side, value)} | RECAST
             backward = nodes[at].around.backward
             for user in self.users(1 - side, partner):
                 if others[user].name not in names and others[user].around.backward == backward:

@@ -143,6 +143,8 @@ def blame(parting: Parting, strategies: Iterable[Strategy]) -> Blame | None:
 
 
 def _exchanged(parting: Parting) -> Blame | None:
+    if updated := _read_after_update(parting):
+        return updated
     if not _all_right(parting):
         return None
     for users, operands in parting.levels:
@@ -170,7 +172,7 @@ def _exchanged(parting: Parting) -> Blame | None:
     return None
 
 
-def _read_too_late(parting: Parting) -> Blame | None:
+def _read_after_update(parting: Parting) -> Blame | None:
     """Blames the function that makes and uses a value, such as an updated queue, which the other side only returns."""
     alignment, traces = parting.alignment, parting.alignment.traces
     uses = [
@@ -183,6 +185,8 @@ def _read_too_late(parting: Parting) -> Blame | None:
         made, partner = traces[side].nodes[value], alignment.matches[side][value]
         if partner < 0 or made.literal or made.sketch.plain or made.name in GIVEN:
             continue
+        if traces[1 - side].nodes[partner].name != made.name:
+            continue  # equal by chance
         own = _stack(traces[side].nodes[user])
         depth = together(own, _stack(made))
         if depth and not alignment.users(1 - side, partner):
@@ -352,7 +356,6 @@ def _library_constant(parting: Parting) -> Blame | None:
 
 
 STRATEGIES = (
-    Strategy("read too late", _read_too_late),
     Strategy("constructor", _constructed),
     Strategy("ends too soon", _ends_too_soon),
     Strategy("exchanged", _exchanged),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
-from parity.compare.origin.alignment import GIVEN, ITERATIONS, RECAST, before_moves
+from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
@@ -189,7 +189,7 @@ class _Entry:
         if self._parting.divergence.kept and not self._parting.has_other_constant:
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
         moved = {*self._after, *(names if self._is_default else ())}
-        if (len(names) == 1 and moved & (RECAST | GIVEN)) or (moved & GIVEN and moved & ITERATIONS):
+        if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
         if self._alignment.follows(*self._parting.ends):
             return "because its operands differ by as much, within their own rounding"

@@ -42,7 +42,7 @@ def plants():
             "in Net.residual",
         ),  # the last operation of a method is left out
         ("operations/no-gradient-through-the-mlp", "/ stop_gradient (forward"),
-        ("llama2/parameter-baked-in-as-a-constant", "/ add (forward)"),
+        ("llama2/parameter-baked-in-as-a-constant", "operand 1: reshape of params/final_norm/scale"),
         ("operations/predictor-without-its-norm", "in Predictor.__call__"),
         ("llama2/dropout-key-the-same-every-step", "the reference goes on with random_fold_in"),
         ("diloco/merge-by-position", "in apply_step (operand 0"),  # not the branch that hands all states on

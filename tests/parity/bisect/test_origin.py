@@ -206,6 +206,38 @@ def test_a_result_that_is_right_elsewhere_is_not_searched_for_its_own_difference
     assert "Terms.summed" in blamed, finding.sentence
 
 
+@jax.custom_vjp
+def kept(x):
+    return x
+
+
+def weakened(x):
+    return x * 1.0
+
+
+kept.defvjp(lambda x: (x, None), lambda rest, g: (-0.3 * g,))
+passed = jax.custom_vjp(weakened)
+
+
+def turned(rest, g):
+    return (-g,)
+
+
+passed.defvjp(lambda x: (x, None), turned)
+
+
+def test_a_backward_rule_is_named_with_its_call():
+    def left(w, x):
+        return jnp.sum(jnp.sin(kept(jnp.tanh(x @ w))))
+
+    def right(w, x):
+        return jnp.sum(jnp.sin(passed(jnp.tanh(x @ w))))
+
+    finding, _ = first(jax.grad(left), jax.grad(right), W, X)
+    assert "right, with the backward rule at " in finding.sentence
+    assert " in turned" in finding.sentence.partition(", candidate ")[2], finding.sentence
+
+
 class Rounded:
     def slope(self, w, x):
         return jax.grad(self.loss)(w, x)

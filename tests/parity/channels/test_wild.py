@@ -10,7 +10,9 @@ from flax import linen, nnx
 import parity
 from parity.builds.build import linen_build
 from parity.cases.case import Case
+from parity.compare import stress
 from parity.compare.session import Session
+from parity.compare.trials import Trial
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -116,6 +118,26 @@ def test_a_difference_by_rounding_passes(candidate, words, program):
     ]  # `dots` rightly finds a different root
     assert Verdict.FAILED not in differing, result.sentence()
     assert words in result.channels["values"].detail
+
+
+@pytest.mark.parametrize(
+    ("off", "noise", "found"),
+    [(1e-5, 1e-5, False), (1e-5, 1e-7, True), (1e-2, 1e-2, True)],
+    ids=["within its own noise", "beyond it", "large"],
+)
+def test_small_differences_within_the_candidate_s_own_noise_are_none(off, noise, found):
+    """Such as those of ``exp(x - logsumexp(x))``, which rounds more than a softmax."""
+    values = np.random.default_rng(0).normal(size=200).astype("float32")
+
+    def results(array):
+        return {stress.Group.VALUES: {"out": array.astype("float32")}}
+
+    def nudged(place, seed):
+        moved = np.random.default_rng(seed).normal(size=200)
+        return results(values * (1 + (off if place else 0) + (noise if place else 1e-7) * moved))
+
+    run = stress._Run(reference=results(values), candidate=results(values * (1 + off)), nudged=nudged)
+    assert bool(list(stress._on([(Trial(name="any", state={}), run)]))) == found
 
 
 @pytest.mark.parametrize("program", ["forward", "train_step"])
