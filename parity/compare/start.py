@@ -9,6 +9,7 @@ from jax.extend import core
 
 from parity.builds.build import SEED, Build
 from parity.builds.tree import as_data
+from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.backends.workers import GIB, machine_memory
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
@@ -17,7 +18,7 @@ from parity.ir.location import SourceLocation, result_source
 
 __all__ = ["AS_WRITTEN", "Start", "state_bytes"]
 
-AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+AS_WRITTEN = {**UNOPTIMISED, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""
 MANY_OF_A_TYPE = 20
 """Number of leaves of a type, on average, from which a state is made operation by operation."""

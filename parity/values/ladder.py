@@ -135,14 +135,14 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
                 candidate=sides[1],
                 note=f"{what} differs",
             )
-    left, right = _wide(reference), _wide(candidate)
-    holes = ~np.isfinite(left)
-    comparable = np.array_equal(holes, ~np.isfinite(right)) and np.array_equal(
-        left[holes], right[holes], equal_nan=True
-    )
-    if comparable:  # the same NaN and infinities on both sides: the other entries decide
-        left, right = np.where(holes, 0, left), np.where(holes, 0, right)
     with np.errstate(invalid="ignore", over="ignore"):
+        left, right = _wide(reference), _wide(candidate)
+        holes, others = ~np.isfinite(left), ~np.isfinite(right)
+        comparable = np.array_equal(holes, others) and np.array_equal(
+            left[holes], right[holes], equal_nan=True
+        )
+        if comparable:  # the same NaN and infinities on both sides: the other entries decide
+            left, right = np.where(holes, 0, left), np.where(holes, 0, right)
         difference = np.abs(right - left)
         relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(left)))
     worst = _worst(reference, candidate, difference)

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from parity.builds.tree import Leaf, Role, is_counter
@@ -81,6 +81,10 @@ def infer(
     return WeightMap(entries=entries, alone=(first, second))
 
 
+_Fold = tuple[tuple[str, ...], int, str]
+"""Layers held as one leaf: their names or paths, the axis that counts them, and a note on the choice."""
+
+
 class _Side:
     """One side's leaves.
 
@@ -93,9 +97,7 @@ class _Side:
         self.label, self.leaves = label, dict(leaves)
         self.paths = {normalise(path): path for path in leaves}
         self.names = dict(self.paths)  # of unpaired leaves
-        self.folded: dict[
-            str, tuple[tuple[str, ...], int]
-        ] = {}  # leaves held as one, and the axis that counts them
+        self.folded: dict[str, _Fold] = {}
         if len(self.names) < len(leaves):
             clashes = sorted(set(leaves) - set(self.names.values()))
             raise ValueError(f"weight map: {clashes} have the normalised names of other leaves; rename them")
@@ -119,13 +121,13 @@ class _Side:
                 found[name] = leaf
         return found
 
-    def fold(self, name: str, members: Sequence[str], axis: int) -> None:
+    def fold(self, name: str, members: Sequence[str], axis: int, note: str) -> None:
         """Holds unpaired leaves as one that stacks them along an axis, in the place of the first."""
         leaf = self.leaf(members[0])
         self.leaves[name] = dataclasses.replace(
             leaf, shape=(*leaf.shape[:axis], len(members), *leaf.shape[axis:]), logical_axes=None
         )
-        self.folded[name] = tuple(self.names.pop(member) for member in members), axis
+        self.folded[name] = tuple(self.names.pop(member) for member in members), axis, note
         self.names[name] = self.paths[name] = name
 
     def described(self, names: Iterable[str]) -> str:
@@ -166,8 +168,8 @@ class _Search:
         for side, names, join in zip(self.sides, (reference, candidate), (Stack, Unstack), strict=True):
             paths = tuple(side.names.pop(name) for name in names)
             if paths[0] in side.folded:
-                paths, axis = side.folded.pop(paths[0])
-                transform = join(axis, len(paths))
+                paths, axis, note = side.folded.pop(paths[0])
+                transform, matched_by = join(axis, len(paths)), f"{matched_by}{note}"
             pair.append(paths)
         left, right = pair
         role = self.sides[0].leaves[left[0]].role
@@ -273,32 +275,22 @@ class _Search:
     def fold(self, role: Role) -> None:
         """Holds the leaves of numbered layers as one, if the other side has only their stack, under any name."""
         for side, other in (self.sides, self.sides[::-1]):
-            leaves, stacks = side.unpaired(role), other.unpaired(role).values()
-            surplus = collections.Counter(map(_kind, leaves.values())) - collections.Counter(
-                map(_kind, stacks)
-            )
-            groups: dict[tuple, dict[str, tuple[list[str], int]]] = {kind: {} for kind in surplus}
-            taken: set[str] = set()
-            for name, members in _layer_groups(leaves).items():  # the outermost number first
-                first, *others = (leaves[member] for member in members)
-                axes = {axis for stack in stacks for axis in _stack_axes(stack, [first, *others])}
-                if (
-                    len(axes) == 1
-                    and _kind(first) in groups
-                    and name not in side.paths
-                    and taken.isdisjoint(members)
-                ):
-                    taken.update(members)
-                    groups[_kind(first)][name] = members, min(axes)
-            for kind, found in groups.items():
-                if surplus[kind] == sum(len(members) for members, _ in found.values()):
-                    for name, (members, axis) in found.items():
-                        side.fold(name, members, axis)
+            leaves, stacks = side.unpaired(role), other.unpaired(role)
+            surplus = collections.Counter(map(_kind, leaves.values()))
+            surplus.subtract(map(_kind, stacks.values()))
+            groups = _stackable(leaves, stacks.values())
+            kinds = {name: _kind(leaves[members[0]]) for name, (members, *_) in groups.items()}
+            held: dict[tuple, int] = collections.Counter()
+            for name, (members, *_) in groups.items():
+                held[kinds[name]] += len(members)
+            for name, (members, axis, note) in groups.items():
+                if held[kinds[name]] == surplus[kinds[name]] and name not in side.paths:
+                    side.fold(name, members, axis, note)
 
     def unfold(self) -> None:
         """Holds layers one by one again if their stack has no partner."""
         for side in self.sides:
-            for name, (paths, _) in side.folded.items():
+            for name, (paths, *_) in side.folded.items():
                 del side.names[name]
                 side.names |= {normalise(path): path for path in paths}
             side.folded.clear()
@@ -468,6 +460,29 @@ def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
         for around, members in groups.items()
         if set(members) == set(range(len(members)))
     }
+
+
+def _stackable(leaves: Mapping[str, Leaf], stacks: Collection[Leaf]) -> dict[str, _Fold]:
+    """Returns the layers that a stack may hold, by their name without the number.
+
+    Each leaf is in one run, by the outermost number that fits; the note says that it is not the only one.
+    """
+    fitting: dict[str, tuple[list[str], int]] = {}
+    for name, members in _layer_groups(leaves).items():
+        layers = [leaves[member] for member in members]
+        axes = {axis for stack in stacks for axis in _stack_axes(stack, layers)}
+        if len(axes) == 1:
+            fitting[name] = members, min(axes)
+    uses = collections.Counter(member for members, _ in fitting.values() for member in members)
+    found: dict[str, _Fold] = {}
+    taken: set[str] = set()
+    for name, (members, axis) in fitting.items():
+        if taken.isdisjoint(members):
+            taken.update(members)
+            several = any(uses[member] > 1 for member in members)
+            note = f", {GUESSED} {axis}, of several numbers in the names" if several else ""
+            found[name] = tuple(members), axis, note
+    return found
 
 
 def _stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:

@@ -112,7 +112,10 @@ def pair_modules(
 def _are_counted(left: Sequence[str], right: Sequence[str]) -> bool:
     """True if the names of a side are those of one list, such as ``norms/0``, and the other's have other numbers."""
     lists = [len({re.sub(r"\d+", "#", name) for name in side}) == 1 for side in (left, right)]
-    return any(lists) and sorted(map(numbers, left)) != sorted(map(numbers, right))
+    held = [
+        sorted(sorted(numbers(name)) for name in side) for side in (left, right)
+    ]  # in any order in a name
+    return any(lists) and held[0] != held[1]
 
 
 Held = tuple[tuple[str, tuple[int, ...], str], ...]

@@ -77,7 +77,8 @@ def _apart_by_one_number(names: Sequence[str], others: Sequence[str]) -> bool:
     """True if all numbers of the names are those of the others but for one that is added to all, such as 1 and 0."""
     pairs = [(_by_number(name), _by_number(other)) for name, other in zip(names, others, strict=True)]
     steps = {tuple(map(operator.sub, *pair)) for pair in pairs if len(pair[0]) == len(pair[1])}
-    return len(steps) == 1 and all(len(one) == len(other) for one, other in pairs)
+    single = [step for step in steps if sum(map(bool, step)) <= 1]
+    return len(steps) == len(single) == 1 and all(len(one) == len(other) for one, other in pairs)
 
 
 def _by_number(name: str) -> tuple[int, ...]:

@@ -6,15 +6,24 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from importlib import metadata
 from typing import Any
 
 import jax
 
 from parity.builds.meshes import MeshSpec, Topology
 
-__all__ = ["Backend", "quiet"]
+__all__ = ["LEVEL", "UNOPTIMISED", "Backend", "quiet"]
 
 KEPT_LINES = 4
+LEVEL = "xla_backend_optimization_level"
+UNOPTIMISED: dict[str, Any] = {LEVEL: 0}
+"""Compiler options for programs that run a few times: LLVM's optimisation takes most of a compile. XLA's own passes are
+unchanged."""
+if metadata.version("jaxlib").startswith(
+    "0.10."
+):  # whose fusion emitters make NaN of finite numbers at this level
+    UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False
 
 
 class Backend(abc.ABC):

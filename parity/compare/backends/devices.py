@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import jax
 
 from parity.builds.meshes import MeshSpec, Topology
-from parity.compare.backends.backend import Backend, quiet
+from parity.compare.backends.backend import LEVEL, Backend, quiet
 
 __all__ = ["Accelerators", "Devices", "Lowering"]
 
@@ -21,8 +21,7 @@ class Devices(Backend):
         name: name on the command line.
         devices: finds the devices.
         tiled: True if arrays are stored in tiles there.
-        options: compiler options, as flags of XLA without the dashes; a flag that is also in ``XLA_FLAGS`` keeps the
-            value it has there.
+        options: compiler options, as flags of XLA without the dashes; none if ``XLA_FLAGS`` sets LLVM's level.
     """
 
     name: str
@@ -37,8 +36,7 @@ class Devices(Backend):
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
         """See `Backend`. A program that will run is compiled in this process, when the result is requested."""
-        chosen = os.environ.get("XLA_FLAGS", "")
-        options = {flag: value for flag, value in self.options if flag not in chosen}
+        options = {} if LEVEL in os.environ.get("XLA_FLAGS", "") else dict(self.options)
 
         def compile_here() -> jax.stages.Compiled:
             with quiet():

@@ -5,17 +5,14 @@ import difflib
 import jax
 
 from parity.builds.meshes import FAMILIES, Topology
-from parity.compare.backends.backend import Backend
+from parity.compare.backends.backend import UNOPTIMISED, Backend
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.devices import Accelerators, Devices, Lowering
 
 __all__ = ["find", "known_backends"]
 
-FAST_TO_COMPILE = (("xla_backend_optimization_level", 0),)
-"""For programs that run once: LLVM's optimisation takes most of a compile. XLA's own passes are unchanged."""
-
 BACKENDS: dict[str, Backend] = {
-    "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=FAST_TO_COMPILE),
+    "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=tuple(UNOPTIMISED.items())),
     "tpu": Accelerators(
         name="tpu",
         tiled=True,

@@ -100,8 +100,8 @@ def test_values_in_the_layout_of_a_weight_are_matched_part_by_part(wrong):
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_only_the_transform_of_the_map_matches_a_transposed_weight(turned):
-    kernel = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
-    layouts = {(3, 4): [(Permute((1, 0)), True)]} if turned else {}
+    kernel = np.random.default_rng(0).normal(size=(4, 4)).astype("float32")
+    layouts = {(4, 4): [(Permute((1, 0)), True)]} if turned else {}
     left, right = run(lambda w: w + 1, [kernel], layouts), run(lambda w: w + 1, [kernel.T])
     matches = Alignment(left, right, floors(left, ())).matches
     assert (matches[0][left.outputs[0]] >= 0) is turned

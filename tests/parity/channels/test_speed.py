@@ -12,8 +12,9 @@ from parity.compare.backends.registry import find
 from parity.compare.session import Session
 from parity.compare.timing.rounds import ROUNDS, Paired, paired
 from parity.gate.judge import _over_budget
+from parity.run.record import CaseResult
 from parity.run.run import run_case
-from parity.verdicts import Verdict
+from parity.verdicts import ChannelResult, Verdict
 
 WIDE = 96
 
@@ -137,13 +138,21 @@ def test_a_budget_of_time_is_a_ratio():
         read_budgets({"speed": {"first_step": {"ratio": 1.1, "reason": "new kernel"}}})
 
 
+def judged(program="unproved", speed="skipped", rows=()):
+    channels = {
+        "speed": ChannelResult(name="speed", verdict=Verdict(speed), tables={"speed": rows}),
+        "program": ChannelResult(name="program", verdict=Verdict(program)),
+    }
+    return CaseResult(
+        id="a", program="grad", mesh="single", backend="cpu", verdict="passed", channels=channels, seconds={}
+    )
+
+
 def test_a_flip_holds_the_timings():
     row = {"quantity": "step", "ratio": 1.4, "low": 1.3}
-    channels = {"speed": {"verdict": "equal", "tables": {"speed": [row]}}, "program": {"verdict": "unproved"}}
     for ratio, held in ((1.2, ["speed.step: 1.00 -> 1.30, budget 1.2 x (a test)"]), (1.35, [])):
         budgets = {"speed.step": Budget(ratio=ratio, reason="a test")}
-        assert list(_over_budget(budgets, {"channels": channels})) == held
-    skipped = {"speed": {"verdict": "skipped"}, "program": {"verdict": "unproved"}}
-    (held,) = _over_budget(budgets, {"channels": skipped})
+        assert list(_over_budget(budgets, judged(speed="equal", rows=[row]))) == held
+    (held,) = _over_budget(budgets, judged())
     assert held.endswith("set budgets.speed.step for the project too, and run the case again")
-    assert not list(_over_budget(budgets, {"channels": {**skipped, "program": {"verdict": "proved"}}}))
+    assert not list(_over_budget(budgets, judged(program="proved")))

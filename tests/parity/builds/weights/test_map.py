@@ -342,6 +342,11 @@ def test_layers_are_paired_with_a_stack_of_other_names(swapped):
         ):
             members = tuple(f"{holders[0]}/block_{i}/{name}" for i in range(2))
             assert found[f"{holders[1]}/blocks/{stack}"] == (members, kind(axis, 2))
+    guessed = {path for entry in weights.guessed for path in getattr(entry, one)}
+    assert guessed == {
+        "model/blocks/before/scale",
+        "model/blocks/after/scale",
+    }  # two layers, and two norms in each
 
 
 def test_layers_whose_stack_has_no_partner_are_listed_one_by_one():

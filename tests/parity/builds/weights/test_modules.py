@@ -61,6 +61,17 @@ def test_a_list_and_modules_that_are_numbered_otherwise_are_paired_in_the_order_
     assert pairs(weights) == dict(zip(reference, candidate, strict=True)) and not weights.guessed
 
 
+def test_numbers_at_other_places_of_the_name_are_the_same_numbers():
+    """A block that uses its second norm first is a mistake of the block, not of the map."""
+    names = [(layer, norm) for norm in (1, 2) for layer in (0, 1)]
+    reference = leaves(", ".join(f"params/ln{norm}_{layer}/scale 5" for layer, norm in names))
+    candidate = leaves(", ".join(f"model/blocks/{layer}/ln{norm}/scale 5" for layer, norm in names))
+    exchanged = [f"model/blocks/{layer}/ln{norm}/scale" for layer in (0, 1) for norm in (2, 1)]
+    used = [f"params/ln{norm}_{layer}/scale" for layer in (0, 1) for norm in (1, 2)]
+    weights = infer(reference, candidate, order=lambda: order(used, exchanged))
+    assert pairs(weights) == dict(zip(reference, candidate, strict=True))
+
+
 def test_a_leaf_that_is_paired_takes_the_rest_of_its_module_along():
     """Only the kernels differ in use; the biases follow them, regardless of their names."""
     reference = dense("params/Dense_0", "params/Dense_1")

@@ -5,7 +5,7 @@ import pytest
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import AGAINST_USE
-from parity.builds.weights.names import related
+from parity.builds.weights.names import prefer_names, related
 
 
 def square(*names):
@@ -94,3 +94,15 @@ def test_related_names_pair_where_no_use_is_known():
 def test_a_name_that_is_as_near_to_two_is_related_to_none():
     assert related(["attn", "mlp"], ["attn_in", "attn_out"]) == {}
     assert related(["pre", "pre_norm", "post"], ["pre_scale", "before", "after"]) == {}
+
+
+def test_numbers_that_all_move_alike_pair_by_number_only_if_one_of_them_moves():
+    shifted = {"p1": "blocks/1", "p2": "blocks/0", "p3": "blocks/2"}
+    assert prefer_names(shifted) == {"p1": "blocks/0", "p2": "blocks/1", "p3": "blocks/2"}
+    used = {
+        "ln1_0": "blocks/0/ln1",
+        "ln2_0": "blocks/0/ln2",
+        "ln1_1": "blocks/1/ln1",
+        "ln2_1": "blocks/1/ln2",
+    }
+    assert prefer_names(used) == used

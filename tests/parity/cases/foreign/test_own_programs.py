@@ -83,9 +83,12 @@ def pure_step(state, batch):
 LINEN = parity.CustomSide(create=create, programs={"train_step": step}, flavour=parity.Flavour.LINEN)
 
 
+def cases(nnx_side, linen_side=LINEN, **options):
+    return parity.twin_programs("own", linen=linen_side, nnx=nnx_side, inputs=batch, **options).cases({})
+
+
 def result(nnx_side, linen_side=LINEN, channels=ALL, **options):
-    pair = parity.twin_programs("own", linen=linen_side, nnx=nnx_side, inputs=batch, **options)
-    (found,) = map(CaseRunner(Request(channels=channels)).run, pair.cases({}))
+    (found,) = map(CaseRunner(Request(channels=channels)).run, cases(nnx_side, linen_side, **options))
     return found
 
 
@@ -100,7 +103,8 @@ def test_a_train_state_is_paired_with_an_nnx_optimizer():
     assert str(found.verdict) == "passed", found.sentence()
     assert [note.where for note in found.channels["tree"].notes] == ["optimizer/step"]
     assert str(found.channels["state"].verdict) == "proved"
-    assert found.case.reference().programs["train_step"].steps == 3
+    (case,) = cases(own(Trained, nnx_step))
+    assert case.reference().programs["train_step"].steps == 3
 
 
 def counting(dtype, by=1, read=False):
