@@ -29,6 +29,7 @@ OLD = [
     ("merge", "1.json", "2.json", "--json", "all.json"),
     ("repro", "smoke", "--repro", "shown"),
     ("bench", "--harness"),
+    ("bench", "--scaling"),
 ]
 
 
