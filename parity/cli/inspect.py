@@ -27,9 +27,6 @@ def inspect(
     json: options.Json = None,
     pair: options.Pairs = None,
     setting: options.Settings = None,
-    no_cache: options.NoCache = False,
-    compile_gib: options.CompileGib = None,
-    compile_seconds: options.CompileSeconds = None,
 ) -> None:
     """Show the structure of compiled programs. For one case: loops, collectives, memory, cost, placements.
 
@@ -43,17 +40,7 @@ def inspect(
     from parity.run.run import run_case
 
     checked_files(json=json)
-    request = make_request(
-        select,
-        pair,
-        setting,
-        no_cache=no_cache,
-        compile_gib=compile_gib,
-        compile_seconds=compile_seconds,
-        backend=backend,
-        full_size=full_size,
-        paranoid=True,
-    )
+    request = make_request(select, pair, setting, backend=backend, full_size=full_size, paranoid=True)
     cases, session = request.open_cases()
     summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)

@@ -79,13 +79,6 @@ Cached = Annotated[
     bool, typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed.")
 ]
 Workers = Annotated[int | None, rare("--workers", min=1, help="Parallel processes. Default: one per core.")]
-NoCache = Annotated[bool, rare("--no-compile-cache", help="Do not use the cache of compiled programs.")]
-CompileGib = Annotated[
-    float | None, rare("--compile-gib", min=0.1, help="Host memory for all compiles, in GiB.")
-]
-CompileSeconds = Annotated[
-    float | None, rare("--compile-seconds", min=0.1, help="Time limit of one compile, in seconds.")
-]
 
 
 class _Screen(Console):
@@ -138,10 +131,6 @@ def make_request(
     pairs: list[str] | None = None,
     settings: list[str] | None = None,
     *,
-    workers: int | None = None,
-    no_cache: bool = False,
-    compile_gib: float | None = None,
-    compile_seconds: float | None = None,
     shard: str | None = None,
     **fields: Any,
 ) -> "Request":
@@ -151,22 +140,14 @@ def make_request(
         select: selectors of cases.
         pairs: further pairs.
         settings: each ``FIELD=VALUE``.
-        workers, no_cache, compile_gib, compile_seconds: override the limits of ``[tool.parity]``, if given.
         shard: such as ``3/8``.
         **fields: other fields of `Request`.
     """
     from parity.cases.settings import parse_settings
     from parity.run.request import Request, Shard
 
-    limits = {
-        "workers": workers,
-        "cache": "" if no_cache else None,
-        "compile_gib": compile_gib,
-        "compile_seconds": compile_seconds,
-    }
     return Request.of(
         Path.cwd(),
-        limits,
         select=tuple(select or ()),
         pairs=tuple(pairs or ()),
         settings=tuple(parse_settings(settings).items()),
@@ -181,7 +162,10 @@ NEW = {
     "--fresh": "--refresh",
     "--compare": "python tests/campaigns records",
     "--last-failed": "pytest -m parity --lf",
-    "--no-cache": "--no-compile-cache",
+    "--no-cache": '[tool.parity] cache = ""',
+    "--no-compile-cache": '[tool.parity] cache = ""',
+    "--compile-gib": "[tool.parity] compile-gib",
+    "--compile-seconds": "[tool.parity] compile-seconds",
     "--axis": "--search",
     "--modulo": "--ignore-sharding",
     "--explain": "parity bisect CASE --search config",

@@ -61,9 +61,6 @@ def run(
     refresh: Annotated[
         bool, rare("--refresh", help="With --cached: recompute all verdicts and cache them.")
     ] = False,
-    no_cache: options.NoCache = False,
-    compile_gib: options.CompileGib = None,
-    compile_seconds: options.CompileSeconds = None,
     builtin: Annotated[bool, rare("--builtin", help="Also run the pairs that come with parity.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every finding, waived ones too.")
@@ -84,10 +81,7 @@ def run(
         select,
         _pairs(select, pair, builtin),
         setting,
-        no_cache=no_cache,
         workers=workers,
-        compile_gib=compile_gib,
-        compile_seconds=compile_seconds,
         backend=backend,
         full_size=full_size,
         channels=_channels(channel),

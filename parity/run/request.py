@@ -3,11 +3,9 @@
 import dataclasses
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-
-import msgspec
 
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case, select
@@ -115,21 +113,14 @@ class Request:
     watched: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, start: Path, limits: Mapping[str, Any] | None = None, **fields: Any) -> "Request":
-        """Returns a request with the limits of ``[tool.parity]``.
-
-        Args:
-            start: see `Request`.
-            limits: ``workers``, ``cache``, ``compile_gib``, ``compile_seconds``; they override those of the project.
-            **fields: other fields of `Request`.
+    def of(cls, start: Path, workers: int | None = None, **fields: Any) -> "Request":
+        """Returns a request with the limits of ``[tool.parity]``; ``workers`` overrides its number.
 
         Raises:
             SettingsError: the settings of the project cannot be used.
         """
-        given = {name: limit for name, limit in (limits or {}).items() if limit is not None}
-        settings = msgspec.structs.replace(find_settings(start), **given)
-        resources = Resources(**settings.resources)
-        return cls(start=start, workers=given.get("workers"), resources=resources, **fields)
+        limits = find_settings(start).resources | ({"workers": workers} if workers else {})
+        return cls(start=start, workers=workers, resources=Resources(**limits), **fields)
 
     @property
     def options(self) -> str:

@@ -30,7 +30,7 @@ def test_the_help_of_run_lists_rarely_used_options_separately_and_none_is_lost(c
     usual, rare = ended.out.split("Rarely used:\n")
     listed = [set(re.findall(r"^  (?:-[a-z], )?(--[a-z-]+)", text, re.MULTILINE)) for text in (usual, rare)]
     assert {"--json", "--set", "--require", "--cached", "--channel", "--help"} <= listed[0]
-    assert {"--ray", "--processes", "--traceback", "--refresh", "--compile-gib"} <= listed[1]
+    assert {"--ray", "--processes", "--traceback", "--refresh", "--builtin"} <= listed[1]
     known = {option.opts[0] for option in COMMANDS["run"].params if option.opts[0].startswith("--")}
     assert listed[0] | listed[1] == known | {"--help"} and not listed[0] & listed[1]
     assert len(listed[0]) <= 14

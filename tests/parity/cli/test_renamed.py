@@ -1,8 +1,10 @@
 """Old words of the command line end with exit code 2 and one sentence that names the new word."""
 
+import msgspec
 import pytest
 import typer
 
+from parity.cases.settings import Settings
 from parity.cli import app
 from parity.cli.options import NEW
 
@@ -17,6 +19,9 @@ OLD = [
     ("gate", "--remember"),
     ("mutants", "--fresh"),
     ("run", "--no-cache"),
+    ("run", "--no-compile-cache"),
+    ("inspect", "smoke", "--compile-gib", "20"),
+    ("run", "smoke", "--compile-seconds=1200"),
     ("bisect", "smoke", "--axis", "op"),
     ("prove", "smoke", "--modulo", "sharding"),
     ("inspect", "smoke", "--no-cache"),
@@ -52,6 +57,9 @@ def test_every_old_word_is_tried_and_no_command_still_has_it():
 def test_a_new_word_exists(new):
     options = {name for command in COMMANDS.values() for option in command.params for name in option.opts}
     words = new.split()
+    if words[0] == "[tool.parity]":
+        assert words[1] in {field.encode_name for field in msgspec.structs.fields(Settings)}
+        return
     assert words[0] == "pytest" or {word for word in words if word.startswith("--")} <= options
     assert (
         words[0].startswith("--")

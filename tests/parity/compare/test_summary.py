@@ -79,15 +79,11 @@ def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_side_that_does_not_compile_reports_why_and_the_other_is_shown(command):
-    words = (
-        "inspect",
-        "llama2-scan/forward@fsdp4.tensor2-auto",
-        "--backend",
-        "aot:v5p:2x2x1",
-        "--no-compile-cache",
-    )
-    ended = command(*words, "--compile-seconds", "0.1")
+def test_a_side_that_does_not_compile_reports_why_and_the_other_is_shown(command, tmp_path):
+    limits = '[tool.parity]\npairs = ["parity.matrix.llama2:PAIR"]\ncache = ""\ncompile-seconds = 0.1\n'
+    (tmp_path / "pyproject.toml").write_text(limits)
+    words = ("llama2-scan/forward@fsdp4.tensor2-auto", "--backend", "aot:v5p:2x2x1")
+    ended = command("inspect", *words, cwd=tmp_path)
     assert ended.code == 1
     assert "exceeded 0.1 s" in " ".join(ended.out.split())
 

@@ -263,12 +263,11 @@ def test_workers_compile_side_by_side(shell, tmp_path):
 @pytest.mark.long
 def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on(command, tmp_path):
     chosen = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad")]
-    options = ("--backend", "aot:v5p:2x2x1", "--no-compile-cache", "--workers", "1", "--json", "r.json")
-    for limit, says in (
-        (("--compile-seconds", "0.1"), "exceeded 0.1 s"),
-        (("--compile-gib", "0.2"), "GiB of host"),
-    ):
-        ended = command("run", *chosen, *options, *limit)
+    options = ("--backend", "aot:v5p:2x2x1", "--workers", "1", "--json", "r.json")
+    project = '[tool.parity]\npairs = ["parity.matrix.llama2:PAIR"]\ncache = ""\n'
+    for limit, says in (("compile-seconds = 0.1", "exceeded 0.1 s"), ("compile-gib = 0.2", "GiB of host")):
+        (tmp_path / "pyproject.toml").write_text(project + limit)
+        ended = command("run", *chosen, *options)
         cases = json.loads((tmp_path / "r.json").read_text())["cases"]
         assert ended.code == 1 and [case["verdict"] for case in cases] == ["error", "error"]
         assert all(case["channels"]["values"]["verdict"] == "proved" for case in cases)
