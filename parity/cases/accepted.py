@@ -72,10 +72,6 @@ class Waiver(Table, frozen=True, kw_only=True):
 def check_day(day: str, where: str) -> None:
     """Checks that a day is empty or written like 2027-01-31.
 
-    Args:
-        day: the text.
-        where: the setting that holds it.
-
     Raises:
         ValueError: the text has another form.
     """
@@ -174,12 +170,7 @@ def _budgeted() -> Mapping[str, tuple[str, ...]]:
 
 
 def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget]:
-    """Returns the budgets of one channel by quantity.
-
-    Args:
-        channel: such as ``memory``.
-        budgets: by ``channel.quantity``.
-    """
+    """Returns the budgets of one channel by quantity."""
     return {name.split(".")[1]: budget for name, budget in budgets.items() if name.startswith(f"{channel}.")}
 
 
@@ -189,10 +180,6 @@ _Budgets = dict[str, dict[str, dict[str, Budget]]]
 
 def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:
     """Returns budgets by ``channel.quantity`` from ``{channel: {quantity: {ratio, slack, floor, reason}}}``.
-
-    Args:
-        table: parsed TOML.
-        where: its key, for messages.
 
     Raises:
         ValueError: an unknown channel, quantity or field, a value of the wrong type, or no reason.

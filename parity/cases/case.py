@@ -208,13 +208,7 @@ class Pair:
 
 
 def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: MeshSpec) -> Build:
-    """Returns the build of ``make``; a function with a parameter ``mesh`` receives the mesh with its devices.
-
-    Args:
-        make: as `Case` has it.
-        mesh_of: spec -> mesh.
-        mesh: spec of the build's mesh.
-    """
+    """Returns the build of ``make``; a function with a parameter ``mesh`` receives the mesh with its devices."""
     wants = "mesh" in inspect.signature(make).parameters
     return make(mesh=mesh_of(mesh)) if wants else make()
 

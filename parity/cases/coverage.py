@@ -74,7 +74,6 @@ def unvaried_text(found: Mapping[str, Mapping[str, str]], most: int | None = Non
     """Returns the options that no case varies as one line.
 
     Args:
-        found: ``{variants: {option: its only value}}``.
         most: maximum number of options that are named; None for all.
     """
     every = [

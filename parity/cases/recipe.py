@@ -31,12 +31,7 @@ def holds_64_bits() -> bool:
 
 
 def as_jax_holds(batch: Mapping[str, Any], wide: bool) -> dict[str, np.ndarray]:
-    """Returns a batch in JAX's dtypes: 32 bits unless 64 are enabled; without inputs that are None.
-
-    Args:
-        batch: arrays, scalars, lists; None for an optional argument.
-        wide: True if JAX uses 64-bit numbers.
-    """
+    """Returns a batch in JAX's dtypes: 32 bits unless 64 are enabled; without inputs that are None."""
     arrays = {name: np.asarray(array) for name, array in batch.items() if array is not None}
     for name, array in arrays.items():
         if array.dtype == object:
@@ -104,9 +99,6 @@ class CallSpec:
 
     def check_streams(self, model: nnx.Module) -> None:
         """Checks that an NNX model draws from the given streams.
-
-        Args:
-            model: may be abstract.
 
         Raises:
             ValueError: it lacks one of them and holds other streams.
@@ -214,14 +206,7 @@ def _untrained(name: str) -> Callable[[Any, Any], Any]:
 
 
 def linen_twin(name: str, make: Callable[[], linen.Module], recipe: CallSpec, rest: dict[str, Any]) -> Build:
-    """Makes the build of a Linen module.
-
-    Args:
-        name: name of the pair.
-        make: makes the module.
-        recipe: arguments and streams of its calls.
-        rest: the other fields of `Build`.
-    """
+    """Makes the build of a Linen module."""
     module = make()
     variables = _variables(module, recipe)
     trains = "params" in jax.eval_shape(variables, jax.random.key(0))
@@ -275,10 +260,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
     """Makes the build of an NNX module.
 
     Args:
-        name: name of the pair.
         make: makes the module; called with ``rngs=``, its default stream and the streams of the calls.
-        recipe: arguments and streams of its calls.
-        rest: the other fields of `Build`.
     """
 
     @traceable

@@ -206,12 +206,7 @@ def _broken(name: str, error: SettingsError) -> Pair:
 
 
 def make_importable(start: Path, settings: Settings) -> None:
-    """Puts the folders of a project on the import path, after ``PYTHONPATH`` and before installed packages.
-
-    Args:
-        start: folder from which settings were searched.
-        settings: settings of the project.
-    """
+    """Puts the folders of a project on the import path, after ``PYTHONPATH`` and before installed packages."""
     chosen = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     position = max(
         (index + 1 for index, entry in enumerate(sys.path) if entry and entry in chosen), default=0
@@ -311,11 +306,6 @@ def parse_settings(
     texts: Iterable[str] | None, example: str = "embed=96", option: str = "--set"
 ) -> dict[str, str]:
     """Returns ``{field: value}`` of settings from the command line; the last value of a field counts.
-
-    Args:
-        texts: each ``FIELD=VALUE``.
-        example: a valid one, for the message.
-        option: name of the option.
 
     Raises:
         SettingsError: a text has another form.

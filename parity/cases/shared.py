@@ -102,9 +102,7 @@ def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[
     """Returns a random state with the given leaves in place of the random ones.
 
     Args:
-        name: name of the pair.
         state: a tree with all or some of the reference's leaves, or the path of a checkpoint of them.
-        random: all leaves.
 
     Raises:
         ValueError: the reference has no such leaves, or has them in another shape.
@@ -179,12 +177,8 @@ def registered(
     """Returns a pair with a case for each program on each mesh.
 
     Args:
-        name: first word of the case ids.
         by: the function that registers it.
-        programs: names of the programs.
         builds: ``reference``, ``candidate`` and optionally ``float64_reference``, as `Case` takes them.
-        options: of all cases.
-        axis_rules: logical axis name -> mesh axes.
 
     Raises:
         TypeError: an unknown option, or one of the wrong type.

@@ -39,8 +39,6 @@ def read(kind: type[T], value: Any, where: str = "") -> T:
 
     Args:
         kind: a `Table`, another type that msgspec knows, or a type of ``typing`` made of such.
-        value: parsed TOML or JSON.
-        where: the file or table, for messages.
 
     Raises:
         ValueError: the first mistake: its place, the value, the expected one.

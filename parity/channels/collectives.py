@@ -62,12 +62,7 @@ _KEYS = (
 
 
 def compare_collectives(reference: Sequence[Collective], candidate: Sequence[Collective]) -> ChannelResult:
-    """Compares the transfers of two programs between devices.
-
-    Args:
-        reference: collectives of the reference build.
-        candidate: collectives of the candidate build.
-    """
+    """Compares the transfers of two programs between devices."""
     _, missing, extra = pair_up(reference, candidate, (_full,))
     combined = _combined_differently(missing, extra)
     missing, extra = ([one for one in side if _target(one) not in combined] for side in (missing, extra))

@@ -40,10 +40,6 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
     differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
     reported only if the other side has no operation of its family in these types, but does compute in others.
 
-    Args:
-        reference: operations of the reference build.
-        candidate: operations of the candidate build.
-
     Returns:
         The ``dots`` channel: equal, failed with a finding per group of operations, skipped if neither side has any, or
         vacuous if only one side has any.

@@ -86,8 +86,6 @@ def compare_loops(
     Loops match by structure and name stack, never by source file or by the order of carries.
 
     Args:
-        reference: loops of the reference build.
-        candidate: loops of the candidate build, in the same stages.
         slack_bytes: number of carry bytes by which two matched loops may differ (a counter one side carries).
         carried: arrays such as ``u32[3]`` that only one side may carry through its loops.
 
@@ -291,7 +289,6 @@ def compare_forwarded(evidence: Evidence, carried: Collection[str]) -> list[Find
     kept.
 
     Args:
-        evidence: the case.
         carried: arrays such as ``key<fry>[3]`` that only one side may carry.
     """
     scans = [list(_forwarding(side.traced.jaxpr, carried)) for side in evidence.sides]

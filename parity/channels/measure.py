@@ -30,8 +30,6 @@ def measured(
     """Runs both sides and returns the rung that their outputs of a group reach.
 
     Args:
-        evidence: the case.
-        group: the group of outputs.
         guard: finds properties of the reference's outputs that make the check vacuous.
     """
     if nothing := nothing_returned(evidence, group):

@@ -119,11 +119,6 @@ def compare_memory(
 ) -> ChannelResult:
     """Compares the memory and cost of two programs, quantity by quantity.
 
-    Args:
-        reference: memory of the reference build.
-        candidate: memory of the candidate build.
-        budgets: the quantities to compare, and how far each may grow.
-
     Returns:
         The ``memory`` channel: equal, failed with a finding per quantity, or vacuous if neither side states any of the
         budgeted numbers.
@@ -205,9 +200,6 @@ class Donation:
 def read_donation(compiled: Any) -> Donation:
     """Reads the input-output aliasing of a compiled program.
 
-    Args:
-        compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
-
     Raises:
         ValueError: the text is malformed or names a parameter that does not exist.
     """
@@ -239,8 +231,6 @@ def compare_donation(
     """Compares the arrays that two programs reuse, by shape and number, regardless of order.
 
     Args:
-        reference: donation of the reference build.
-        candidate: donation of the candidate build.
         alone: shapes of arrays that only one side has, the reference's and the candidate's.
         by_shape: True if both sides keep their numbers in the same arrays; if not, equal bytes suffice.
 

@@ -189,9 +189,6 @@ def origins(side: Side) -> Origins:
     """Returns the modules and files that a side's operations come from.
 
     ``jit`` keeps traces with the call stacks of the first caller: a call counts as one operation of its caller.
-
-    Args:
-        side: traced if it is not yet.
     """
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
     modules: collections.Counter[Flavour] = collections.Counter()
@@ -213,8 +210,6 @@ def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding
     """Finds evidence that a program was not made by the flavour its build claims.
 
     Args:
-        build: the side and its claim.
-        found: the origins of its operations.
         foreign: path fragments that only the other flavour's model code has.
 
     Returns:

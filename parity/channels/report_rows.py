@@ -105,7 +105,6 @@ def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row
     """Returns one row for each way of splitting leaves over the mesh, with a large parameter as the example.
 
     Args:
-        reference, candidate: on a mesh.
         weights: pairs the leaves; if several leaves map to one, the first represents all.
     """
     groups: dict[tuple[str, ...], list[tuple[Placed, Placed]]] = collections.defaultdict(list)

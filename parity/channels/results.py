@@ -52,8 +52,6 @@ def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> 
     """Returns a finding on a leaf whose next step names the source lines that make the leaf.
 
     Args:
-        evidence: the case.
-        finding: on the leaf.
         paths: the leaf on each side; empty if a side has none.
     """
     starts = [evidence.session.start(build) for build in evidence.builds]
@@ -104,8 +102,6 @@ def pair_up(
     """Pairs the entries of two sides, regardless of their order.
 
     Args:
-        reference: entries of the reference.
-        candidate: entries of the candidate.
         keys: from the full key, whose pairs are equal, to the weakest that still joins two entries.
 
     Returns:

@@ -93,7 +93,6 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
     """Compares the initial states; findings name the lines that make the leaves.
 
     Args:
-        evidence: the case.
         shared: True if both sides draw from the same keys.
     """
     starts = _compare(evidence, shared)

@@ -214,10 +214,6 @@ def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, st
 def bisect_failures(report: "Report", request: "Request") -> "Report":
     """Bisects every failure of a run along the quick axes, and prints the findings.
 
-    Args:
-        report: record of the run.
-        request: request of the run; the searches require the same rungs.
-
     Returns:
         The record with the results of the searches.
     """

@@ -38,11 +38,7 @@ def doctor() -> None:
 
 
 def diagnose(resources: "Resources | None" = None) -> list[Check]:
-    """Returns versions, devices, backends and limits of a run, each with a remedy if it is missing.
-
-    Args:
-        resources: limits of a run; the default ones if None.
-    """
+    """Returns versions, devices, backends and limits of a run, each with a remedy if it is missing."""
     import jax
 
     from parity.compare.backends.aot import missing_compiler

@@ -67,13 +67,7 @@ def inspect(
 
 
 def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Console") -> list[dict[str, Any]]:
-    """Returns the numbers of each case, one after the other; those of the finished ones if it is interrupted.
-
-    Args:
-        session: compiles the cases, even if they are proved.
-        cases: on their backend.
-        console: the console for the progress.
-    """
+    """Returns the numbers of each case, one after the other; those of the finished ones if it is interrupted."""
     from parity.compare.evidence import Evidence
     from parity.compare.inspection import summarise_case
 

@@ -109,9 +109,6 @@ def echo(words: str, style: str = "") -> None:
 def checked_files(**paths: Path | None) -> dict[str, Path]:
     """Returns the requested output files, ``{name: file}``, after checking that they can be written.
 
-    Args:
-        **paths: file by name of the option; None if it is not requested.
-
     Raises:
         ValueError: a file cannot be written, or two options name one file.
     """
@@ -137,10 +134,6 @@ def make_request(
     """Returns the request of the command line.
 
     Args:
-        select: selectors of cases.
-        pairs: further pairs.
-        settings: each ``FIELD=VALUE``.
-        shard: such as ``3/8``.
         **fields: other fields of `Request`.
     """
     from parity.cases.settings import parse_settings
@@ -183,12 +176,7 @@ NEW = {
 
 
 def renamed(error: Exception, command: str = "") -> str:
-    """Returns a sentence with the new word if a usage error is about an old one; else an empty text.
-
-    Args:
-        error: usage error of typer.
-        command: first word of the command line, if it has one.
-    """
+    """Returns a sentence with the new word if a usage error is about an old one; else an empty text."""
     old = getattr(error, "option_name", "") or command
     known = old.startswith("-") or getattr(getattr(error, "ctx", None), "parent", None) is None
     return f"{old} is now {NEW[old]}" if known and old in NEW else ""

@@ -64,15 +64,7 @@ def finish(
     *,
     verbose: bool = False,
 ) -> NoReturn:
-    """Prints the findings and exits with the code of the run.
-
-    Args:
-        report: record of the run.
-        files: of its reports, by name of the form.
-        unwritten: a sentence for each report that could not be written.
-        blocks: the verdicts that count as a difference.
-        verbose: True to print every finding.
-    """
+    """Prints the findings and exits with the code of the run."""
     print_findings(console(), report.cases, verbose=verbose)
     end_reports(files, unwritten, report)
     if report.interrupted:
@@ -94,11 +86,6 @@ def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Rep
     """Prints the paths of the written reports and the errors of the others; on GitHub also the annotations.
 
     Exits if a report could not be written.
-
-    Args:
-        files: by name of the form.
-        unwritten: sentences that name the file.
-        report: the report.
     """
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):

@@ -21,10 +21,6 @@ def _file(folder: Path, case: str) -> Path:
 def accept(folder: Path, report: Report) -> list[str]:
     """Writes the verdicts of the cases that pass, and returns their ids; other files are unchanged.
 
-    Args:
-        folder: for the files; created if missing.
-        report: as read.
-
     Raises:
         ValueError: the folder cannot be created.
         ReportNotWrittenError: a file cannot be written.
@@ -45,10 +41,6 @@ def accept(folder: Path, report: Report) -> list[str]:
 
 def fallen(folder: Path, cases: Sequence[CaseResult]) -> dict[str, list[str]]:
     """Returns, by case, the channels whose verdict is lower than the accepted one, as sentences.
-
-    Args:
-        folder: folder of the baselines.
-        cases: cases of a report; those without a baseline are skipped.
 
     Raises:
         ValueError: a baseline cannot be read.

@@ -15,10 +15,6 @@ def with_current_waivers(report: Report, waivers: Mapping[str, Sequence[Waiver]]
     """Returns a report as if its cases had run with the current waivers.
 
     A difference that a waiver now accepts does not block. One whose waiver was removed or has expired does.
-
-    Args:
-        report: as read.
-        waivers: waivers of each existing case, by its id.
     """
     cases = tuple(_updated(one, waivers[one.id]) if one.id in waivers else one for one in report.cases)
     held = distinct(waiver for each in waivers.values() for waiver in each if not waiver.expired)

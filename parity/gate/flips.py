@@ -248,10 +248,6 @@ def read_rules(table: Mapping[str, Any]) -> Rules:
 def read_require(table: Mapping[str, str | list[Any]], where: str) -> dict[str, Requirement]:
     """Returns the requirement of each channel; several texts for one channel are alternatives.
 
-    Args:
-        table: channel -> a requirement, or a list of alternatives.
-        where: key of the table, for messages.
-
     Raises:
         ValueError: an unknown channel or requirement.
     """

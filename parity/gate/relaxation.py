@@ -69,7 +69,6 @@ def compare(
     """Returns the keys that the later of two ``[tool.parity]`` tables relaxes.
 
     Args:
-        before, after: the tables.
         entries: key that may be relaxed -> reason.
         name: name of the earlier one, for messages.
     """
@@ -90,11 +89,7 @@ def compare(
 
 
 def demands(table: Mapping[str, Any]) -> dict[str, Strictness]:
-    """Returns the strictness of every requirement in ``[tool.parity]``, by key; larger is stricter.
-
-    Args:
-        table: parsed TOML, already validated.
-    """
+    """Returns the strictness of every requirement in ``[tool.parity]``, by key; larger is stricter."""
     return dict(_demands(table))
 
 

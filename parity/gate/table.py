@@ -29,13 +29,7 @@ HEADS = {names[0]: head for head, names in COLUMNS.items()}
 
 
 def print_gate(console: Console, gate: Judgement, named: Sequence[str] = ()) -> None:
-    """Prints the results of a gate.
-
-    Args:
-        console: the console.
-        gate: the judgement.
-        named: flips whose readiness table is always shown.
-    """
+    """Prints the results of a gate."""
     for flip in gate.flips:
         if flip.name in named or flip.blocks:
             _print_flip(console, flip)

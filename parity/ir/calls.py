@@ -17,10 +17,6 @@ def makers(runs: Sequence[Callable[[], Any]], is_made: Callable[[Any], bool]) ->
     """Yields for both functions the user's function, not shared with the other, that makes a value while it runs.
 
     It is the first that returns such a value, else the first that is called; None if there is none.
-
-    Args:
-        runs: two functions.
-        is_made: True for the value.
     """
     found = [_called(run, is_made) for run in runs]
     for frames, others in zip(found, found[::-1], strict=True):

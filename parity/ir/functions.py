@@ -123,11 +123,7 @@ def changed(one: Sequence[Frame], other: Sequence[Frame]) -> Frame | None:
 
 
 def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
-    """Returns the function of equal code that equal calls reach, so that their arguments decide; empty if none.
-
-    Args:
-        one, other: as for `origin`.
-    """
+    """Returns the function of equal code that equal calls reach, so that their arguments decide; empty if none."""
     pairs = list(_paired(one, other))
     if not pairs or pairs[0] != (one[0], other[0]) or _differ(*pairs[0]):
         return ""

@@ -164,9 +164,6 @@ def first_uses(jaxpr: Any) -> dict[int, int]:
     """Returns ``{argument: rank}`` in the order in which operations first use the arguments.
 
     Operations with a body, such as calls, are entered.
-
-    Args:
-        jaxpr: a closed or open jaxpr.
     """
     ranks: dict[int, int] = {}
 

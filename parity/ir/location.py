@@ -219,11 +219,7 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
 
 
 def inlined_source(op: Any) -> SourceLocation:
-    """Returns the source of an operation of an inlined program.
-
-    Args:
-        op: an `Op` of a `StableProgram`, with the calls through which it was reached.
-    """
+    """Returns the source of an operation of an inlined program."""
     calls, chain = [], op.chain
     while chain is not None:
         calls.append(chain.call)
@@ -269,8 +265,6 @@ def result_source(jaxpr: Any, result: Any, calls: tuple[Any, ...] = ()) -> Sourc
     A move by a library, such as of the axis of a vmap, gives way to the operation inside that made the moved value.
 
     Args:
-        jaxpr: jaxpr of a traced program.
-        result: a variable of it.
         calls: as for `equation_source`.
     """
     made = forwarded_from(jaxpr, result)
@@ -293,7 +287,6 @@ def call_stacks(jaxpr: Any, outer: tuple[Hashable, ...] = ()) -> Iterator[tuple[
     """Yields the tracebacks on the call stack of each equation; a reused trace counts as one call of its caller.
 
     Args:
-        jaxpr: jaxpr of a traced program.
         outer: the call stack of the loop or branch whose body it is.
     """
     for equation in opened(jaxpr).eqns:

@@ -87,12 +87,7 @@ _SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<[^<>]+>")
 
 
 def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
-    """Returns the distinct numbers of a constant; nothing if it has more than ``most`` entries and is not a splat.
-
-    Args:
-        operation: a ``stablehlo.constant``.
-        most: largest number of entries to read.
-    """
+    """Returns the distinct numbers of a constant; nothing if it has more than ``most`` entries and is not a splat."""
     value = dict(attribute_items(operation)).get("value")
     kind = operation.results[0].type
     if not getattr(value, "is_splat", True):

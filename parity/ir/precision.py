@@ -55,11 +55,7 @@ def is_narrow(value: Any) -> bool:
 
 
 def rounds(jaxpr: Any) -> bool:
-    """True if a program computes narrow floats.
-
-    Args:
-        jaxpr: closed or not.
-    """
+    """True if a program computes narrow floats."""
     return any(is_narrow(out.aval) for equation in equations(jaxpr) for out in equation.outvars)
 
 
@@ -69,9 +65,6 @@ def changed_types(reference: Any, candidate: Any) -> list[str]:
     Operations correspond if they have one name and one shape. Their types differ if one side uses a type that the
     other does not use, or if both do the operation equally often, but not equally often in each type. Casts that round
     to a narrow type must be equally many: rounding an operand once more is another precision.
-
-    Args:
-        reference, candidate: jaxprs, closed or not.
     """
     found = []
     left, right = _types(reference), _types(candidate)
@@ -136,7 +129,6 @@ def widen(equation: Any, inputs: list[Any], bind: Bind | None = None) -> list[An
     """Returns the results of an equation in float32 instead of a narrow type; an equation with a body runs unchanged.
 
     Args:
-        equation: neither a call nor control flow.
         inputs: its operands, widened.
         bind: runs an equation; with its shardings by default.
     """

@@ -155,16 +155,7 @@ def twins(
     flags: Sequence[Flag] = (),
     **more: Any,
 ) -> Case:
-    """Returns the case of a variant in Linen against the same variant in NNX.
-
-    Args:
-        variant: of both sides.
-        program: name of the program.
-        mesh: of both sides.
-        accept: requirements, and accepted differences.
-        flags: settings that can be toggled.
-        **more: other fields of `Case`.
-    """
+    """Returns the case of a variant in Linen against the same variant in NNX."""
     id = f"{variant.name}/{program}@{mesh}"
     return Case(
         id=id,
@@ -246,13 +237,6 @@ def layouts(flavour: Flavour, family: str, program: str, config: ModelConfig, **
 
     A stack sums in another order than its layers one after the other, so a norm of all gradients and a mean over the
     layers with experts make these other programs. No exact proof handles the choice of experts.
-
-    Args:
-        flavour: of both sides.
-        family: first word of the id.
-        program: name of the program.
-        config: the scanned decoder.
-        **more: other fields of `Case`.
     """
     unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
     sides = (Variant(f"{family}-scan", config), "single"), (Variant(f"{family}-unroll", unrolled), "single")

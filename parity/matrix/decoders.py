@@ -137,12 +137,6 @@ def variants(
 ) -> dict[str, Variant]:
     """Returns variants of one decoder by name.
 
-    Args:
-        family: first word of their full names.
-        base: the decoder.
-        settings: settings of each variant, see `Variant.override`.
-        shape: rows and length of a batch.
-
     Raises:
         ConfigError: an invalid setting.
     """
@@ -236,13 +230,7 @@ def _abstract(variant: Variant) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: Any) -> dict[str, Any]:
-    """Returns the spec of each array of a batch, whose axes are rows and length, after replicas if there are any.
-
-    Args:
-        config: has the rules.
-        batch: arrays, abstract or not.
-        mesh: mesh of the specs.
-    """
+    """Returns the spec of each array of a batch, whose axes are rows and length, after replicas if there are any."""
 
     def axes(name: str, array: Any) -> tuple[str | None, ...]:
         if name.startswith("forced/"):  # choices of experts have a third dimension

@@ -14,9 +14,6 @@ def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
     """Returns the rules from a scanned decoder to its unrolled form.
 
     Names alone are ambiguous: repeat r of block i in a cycle of c is layer ``first + r * c + i``.
-
-    Args:
-        config: the scanned decoder.
     """
     scanned = [stack for stack in config.stacks if stack.layout is LayerLayout.SCANNED]
     return tuple(
@@ -49,9 +46,6 @@ def pipeline_rules(config: ModelConfig) -> tuple[Rule, ...]:
     """Returns the rules from an unrolled decoder to a pipeline of the same layers.
 
     Layer l of stage s in repeat r is number ``(r * S + s) * L + l`` of its stack.
-
-    Args:
-        config: the decoder with the pipeline.
     """
     rules = []
     for stack in config.stacks:

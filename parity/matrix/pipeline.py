@@ -116,13 +116,9 @@ def sequential_case(
     """Returns the case of a pipeline against the same layers in sequence, on one device.
 
     Args:
-        prefix: first words of the id.
-        flavour: of both sides.
-        config: has a pipeline.
         mode: mode of the pipeline's mesh, ``stage`` and ``fsdp2``.
         program: with ``train_step`` the sequence processes one microbatch at a time, so that layers with experts
             sow the same values.
-        length: length of a row of the batch.
     """
     pipeline = config.staging
     S, M, R = pipeline.stages, pipeline.microbatches, pipeline.repeats

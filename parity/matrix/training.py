@@ -251,10 +251,6 @@ class Trainer:
 def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
     """Returns the last checkpoint in a folder and the losses of the steps before it.
 
-    Args:
-        folder: folder of a run, or one checkpoint.
-        run: the run to continue.
-
     Raises:
         CheckpointError: there is none, it is damaged, or it belongs to another run.
     """

@@ -36,12 +36,7 @@ def _ratio(value: float) -> str:
 
 
 def print_measured(console: Console, found: Mapping[str, Any]) -> None:
-    """Prints a case: one line per quantity, then the quantities above their bounds.
-
-    Args:
-        console: the console.
-        found: from `parity.compare.timing.measure.measure_each`.
-    """
+    """Prints a case: one line per quantity, then the quantities above their bounds."""
     console.print(Text(f"{found['name']}: {found['id']} on {found['backend']}", "bold"), soft_wrap=True)
     usual = any(row["bound"] is not None for row in found["quantities"].values())
     heads = ("linen", "nnx") if usual else ("under", "over")
@@ -64,12 +59,7 @@ def print_measured(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def print_bench(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
-    """Prints a last line with the quantities above their bounds.
-
-    Args:
-        console: the console.
-        found: all cases, already printed.
-    """
+    """Prints a last line with the quantities above their bounds."""
     above = [f"{name} of {one['id']}" for one in found for name in one["above"]]
     if above:
         console.print(Text(f"above their bounds: {', '.join(above)}", "bold red"), soft_wrap=True)

@@ -7,11 +7,7 @@ __all__ = ["changes", "is_worse"]
 
 
 def changes(earlier: Report, later: Report) -> list[tuple[str, bool]]:
-    """Returns each change as a sentence, and True if it is worse; those that now block first, then worse verdicts.
-
-    Args:
-        earlier, later: reports, as `read_report` returns them.
-    """
+    """Returns each change as a sentence, and True if it is worse; those that now block first, then worse verdicts."""
     before, after = ({case.id: case for case in report.cases} for report in (earlier, later))
     found: list[tuple[str, str, str]] = []
     for id in dict.fromkeys((*before, *after)):

@@ -16,9 +16,6 @@ __all__ = ["merge", "parse_report", "read_report"]
 def read_report(path: Path) -> Report:
     """Returns the report of a file.
 
-    Args:
-        path: a file that ``--json`` wrote.
-
     Raises:
         ValueError: the file cannot be read, is not JSON, or is not a report of this schema.
     """
@@ -36,10 +33,6 @@ def read_report(path: Path) -> Report:
 
 def parse_report(found: Any, name: str) -> Report:
     """Returns the report of parsed JSON.
-
-    Args:
-        found: the parsed JSON.
-        name: its name in messages.
 
     Raises:
         ValueError: the first mistake: its place, the value, the expected one.
@@ -69,9 +62,6 @@ def merge(reports: Mapping[str, Report]) -> Report:
     """Returns the report of a whole run from those of its parts, in any order.
 
     Times are added up over all machines.
-
-    Args:
-        reports: by name, such as the file name.
 
     Raises:
         ValueError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.

@@ -22,13 +22,7 @@ HEADS = {"carry_bytes": "carry bytes", "stacked_bytes": "stacked", "total_bytes"
 
 
 def print_sections(console: Console, result: CaseResult, sections: Sequence[Section]) -> None:
-    """Prints one table per section, then verdicts and findings of the channels.
-
-    Args:
-        console: the console.
-        result: the case, evaluated on the channels of structure.
-        sections: the sections to print.
-    """
+    """Prints one table per section, then verdicts and findings of the channels."""
     lines = [f"{result.id} on {result.backend}"]
     if result.asked:
         lines.append(f"mesh {result.asked} fitted as {result.candidate_mesh or result.mesh}")
@@ -82,11 +76,6 @@ def _number(row: Row | None, name: str) -> str:
 def print_placements(console: Console, work: Evidence, result: ChannelResult) -> None:
     """Prints the placement of every leaf with one partner, parameters first; a second line if the candidate's differs.
 
-    Args:
-        console: the console.
-        work: a case on a mesh.
-        result: the result of the channel ``sharding``.
-
     Raises:
         MapError: leaves have no partner.
     """
@@ -132,12 +121,7 @@ RATIOS = (*BYTES, "cycles")
 
 
 def print_summaries(console: Console, summaries: Sequence[Mapping[str, Any]]) -> None:
-    """Prints two lines per case, and their ratios; the error of a side that has no numbers.
-
-    Args:
-        console: the console.
-        summaries: from `parity.compare.inspection.summarise_case`.
-    """
+    """Prints two lines per case, and their ratios; the error of a side that has no numbers."""
     table = make_table(("case",))
     for head in ("", "loops", "coll", *BYTES.values(), "Mcycles", "compile s"):
         table.add_column(head, justify="right" if head else "left", overflow="fold")

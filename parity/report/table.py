@@ -273,7 +273,6 @@ def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
     """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes.
 
     Args:
-        result: result of a case.
         runnable: True if commands know the case by its id.
     """
     found = explain(result.id, result.channels, runnable=runnable)
@@ -339,13 +338,7 @@ def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
 
 
 def print_findings(console: Console, cases: Iterable[CaseResult], *, verbose: bool = False) -> None:
-    """Prints the causes of failures, and first differences, ties, waivers and notes of the cases that pass.
-
-    Args:
-        console: the console.
-        cases: cases of a report.
-        verbose: True to print every finding.
-    """
+    """Prints the causes of failures, and first differences, ties, waivers and notes of the cases that pass."""
     texts = {findings_text: "bold red", first_text: "yellow", ties_text: "yellow", waived_text: "yellow"}
     texts |= {notes_text: "dim"} | ({all_text: "dim"} if verbose else {})
     for case in cases:

@@ -106,8 +106,6 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     """Returns the explanation of a failure; None if no channel blocks.
 
     Args:
-        case: its id.
-        channels: by name.
         runnable: True if commands know the case by its id.
     """
     held = blocking(channels.values())

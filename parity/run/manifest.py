@@ -75,11 +75,6 @@ class Manifest:
     def of(cls, project: Path, ignores: Sequence[str] = (), written: Iterable[Path] = ()) -> "Manifest":
         """Returns the manifest of this process and its files as they are now.
 
-        Args:
-            project: its root.
-            ignores: see `Manifest`.
-            written: see `Manifest`.
-
         Raises:
             TooManyFilesError: a folder has more than 100,000 files.
         """
@@ -317,11 +312,7 @@ def digest_at(path: str) -> str:
 
 
 def opened(known: Sequence[str]) -> dict[str, str]:
-    """Returns ``{path: digest}`` of the paths that were opened or listed outside some folders, as they are now.
-
-    Args:
-        known: folders whose files a manifest has.
-    """
+    """Returns ``{path: digest}`` of the paths that were opened or listed outside some folders, as they are now."""
     folders = (*known, str(default_folder()))
     for path in list(_read):
         if _is_known(_source(path), folders):

@@ -74,12 +74,6 @@ def serve(
     """Runs one case in this process, a worker, which keeps builds and sides for the next.
 
     Places only this case: another one may not fit the devices of this process.
-
-    Args:
-        request: how cases are selected, and how they run.
-        id: id of the case.
-        rank: the rank of this process; None if it runs the case alone.
-        notify: called with each phase that begins.
     """
     if rank:
         notify("joining the other processes")
@@ -199,9 +193,6 @@ def run_in_workers(
 
     Args:
         cases: the cases to run; one that cannot be spread over the processes is skipped with the reason.
-        request: how a worker finds and runs them, its resources shared between the workers; and the number of processes
-            that run each case together.
-        progress: called with each case before it starts.
     """
     groups = collections.deque(  # cases that share builds stay in one crew
         list(group) for _, group in itertools.groupby(cases, lambda case: case.id.split("/")[0])
@@ -228,11 +219,7 @@ def run_in_workers(
 
 
 def merged(results: Sequence[CaseResult]) -> CaseResult:
-    """Returns one result: in each channel the worst verdict, and every finding with the process that has it.
-
-    Args:
-        results: results of each process, in order.
-    """
+    """Returns one result: in each channel the worst verdict, and every finding with the process that has it."""
     names = dict.fromkeys(name for result in results for name in result.channels)
     return results[0].with_channels(
         {name: _channel([one.channels.get(name) for one in results]) for name in names}

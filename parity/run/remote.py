@@ -70,11 +70,6 @@ def run_on_ray(
 ) -> Iterator[CaseResult]:
     """Yields the result of each case as it ends, which may differ from the order of the cases.
 
-    Args:
-        cases: the cases to run.
-        request: the cluster, and how a worker finds and runs the cases.
-        progress: called with each case when a worker takes it.
-
     Raises:
         ValueError: no cluster is there, or none of its machines has the resources that a case needs.
     """

@@ -70,13 +70,7 @@ def raised_gc_threshold() -> Iterator[None]:
 
 
 def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> CaseResult:
-    """Compares one case.
-
-    Args:
-        case: the case to compare.
-        session: shared with other cases.
-        channels: the channels to compare; all by default.
-    """
+    """Compares one case."""
     if case.placement.skip_reason:
         return skipped_result(case, case.placement.skip_reason)
     if case.placement.too_few_devices:
@@ -109,23 +103,12 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
 
 
 def error_result(case: Case, where: str, error: Exception) -> CaseResult:
-    """Returns the result of a case whose process failed.
-
-    Args:
-        case: the case.
-        where: side and phase, as text.
-        error: the failure of the process.
-    """
+    """Returns the result of a case whose process failed."""
     return _not_compared(case, _error("tree", where, error))
 
 
 def skipped_result(case: Case, why: str) -> CaseResult:
-    """Returns the result of a case that cannot run here.
-
-    Args:
-        case: the case.
-        why: the reason, with the values got and expected.
-    """
+    """Returns the result of a case that cannot run here."""
     return _not_compared(case, *(CHANNELS[name].skipped(why) for name in ALL))
 
 
@@ -191,12 +174,7 @@ def is_own(file: str) -> bool:
 
 
 def error_finding(where: str, error: BaseException) -> Finding:
-    """Returns a finding on an exception.
-
-    Args:
-        where: side and phase, as text.
-        error: the exception.
-    """
+    """Returns a finding on an exception."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     message = " ".join(lines)
     if len(message) > LONGEST:

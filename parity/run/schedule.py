@@ -68,10 +68,6 @@ class Schedule:
 def execute(request: Request, listener: Listener | None = None) -> Report:
     """Runs the cases of a request; an interrupted run returns its results so far.
 
-    Args:
-        request: the cases and how to run them.
-        listener: notified of events.
-
     Returns:
         The record, with results in the order of the cases.
 

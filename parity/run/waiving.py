@@ -24,11 +24,6 @@ def waive(
     """Returns the channels of a case; one whose findings are all accepted becomes ``waived`` and no longer blocks.
 
     Accepted findings come last and state the reason.
-
-    Args:
-        case: its id.
-        channels: by name.
-        waivers: waivers of the case and of the project.
     """
     return {name: _waived(case, result, waivers) for name, result in channels.items()}
 
@@ -99,9 +94,6 @@ def unused_in(report: Report) -> list[str]:
     """Returns a sentence for each waiver that accepted nothing in any case that it covers.
 
     A waiver whose cases or channels were not run is not judged.
-
-    Args:
-        report: record of a run, with its waivers.
     """
     used: dict[Waiver, bool] = {}
     for waiver in report.waivers:

@@ -54,9 +54,6 @@ class Collective:
 def read_collectives(compiled: Any) -> tuple[Collective, ...]:
     """Returns the collectives of a compiled program, those outside loops first.
 
-    Args:
-        compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
-
     Returns:
         One entry per call site; a collective in a loop is one entry with the loop's trips.
 

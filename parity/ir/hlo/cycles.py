@@ -31,9 +31,6 @@ def read_cycles(compiled: Any) -> Cycles:
     (SparseCore) run in parallel and do not count. Communication has no estimate: the sum compares programs but does not
     predict a time.
 
-    Args:
-        compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
-
     Raises:
         ValueError: the text is malformed, or an estimate is not a number.
     """

@@ -221,7 +221,6 @@ class HloModule:
         """Returns the source of an instruction.
 
         Args:
-            instruction: one of the module.
             fallback: replaces the source of an instruction without metadata (compiler-made ones have none).
         """
         fields = instruction.metadata()

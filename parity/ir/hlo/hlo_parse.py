@@ -50,9 +50,6 @@ _ARRAY = re.compile(
 def parse_hlo(text: str) -> HloModule:
     """Reads a module of HLO text, as ``compiled.as_text()`` prints it on CPU, GPU and TPU.
 
-    Args:
-        text: the whole text of one module.
-
     Returns:
         The module with every computation and instruction.
 

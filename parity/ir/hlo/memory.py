@@ -37,9 +37,6 @@ class Memory:
 def read_memory(compiled: Any) -> Memory:
     """Returns the memory and cost of a ``jax.stages.Compiled``.
 
-    Args:
-        compiled: the compiled program; each number is per device.
-
     Returns:
         The numbers, with a reason for each that the backend does not give.
     """

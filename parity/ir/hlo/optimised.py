@@ -82,9 +82,6 @@ def visits(module: HloModule) -> Iterator[Visit]:
 
     The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
 
-    Args:
-        module: a parsed module.
-
     Raises:
         ValueError: a loop of the module is inconsistent.
     """
@@ -113,9 +110,6 @@ def optimised_loops(compiled: Any) -> LoopTree:
     """Returns the loop tree of a compiled program.
 
     Loops in computations called at several places count at each of them. Fusions are counted separately.
-
-    Args:
-        compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
 
     Returns:
         The tree, with trip counts stated by the backend or derived.

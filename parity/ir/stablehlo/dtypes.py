@@ -64,9 +64,6 @@ class TypedOp:
 def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     """Returns the precision-sensitive operations of a lowered program, once per call site.
 
-    Args:
-        lowered: a ``jax.stages.Lowered``, its StableHLO module, or its functions.
-
     Returns:
         The operations on floating-point values, in program order, without scalars that depend on no argument.
 

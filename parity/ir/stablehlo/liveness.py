@@ -25,7 +25,6 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
     """True if a program has loops, branches, reductions or collectives that part of its results do not need.
 
     Args:
-        whole: the program.
         part: the same program, read without some of its results.
     """
     return any(
@@ -37,11 +36,7 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
 
 
 def loop_counts_differ(*sides: StableProgram) -> bool:
-    """True if programs differ in the number of loops, or of barriers, such as those left by rematerialisation.
-
-    Args:
-        *sides: the programs.
-    """
+    """True if programs differ in the number of loops, or of barriers, such as those left by rematerialisation."""
     counts = [
         collections.Counter(op.form.kind for op in side.body.walk() if op.form.kind in _TURNING)
         for side in sides

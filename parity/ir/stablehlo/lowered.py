@@ -23,9 +23,6 @@ def lowered_loops(lowered: Any) -> LoopTree:
 
     A function called at several places counts at each of them.
 
-    Args:
-        lowered: a ``jax.stages.Lowered``, its StableHLO module, or its functions.
-
     Returns:
         The tree, with trip counts derived from counters, and stacked outputs.
 

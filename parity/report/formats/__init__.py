@@ -28,9 +28,6 @@ JSON = "json"
 def check_forms(files: Mapping[str, Path]) -> None:
     """Checks, before any work, that all forms can be written.
 
-    Args:
-        files: file by name of the form.
-
     Raises:
         ValueError: see `parity.report.records.check_writable`.
     """
@@ -40,13 +37,7 @@ def check_forms(files: Mapping[str, Path]) -> None:
 
 
 def write_forms(report: Report, files: Mapping[str, Path], earlier: Sequence[Report] = ()) -> list[str]:
-    """Writes the forms and returns the errors, as sentences; an error in one form does not affect the others.
-
-    Args:
-        report: from a file, or of a run.
-        files: file by name of the form; ``json`` is the record itself.
-        earlier: earlier reports, the oldest first.
-    """
+    """Writes the forms and returns the errors, as sentences; an error in one form does not affect the others."""
     problems = []
     for name, path in files.items():
         try:

@@ -17,10 +17,6 @@ def annotations(report: Report, earlier: Sequence[Report]) -> str:
     """Returns workflow commands, the worst first: errors, then warnings for waived and unproved cases.
 
     Findings of several cases at one source line become one annotation.
-
-    Args:
-        report: as read.
-        earlier: ignored.
     """
     groups: dict[tuple[str, int, str], list[str]] = {}
     for case in report.cases:

@@ -37,12 +37,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def html(report: Report, earlier: Sequence[Report]) -> str:
-    """Returns the report as a page.
-
-    Args:
-        report: as read.
-        earlier: earlier reports, the oldest first, for the trend and the changes since the last one.
-    """
+    """Returns the report as a page."""
     rows = [(case, *_named(case)) for case in report.cases]
     cases = list(enumerate(report.cases))
     return render(
@@ -113,11 +108,7 @@ MOST_SHARDS = 64
 
 
 def grids(cases: Iterable[CaseResult]) -> dict[str, dict[str, Any] | None]:
-    """Returns the layouts of leaves on the meshes of some cases, by ``mesh|cut|names``; see `cut_up`.
-
-    Args:
-        cases: cases of a report.
-    """
+    """Returns the layouts of leaves on the meshes of some cases, by ``mesh|cut|names``; see `cut_up`."""
     layouts = dict.fromkeys(
         (mesh, str(row.get(side) or ""), str(row.get(f"{side}_axes") or ""))
         for case in cases

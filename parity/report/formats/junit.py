@@ -19,10 +19,6 @@ def junit(report: Report, earlier: Sequence[Report]) -> str:
     """Returns the report as JUnit XML.
 
     A blocked flip and an interrupted run are separate failures, so that no CI shows success.
-
-    Args:
-        report: as read.
-        earlier: ignored.
     """
     suites = ElementTree.Element("testsuites")
     _suite(suites, "parity", [_case(case) for case in report.cases], report.seconds)

@@ -13,12 +13,7 @@ LONGEST = 1_000
 
 
 def markdown(report: Report, earlier: Sequence[Report]) -> str:
-    """Returns the report as GitHub's Markdown.
-
-    Args:
-        report: as read.
-        earlier: earlier reports; the last one is compared.
-    """
+    """Returns the report as GitHub's Markdown."""
     lines = [
         f"## Parity: {'passes' if report.passes else 'does not pass'}",
         "",
