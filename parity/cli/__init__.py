@@ -24,7 +24,6 @@ from parity.cli import (
     inspect,
     list,
     map,
-    mutants,
     prove,
     report,
     run,
@@ -64,7 +63,6 @@ for name, command in {
     "train": train.train,
     "bisect": bisect.bisect,
     "gate": gate.gate,
-    "mutants": mutants.mutants,
     "report": report.report,
     "doctor": doctor.doctor,
 }.items():
