@@ -78,7 +78,7 @@ page: setup  ## the HTML page opened in headless Chromium or Chrome, which must 
 mutants: setup  ## planted bugs, each against every channel: docs/planted-bugs.md; PART=2/12 for one part of them
 	mkdir -p parity-report
 	$(BIN)/python tests/campaigns edits build/benign --count 60
-	$(BIN)/python tests/campaigns mutants tests/mutants build/benign --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
+	$(BIN)/parity mutants tests/mutants build/benign --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
 
 docs: setup  ## the generated tables of the pages, and the pages as a site, in build/site; links that lead nowhere fail
 	$(BIN)/python tests/docs/generate.py

@@ -24,6 +24,7 @@ from parity.cli import (
     inspect,
     list,
     map,
+    mutants,
     prove,
     report,
     run,
@@ -63,6 +64,7 @@ for name, command in {
     "train": train.train,
     "bisect": bisect.bisect,
     "gate": gate.gate,
+    "mutants": mutants.mutants,
     "report": report.report,
     "doctor": doctor.doctor,
 }.items():

@@ -169,7 +169,6 @@ NEW = {
     "flags": "parity run --channel flags",
     "--harness": "python tests/campaigns harness.overhead",
     "--scaling": "python tests/campaigns harness.scaling",
-    "mutants": "python tests/campaigns mutants",
     "merge": "parity report FILES --json OUT",
     "repro": "parity bisect CASE --search none --repro FOLDER",
 }

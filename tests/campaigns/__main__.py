@@ -8,8 +8,7 @@ HERE = Path(__file__).parent
 NAMES = {
     "prover": "mutants and benign variants of lowered programs against the prover; --attack runs each rule",
     "exact": "mutants of pipelines against the proof in exact arithmetic",
-    "edits": "writes harmless edits of sources as mutants that must pass, for `mutants`",
-    "mutants": "planted bugs against every channel: the kill matrix",
+    "edits": "writes harmless edits of sources as mutants that must pass, for `parity mutants`",
     "harness.dispatch": "host time of a call of a step, in every way to call it",
     "harness.fresh": "first trace and peak host memory of both sides of a case, in new processes",
     "harness.overhead": "cost of `parity run` over a script that compares without it",

@@ -33,10 +33,9 @@ class Ended:
 
 
 class Shell:
-    """Runs ``parity``, or a campaign, in separate processes; the package is installed, or else on PYTHONPATH."""
+    """Runs ``parity`` in separate processes; the package is installed, or else on PYTHONPATH."""
 
-    def __init__(self, *program: str):
-        self.program = program
+    def __init__(self):
         probe = [sys.executable, "-I", "-c", "import parity; print(parity.__file__)"]
         found = subprocess.run(probe, cwd="/", capture_output=True, text=True).stdout.strip()
         self.installed = bool(found) and Path(found).parents[1] == REPO  # and not another checkout
@@ -51,9 +50,9 @@ class Shell:
         return {**kept, **own, "XLA_FLAGS": " ".join(flags), **variables}
 
     def start(self, *arguments: str, cwd: Path, path: Sequence[Path] = (), **variables: str):
-        """Starts the program and returns the process, its output piped and line by line."""
+        """Starts ``python -m parity`` and returns the process, its output piped and line by line."""
         return subprocess.Popen(
-            [sys.executable, *self.program, *arguments],
+            [sys.executable, "-m", "parity", *arguments],
             cwd=cwd,
             env=self.environment(*path, PYTHONUNBUFFERED="1", **variables),
             stdout=subprocess.PIPE,
@@ -62,7 +61,7 @@ class Shell:
         )
 
     def __call__(self, *arguments: str, cwd: Path, path: Sequence[Path] = (), **variables: str) -> Ended:
-        """Runs the program to its end."""
+        """Runs ``python -m parity`` to its end."""
         process = self.start(*arguments, cwd=cwd, path=path, **variables)
         try:
             out, err = process.communicate(timeout=300)
@@ -83,13 +82,7 @@ def own_cache(tmp_path_factory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shell() -> Shell:
-    return Shell("-m", "parity")
-
-
-@pytest.fixture(scope="session")
-def campaign() -> Shell:
-    """``campaign("mutants", ..., cwd=folder)`` runs ``python tests/campaigns``."""
-    return Shell(str(REPO / "tests" / "campaigns"))
+    return Shell()
 
 
 def _scratch(module: ModuleType) -> bool:

@@ -1,4 +1,4 @@
-"""``python tests/campaigns edits``: writes harmless edits as TOML, which ``mutants FOLDER`` then tries."""
+"""``python tests/campaigns edits``: writes harmless edits as TOML, which ``parity mutants FOLDER`` then tries."""
 
 import argparse
 import json
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from campaigns.edits.benign import benign_mutants, read_fields
-from campaigns.mutants.mutant import Mutant
-from campaigns.mutants.processes import make_pool
-from campaigns.mutants.trial import sources_of
+from parity.compare.backends.workers import Pool
+from parity.mutants.mutant import Mutant
+from parity.mutants.trial import sources_of
 
 LIMIT = 1_800.0
 
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0, help="chooses the places")
     chosen = parser.parse_args()
-    root, pool = Path.cwd(), make_pool(1, LIMIT)
+    root, pool = Path.cwd(), Pool(1, seconds=LIMIT)
     try:
         edits = benign_mutants(
             read_fields(chosen.fields), root, sources_of(root), chosen.count, chosen.seed, pool

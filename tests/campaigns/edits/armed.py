@@ -12,9 +12,9 @@ from types import FrameType
 from typing import Any
 
 import parity
-from campaigns.mutants.processes import RUN
 from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.compare.backends.workers import Pool
+from parity.mutants.processes import RUN
 
 __all__ = ["Lines", "lines_of_cases", "main"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from campaigns.edits.armed import Lines, lines_of_cases
 from campaigns.edits.rewrites import RULES, Patch, Rule, Source, patched
 from campaigns.edits.rewrites.source import FUNCTIONS
-from campaigns.mutants.mutant import PREFIX, Edit, Mutant, MutantError, import_root
 from parity.cases.tables import Table, read
 from parity.compare.backends.workers import Pool
+from parity.mutants.mutant import PREFIX, Edit, Mutant, MutantError, import_root
 
 __all__ = ["Field", "benign_mutants", "read_fields"]
 

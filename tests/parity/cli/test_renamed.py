@@ -17,7 +17,7 @@ OLD = [
     ("report", "r.json", "--compare", "s.json"),
     ("run", "--last-failed"),
     ("gate", "--remember"),
-    ("mutants", "tests/mutants", "--json", "kills.json"),
+    ("mutants", "--fresh"),
     ("run", "--no-cache"),
     ("run", "--no-compile-cache"),
     ("inspect", "smoke", "--compile-gib", "20"),

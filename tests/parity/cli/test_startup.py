@@ -9,13 +9,14 @@ import pytest
 
 TWINS = Path(__file__).parents[3] / "docs" / "examples"
 HEAVY = ("scipy.stats", "orbax", "matplotlib", "ray", "tensorstore")
-ENGINE = ("bisect", "channels", "compare.evidence", "gate", "prove", "report", "run", "ir.hlo")
+ENGINE = ("bisect", "channels", "compare.evidence", "gate", "mutants", "prove", "report", "run", "ir.hlo")
 LAZY = (
     "jinja2",
     "parity.compare.backends.aot",
     "parity.bisect",
     "parity.prove.exact",
     "parity.gate",
+    "parity.mutants",
 )
 
 COMMAND = """

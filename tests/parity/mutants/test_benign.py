@@ -11,11 +11,11 @@ from campaigns.edits import benign as made
 from campaigns.edits.__main__ import as_toml
 from campaigns.edits.armed import lines_of_cases, recorded
 from campaigns.edits.benign import benign_mutants, read_fields
-from campaigns.mutants.mutant import MutantError, import_root, plant
-from campaigns.mutants.processes import RUN, make_pool
-from campaigns.mutants.trial import sources_of
 
-from parity.compare.backends.workers import WorkerError
+from parity.compare.backends.workers import Pool, WorkerError
+from parity.mutants.mutant import MutantError, import_root, plant
+from parity.mutants.processes import RUN
+from parity.mutants.trial import sources_of
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 FIELDS = '[[benign]]\nfiles = ["twins/*.py"]\ncases = ["mlp/forward@single"]\n'
@@ -40,13 +40,13 @@ def project(tmp_path_factory):
 
 @pytest.fixture
 def pool():
-    found = make_pool(1, 60.0)
+    found = Pool(1, seconds=60.0)
     yield found
     found.close()
 
 
 @pytest.mark.long
-def test_none_raises_an_alarm_and_none_is_tried_twice(campaign, project, pool, monkeypatch, tmp_path):
+def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, pool, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     edits = benign_mutants(read_fields(project / "mutants"), project, sources_of(project), 6, 3, pool)
     assert len({one.id.split("/")[1] for one in edits}) == 6, "one of each rule in turn"
@@ -54,16 +54,16 @@ def test_none_raises_an_alarm_and_none_is_tried_twice(campaign, project, pool, m
     (tmp_path / "edits" / "benign.toml").write_text(as_toml(edits))
     record = tmp_path / "kills.json"
     words = ("mutants", str(tmp_path / "edits"), "--json", str(record))
-    ended = campaign(*words, cwd=project)
+    ended = shell(*words, cwd=project)
     assert ended.code == 0, ended.out
     first = {row["id"]: row for row in json.loads(record.read_text())["mutants"]}
     assert len(first) == 6 and {row["status"] for row in first.values()} == {"passed"}
     assert {row["why"] for row in first.values()} == {"program proved"}
     assert "0 of 6 benign edits raise an alarm" in ended.out
 
-    campaign(*words, cwd=project)
+    shell(*words, cwd=project)
     assert {row["id"]: row for row in json.loads(record.read_text())["mutants"]} == first
-    campaign("mutants", "mutants", "--select", "one", "--json", str(record), cwd=project)
+    shell("mutants", "mutants", "--select", "one", "--json", str(record), cwd=project)
     rows = {row["id"]: row for row in json.loads(record.read_text())["mutants"]}
     assert rows.pop("one")["status"] == "killed" and rows == first, "a run of other mutants forgets them"
 
@@ -205,7 +205,7 @@ def test_crashes_are_distinguished_from_differences(said):
 
 @pytest.mark.long
 def test_a_case_that_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
-    pool = make_pool(1, 15.0)
+    pool = Pool(1, seconds=15.0)
     assert said("print('on')", pool=pool) == (0, "on\n")
     file = tmp_path / "id"
     with pytest.raises(WorkerError, match="exceeded 15 s"):

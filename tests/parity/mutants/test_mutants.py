@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from campaigns.mutants.matrix import as_json, as_markdown, catches, read_outcomes, score
-from campaigns.mutants.mutant import Edit, Mutant, MutantError, choose, find_old, plant, read_mutants
-from campaigns.mutants.trial import Outcome, Status
 
 from parity.channels import ALL
+from parity.mutants.matrix import as_json, as_markdown, catches, read_outcomes, score
+from parity.mutants.mutant import Edit, Mutant, MutantError, choose, find_old, plant, read_mutants
+from parity.mutants.trial import Outcome, Status
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 HEAD = '[[mutant]]\nid = "one"\n'
@@ -69,9 +69,9 @@ def project(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_each_dtype_is_kept(campaign, project, tmp_path):
+def test_each_dtype_is_kept(shell, project, tmp_path):
     files = ("--json", str(tmp_path / "kills.json"), "--markdown", str(tmp_path / "kills.md"))
-    ended = campaign("mutants", "mutants", *files, cwd=project)
+    ended = shell("mutants", "mutants", *files, cwd=project)
     record = json.loads((tmp_path / "kills.json").read_text())
     found = {row["id"]: row for row in record["mutants"]}
     assert {id: row["status"] for id, row in found.items()} == {
@@ -95,14 +95,14 @@ def test_each_dtype_is_kept(campaign, project, tmp_path):
     page = (tmp_path / "kills.md").read_text()
     assert page.index("| survived |") < page.index("| killed |")
 
-    again = campaign("mutants", "mutants", *files, "--select", "killed", cwd=project)
+    again = shell("mutants", "mutants", *files, "--select", "killed", cwd=project)
     assert again.code == 0 and "1 of 1 bugs killed" in again.out
     after = {row["id"]: row for row in json.loads((tmp_path / "kills.json").read_text())["mutants"]}
     assert after == found, "a mutant tried with the same content was tried again, or forgotten"
 
 
 def test_an_edit_of_the_project_forgets(project, tmp_path):
-    from campaigns.mutants.trial import content_of, sources_of
+    from parity.mutants.trial import content_of, sources_of
 
     (one, *_) = read_mutants(project / "mutants")
     before = content_of(one, sources_of(project))
@@ -231,7 +231,7 @@ def test_a_record_comes_back(tmp_path):
     assert read_outcomes(tmp_path / "kills.json") == {one.id: one for one in outcomes}
     assert read_outcomes(tmp_path / "none.json") == {}
     (tmp_path / "other.json").write_text('{"cases": []}')
-    with pytest.raises(MutantError, match="is no record of planted bugs"):
+    with pytest.raises(MutantError, match="is no record of `parity mutants`"):
         read_outcomes(tmp_path / "other.json")
 
 

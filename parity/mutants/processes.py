@@ -7,19 +7,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from parity.compare.backends.workers import Pool
+__all__ = ["RUN", "run"]
 
-__all__ = ["RUN", "make_pool", "run"]
-
-RUN = "campaigns.mutants.processes:run"
+RUN = "parity.mutants.processes:run"
 """`run`, as `parity.compare.backends.workers.Pool` calls it."""
-TESTS = str(Path(__file__).parents[2])
-
-
-def make_pool(workers: int, seconds: float) -> Pool:
-    """Returns a pool whose workers find this package, last on the path: tests have folders named as packages."""
-    path = os.pathsep.join([*filter(None, sys.path), TESTS])
-    return Pool(workers, {"PYTHONPATH": path}, seconds=seconds)
 
 
 def run(

@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from campaigns.mutants.mutant import PREFIX, Mutant, MutantError
-from campaigns.mutants.trial import Outcome, Status
 from parity.cases.tables import read
 from parity.channels import ALL
+from parity.mutants.mutant import PREFIX, Mutant, MutantError
+from parity.mutants.trial import Outcome, Status
 from parity.report.table import make_table
 
 __all__ = ["as_json", "as_markdown", "print_matrix", "read_outcomes", "succeeded"]
@@ -73,7 +73,9 @@ def read_outcomes(path: Path) -> dict[str, Outcome]:
     try:
         found = read(list[Outcome], json.loads(path.read_text())["mutants"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MutantError(f"{path}: is no record of planted bugs ({error!r}); choose another file") from error
+        raise MutantError(
+            f"{path}: is no record of `parity mutants` ({error!r}); choose another file"
+        ) from error
     return {outcome.id: outcome for outcome in found}
 
 

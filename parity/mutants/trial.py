@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from campaigns.mutants.mutant import Mutant, MutantError, import_root, plant
-from campaigns.mutants.processes import RUN, make_pool
 from parity.compare.backends.cache import digest
 from parity.compare.backends.workers import Pool, WorkerError
+from parity.mutants.mutant import Mutant, MutantError, import_root, plant
+from parity.mutants.processes import RUN
 from parity.report.reading import read_report
 from parity.run.record import PASSED
 from parity.verdicts import BLOCKING
@@ -117,7 +117,7 @@ def try_mutants(
             yield before
         else:
             untried.append(mutant)
-    pool = make_pool(workers, limit)
+    pool = Pool(workers, seconds=limit)
     with concurrent.futures.ThreadPoolExecutor(workers) as threads:
         tries = [threads.submit(_try_mutant, one, root, contents[one.id], pool) for one in untried]
         try:
