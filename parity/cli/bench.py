@@ -1,7 +1,7 @@
-"""``parity bench``: the ratio of NNX to Linen."""
+"""``parity bench``: the ratio of NNX to Linen, and the growth of the harness over sizes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,27 +34,48 @@ def bench(
     backend: Annotated[str, typer.Option(help="Where to run: cpu, tpu or gpu.")] = "cpu",
     pair: options.Pairs = None,
     setting: options.Settings = None,
-    enforce: Annotated[bool, typer.Option(help="Exit 1 if a ratio is above its bound.")] = False,
+    enforce: Annotated[
+        bool, typer.Option(help="Exit 1 if a ratio, or an exponent of --scaling, is above its bound.")
+    ] = False,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Measure the cost against layers, leaves and devices instead.")
+    ] = False,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(help="With --scaling: AXIS=SIZE,... such as layers=10,100 (repeatable), or full."),
+    ] = None,
 ) -> None:
     """Measure the cost of NNX relative to Linen. Compare init, trace, lower, compile, steps and memory."""
-    _optimise()
-    from parity.report.bench import bench_record, print_bench, print_measured
+    if scaling or sizes:
+        others = {"SELECT": select, "--pair": pair, "--set": setting}
+        others |= {"--rounds": rounds != ROUNDS, "--backend": backend != "cpu"}
+        _check_scaling([name for name, value in others.items() if value], scaling=scaling)
+    else:
+        _optimise()
+
+    from parity.report.bench import bench_record, print_bench, print_curve, print_measured
     from parity.report.records import write_json
 
     checked_files(json=json)
+    if scaling:
+        key, judge, show, measured = "scaling", "too_fast", print_curve, _curves(sizes or ())
+    else:
+        key, judge, show = "comparisons", "above", print_measured
+        measured = _comparisons(tuple(select or ()), tuple(pair or ()), setting, backend, rounds)
     screen, found, whole = console(), [], True
     try:
-        for one in _comparisons(tuple(select or ()), tuple(pair or ()), setting, backend, rounds):
+        for one in measured:
             found.append(one)
-            print_measured(screen, one)
+            show(screen, one)
     except KeyboardInterrupt:
         whole = False
-    print_bench(screen, found)
+    if key == "comparisons":
+        print_bench(screen, found)
     if json:
-        write_json(bench_record(found), json)
+        write_json(bench_record(key, found), json)
     if not whole:
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(DIFFERENCE if enforce and any(one["above"] for one in found) else PARITY)
+    raise typer.Exit(DIFFERENCE if enforce and any(one[judge] for one in found) else PARITY)
 
 
 def _notify(words: str) -> None:
@@ -79,3 +100,24 @@ def _comparisons(
     every = collect(pairs, parse_settings(setting), select=select)[1]
     chosen = subjects(find_settings(Path.cwd()).bench, every, select)
     return measure_each(chosen, target, rounds, _notify)
+
+
+def _curves(sizes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Returns the cost over the sizes of each axis as it is measured.
+
+    Raises:
+        ValueError: there is no such axis.
+    """
+    from parity.compare.timing.scaling import measure_scaling, parse_sizes
+    from parity.run.run import run_case
+
+    return (measure_scaling(axis, each, run_case, _notify) for axis, each in parse_sizes(sizes).items())
+
+
+def _check_scaling(others: Sequence[str], *, scaling: bool) -> None:
+    if not scaling:
+        raise ValueError("--sizes: needs --scaling")
+    if others:
+        raise ValueError(
+            f"--scaling: got {others[0]} too, expected one of them; it has its own pairs and rounds"
+        )

@@ -168,7 +168,6 @@ NEW = {
     "shardings": "parity inspect CASE",
     "flags": "parity run --channel flags",
     "--harness": "python tests/campaigns harness.overhead",
-    "--scaling": "python tests/campaigns harness.scaling",
     "merge": "parity report FILES --json OUT",
     "repro": "parity bisect CASE --search none --repro FOLDER",
 }

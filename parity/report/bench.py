@@ -1,4 +1,4 @@
-"""Results of ``parity bench`` as tables of 80 columns and as plain data."""
+"""Results of ``parity bench``, with and without ``--scaling``, as tables of 80 columns and as plain data."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,9 @@ from rich.text import Text
 from parity.compare.backends.environment import describe_environment
 from parity.report.table import make_table
 
-__all__ = ["amount", "bench_record", "print_bench", "print_measured"]
+__all__ = ["bench_record", "print_bench", "print_curve", "print_measured"]
 
+SCHEMAS = {"comparisons": 1, "scaling": 2}
 NEXT: Mapping[str, str] = {
     "temp bytes": "`parity inspect {id}` shows both sides' memory and loops",
     "steady step": "`parity inspect {id}` shows what compiled otherwise; on a busy machine, more --rounds",
@@ -67,7 +68,32 @@ def print_bench(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
         console.print(Text("all within their bounds", "green"))
 
 
-def bench_record(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the report of all measured cases, with the machine that they were measured on."""
+def print_curve(console: Console, curve: Mapping[str, Any]) -> None:
+    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast.
+
+    Args:
+        console: the console.
+        curve: from `parity.compare.timing.scaling.measure_scaling`.
+    """
+    console.print(Text(f"processor time against {curve['axis']}", "bold"))
+    table = make_table(("",), (*(f"{size:,}" for size in curve["sizes"]), "exponent"))
+    for phase, row in curve["phases"].items():
+        style = "bold red" if phase in curve["too_fast"] else ""
+        shown = "-" if row["exponent"] is None else f"{row['exponent']:.2f}"
+        table.add_row(phase, *map(amount, row["seconds"]), Text(shown, style))
+    console.print(table)
+    for phase in curve["too_fast"]:
+        exponent = curve["phases"][phase]["exponent"]
+        words = f"grows too fast: {phase}, exponent {exponent:.2f}, at most {curve['highest']}"
+        console.print(Text(words, "bold red"), soft_wrap=True)
+
+
+def bench_record(name: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the report of all cases or curves, with the machine that they were measured on.
+
+    Args:
+        name: their key, of `SCHEMAS`.
+        found: as measured.
+    """
     machine = {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()}
-    return {"schema": 1, "environment": machine, "comparisons": list(found)}
+    return {"schema": SCHEMAS[name], "environment": machine, name: list(found)}

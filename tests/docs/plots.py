@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("bench", "cost"), help="measure only this")
     asked = parser.parse_args()
     if not asked.draw and asked.only != "bench":
-        measured("tests/campaigns", "harness.scaling", "--sizes", "full", path=COST)
+        measured("-m", "parity", "bench", "--scaling", "--sizes", "full", path=COST)
     if not asked.draw and asked.only != "cost":
         measured("-m", "parity", "bench", path=BENCH)
     mpl.rcParams.update({"svg.hashsalt": "parity", "svg.fonttype": "path", "font.size": 8})

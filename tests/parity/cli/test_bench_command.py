@@ -50,6 +50,11 @@ def test_a_users_pair_is_measured_on_both_sides(shell, tmp_path):
     [
         (("--backend", "aot:v5p:2x2x1"), "--backend aot:v5p:2x2x1: this backend runs no programs"),
         (("lama2",), "selector 'lama2': matches none"),
+        (("--scaling", "llama2-scan/forward"), "--scaling: got SELECT too"),
+        (("--scaling", "--rounds", "2"), "--scaling: got --rounds too"),
+        (("--scaling", "--backend", "tpu"), "--scaling: got --backend too"),
+        (("--sizes", "layers=1"), "--sizes: needs --scaling"),
+        (("--scaling", "--sizes", "depth=1"), "--sizes depth=1: expected full, or layers"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, arguments, message):

@@ -34,7 +34,6 @@ OLD = [
     ("merge", "1.json", "2.json", "--json", "all.json"),
     ("repro", "smoke", "--repro", "shown"),
     ("bench", "--harness"),
-    ("bench", "--scaling"),
 ]
 
 

@@ -4,22 +4,15 @@ import io
 
 import pytest
 from calls import calls
-from campaigns.harness import overhead, scaling
-from campaigns.harness.scaling import (
-    AXES,
-    FULL,
-    HIGHEST,
-    SHORT,
-    fit,
-    measure_scaling,
-    parse_sizes,
-    print_curve,
-)
+from campaigns.harness import overhead
 from rich.console import Console
 
 from parity.compare.backends.registry import find
 from parity.compare.placement import place
 from parity.compare.session import Session
+from parity.compare.timing import scaling
+from parity.compare.timing.scaling import AXES, FULL, HIGHEST, SHORT, fit, measure_scaling, parse_sizes
+from parity.report.bench import print_curve
 from parity.run.run import run_case
 from parity.values.rng.demand import Demand
 

@@ -1,27 +1,15 @@
-"""Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents.
+"""Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents."""
 
-``python tests/campaigns harness.scaling [--sizes layers=10,100 | --sizes full] [--json FILE] [--enforce]``
-"""
-
-import argparse
 import gc
 import math
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from parity.compare.backends.environment import describe_environment, prepare
-
-prepare()
 
 import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
-from rich.console import Console
-from rich.text import Text
 
 from parity.cases.case import Case
 from parity.cases.twins import twins
@@ -29,10 +17,8 @@ from parity.compare.backends.registry import find
 from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
-from parity.report.bench import amount
-from parity.report.records import write_json
-from parity.report.table import make_table
-from parity.run.run import run_case
+
+__all__ = ["AXES", "FULL", "HIGHEST", "SHORT", "fit", "measure_scaling", "parse_sizes", "phases"]
 
 SHORT: Mapping[str, tuple[int, ...]] = {
     "layers": (10, 30, 100),
@@ -212,40 +198,3 @@ def _seconds(axis: str, size: int, whole: Whole) -> dict[str, float]:
         step()
         found[phase] = time.process_time() - start
     return found
-
-
-def print_curve(console: Console, curve: Mapping[str, Any]) -> None:
-    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast."""
-    console.print(Text(f"processor time against {curve['axis']}", "bold"))
-    table = make_table(("",), (*(f"{size:,}" for size in curve["sizes"]), "exponent"))
-    for phase, row in curve["phases"].items():
-        style = "bold red" if phase in curve["too_fast"] else ""
-        shown = "-" if row["exponent"] is None else f"{row['exponent']:.2f}"
-        table.add_row(phase, *map(amount, row["seconds"]), Text(shown, style))
-    console.print(table)
-    for phase in curve["too_fast"]:
-        exponent = curve["phases"][phase]["exponent"]
-        words = f"grows too fast: {phase}, exponent {exponent:.2f}, at most {curve['highest']}"
-        console.print(Text(words, "bold red"), soft_wrap=True)
-
-
-def main() -> int:
-    """Measures and prints each axis; returns 1 if ``--enforce`` is given and an exponent is too high."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--sizes", action="append", default=[], help="AXIS=SIZE,..., may be repeated; or full"
-    )
-    parser.add_argument("--json", type=Path, help="write the curves to this file")
-    parser.add_argument("--enforce", action="store_true", help="exit 1 if an exponent is too high")
-    asked = parser.parse_args()
-    curves = []
-    for axis, sizes in parse_sizes(asked.sizes).items():
-        curves.append(measure_scaling(axis, sizes, run_case, print))
-        print_curve(Console(), curves[-1])
-    if asked.json:
-        write_json({"schema": 2, "environment": describe_environment(), "scaling": curves}, asked.json)
-    return int(asked.enforce and any(curve["too_fast"] for curve in curves))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
