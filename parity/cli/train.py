@@ -3,8 +3,6 @@
 import enum
 import importlib.util
 import math
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -129,9 +127,8 @@ def _loop(
     keep: list[int],
 ) -> int:
     """Trains, prints and saves; returns the number of steps with different or non-finite losses."""
-    wrong, began = 0, time.perf_counter()
-    first = next(iter(trainers.values()))
-    for number in range(1, steps + 1):
+    wrong, first = 0, next(iter(trainers.values()))
+    for _ in range(steps):
         found = [trainer.advance() for trainer in trainers.values()]
         for curve, loss in zip(curves.values(), found, strict=True):
             curve[first.done] = loss
@@ -145,7 +142,6 @@ def _loop(
         print("  ".join(columns), flush=True)
         if save and first.done in keep:
             wrong += _save(trainers, curves, save)
-        _progress(number, steps, began)
     return wrong
 
 
@@ -160,19 +156,6 @@ def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, f
         return True
     print(f"saved {first.save(save, next(iter(curves.values())))}", flush=True)
     return False
-
-
-def _progress(number: int, steps: int, began: float) -> None:
-    """Prints the progress on a terminal."""
-    if sys.stderr.isatty():
-        each = (time.perf_counter() - began) / number
-        end = "\n" if number == steps else "\r"
-        print(
-            f"{number} of {steps} steps, {each * (steps - number):.0f} s left ",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def _check_picture(path: Path) -> None:
