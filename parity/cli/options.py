@@ -112,14 +112,14 @@ def checked_files(**paths: Path | None) -> dict[str, Path]:
     Raises:
         ValueError: a file cannot be written, or two options name one file.
     """
-    from parity.report.formats import check_forms
+    from parity.report.records import check_writable
 
     files = {name: path for name, path in paths.items() if path}
     for name, path in files.items():
         twin = next((other for other in files if other != name and files[other] == path), None)
         if twin and not path.is_char_device():
             raise ValueError(f"--{twin} and --{name}: both name {path}; give each a separate file")
-    check_forms(files)
+        check_writable(path, f"--{name}")
     return files
 
 
@@ -163,6 +163,7 @@ NEW = {
     "--modulo": "--ignore-sharding",
     "--explain": "parity bisect CASE --search config",
     "--from": "parity report FILE",
+    "--paranoid": "parity run --paranoid",
     "hlo": "parity inspect CASE",
     "structure": "parity inspect",
     "shardings": "parity inspect CASE",
@@ -171,7 +172,7 @@ NEW = {
     "merge": "parity report FILES --json OUT",
     "repro": "parity bisect CASE --search none --repro FOLDER",
 }
-"""Used only if a command does not know a word: `--from` is still an option of `parity gate`."""
+"""Used only if a command does not know a word: `--from` and `--paranoid` are still options of others."""
 
 
 def renamed(error: Exception, command: str = "") -> str:

@@ -25,11 +25,13 @@ class ReportNotWrittenError(OSError):
 
 
 def check_writable(path: Path, option: str = "--json") -> None:
-    """Checks, before any work, that a report can be written; follows a link.
+    """Checks, before any work, that a report can be written; follows a link, and takes any stream.
 
     Raises:
         ValueError: the folder is missing or not writable, or the path is a folder.
     """
+    if is_stream(path):
+        return
     folder, problem = (path.resolve() if path.is_symlink() else path).parent, ""
     if path.is_dir():
         problem = "is a folder"

@@ -10,10 +10,10 @@ from parity.report.formats.annotations import annotations
 from parity.report.formats.html import html
 from parity.report.formats.junit import junit
 from parity.report.formats.markdown import markdown
-from parity.report.records import check_writable, is_stream, write_json, write_text
+from parity.report.records import write_json, write_text
 from parity.run.record import Report
 
-__all__ = ["FORMS", "check_forms", "write_forms"]
+__all__ = ["FORMS", "write_forms"]
 
 FORMS: Mapping[str, Callable[[Report, Sequence[Report]], str]] = {
     "html": html,
@@ -23,17 +23,6 @@ FORMS: Mapping[str, Callable[[Report, Sequence[Report]], str]] = {
 }
 """Every form by name; the name is also its option."""
 JSON = "json"
-
-
-def check_forms(files: Mapping[str, Path]) -> None:
-    """Checks, before any work, that all forms can be written.
-
-    Raises:
-        ValueError: see `parity.report.records.check_writable`.
-    """
-    for name, path in files.items():
-        if not is_stream(path):
-            check_writable(path, f"--{name}")
 
 
 def write_forms(report: Report, files: Mapping[str, Path], earlier: Sequence[Report] = ()) -> list[str]:
