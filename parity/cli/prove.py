@@ -35,7 +35,6 @@ def prove(
     shard: options.Part = None,
     pair: options.Pairs = None,
     setting: options.Settings = None,
-    paranoid: Annotated[bool, typer.Option(help="Also run proved cases and require equal bits.")] = False,
     exact: Annotated[
         bool,
         typer.Option(help="Prove equal results in exact real arithmetic, even if the operations differ."),
@@ -46,17 +45,14 @@ def prove(
     workers: options.Workers = None,
 ) -> None:
     """Prove that both sides are the same program. Run nothing, and compile only cases without a proof."""
-    from parity.channels import Aspect, of_aspect
     from parity.cli.terminal import Terminal, finish
     from parity.report.table import print_proofs
     from parity.run.schedule import execute
 
     if full_size and not topology:
         raise ValueError("--full-size: add --topology, such as v5p:2x2x1; the published sizes fit no laptop")
-    if paranoid and topology:
-        raise ValueError("--paranoid: a topology cannot run programs; leave out --paranoid or --topology")
-    if ignore_sharding and (exact or paranoid):
-        raise ValueError("--ignore-sharding: cannot be combined with --exact or --paranoid; leave one out")
+    if ignore_sharding and exact:
+        raise ValueError("--ignore-sharding: cannot be combined with --exact; leave one out")
     if workers and (exact or ignore_sharding):
         raise ValueError("--workers: --exact and --ignore-sharding prove one case at a time; leave it out")
     files = checked_files(json=json)
@@ -67,8 +63,7 @@ def prove(
         workers=workers,
         backend=f"lower:{topology}" if topology else "cpu",
         full_size=full_size,
-        channels=("program", *(of_aspect(Aspect.VALUES) if paranoid else ())),
-        paranoid=paranoid,
+        channels=("program",),
         shard=shard,
     )
     if ignore_sharding:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from parity.cases.case import Case
 from parity.cases.coverage import unvaried_text
-from parity.channels import CHANNELS, Aspect, of_aspect
+from parity.channels import CHANNELS
 from parity.channels.channel import BY_RULES
 from parity.run.explain import explain
 from parity.run.record import PASSED, CaseResult, Report
@@ -235,18 +235,14 @@ def print_details(console: Console, results: Sequence[CaseResult]) -> None:
 
 def print_proofs(console: Console, report: Report) -> None:
     """Prints one row per case: the prover's verdict, the number of operations, and times."""
-    table = make_table(("case", "program", "then"), ("operations", "trace+lower s", "prove s"))
+    table = make_table(("case", "program"), ("operations", "trace+lower s", "prove s"))
     for result in report.cases:
         program = result.channels.get("program")
         verdict = program.verdict if program else Verdict.ERROR
-        ran = {
-            str(result.channels[name].verdict) for name in of_aspect(Aspect.VALUES) if name in result.channels
-        }
         seconds = result.seconds
         table.add_row(
             result.id,
             styled(verdict),
-            " ".join(sorted(ran - {"skipped"})),
             f"{program.measures.get('operations', 0):,.0f}" if program else "-",
             f"{seconds['trace'] + seconds['lower']:.2f}",
             f"{seconds['prove']:.2f}",

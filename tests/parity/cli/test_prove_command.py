@@ -53,10 +53,9 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
     [
         (("--full-size",), "--full-size: add --topology"),
         (("--topology", "v5q:2x2x1"), "topology 'v5q:2x2x1': expected one of"),
-        (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: a topology cannot run programs"),
         (
             ("smoke", "--ignore-sharding", "--exact"),
-            "--ignore-sharding: cannot be combined with --exact or --paranoid",
+            "--ignore-sharding: cannot be combined with --exact",
         ),
         (("smoke", "--topology", "v5p:2x1x1"), "choose a larger topology"),
         (

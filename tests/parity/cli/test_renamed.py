@@ -25,6 +25,7 @@ OLD = [
     ("bisect", "smoke", "--axis", "op"),
     ("prove", "smoke", "--modulo", "sharding"),
     ("inspect", "smoke", "--no-cache"),
+    ("prove", "smoke", "--paranoid"),
     ("run", "--from", "r.json", "--html", "x.html"),
     ("run", "smoke", "--explain"),
     ("hlo", "smoke", "--full-size"),
