@@ -10,18 +10,6 @@ import msgspec
 
 from parity.cases.tables import Table, read, unknown
 
-__all__ = [
-    "MEMORY_BUDGETS",
-    "PACKING_BUDGETS",
-    "UNLIKE_BUDGETS",
-    "Budget",
-    "Waiver",
-    "budgets_for",
-    "check_day",
-    "past",
-    "read_budgets",
-]
-
 
 class Waiver(Table, frozen=True, kw_only=True):
     """A known and accepted difference.

@@ -14,20 +14,6 @@ from parity.builds.weights.map import Rule
 from parity.cases.accepted import Budget, Waiver
 from parity.verdicts import Verdict
 
-__all__ = [
-    "Accept",
-    "Case",
-    "Explore",
-    "Flag",
-    "Keys",
-    "Pair",
-    "Placement",
-    "made",
-    "matches",
-    "select",
-    "selects",
-]
-
 
 class Keys(enum.StrEnum):
     """Random keys of Linen and NNX: derived in the same way from the same root key, or independently."""

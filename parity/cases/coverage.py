@@ -7,8 +7,6 @@ from typing import Any
 
 from parity.cases.case import Case
 
-__all__ = ["options_of", "unvaried_options", "unvaried_text"]
-
 
 def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
     """Returns ``{option: value}`` of a config; options of nested configs are joined by dots.

@@ -16,8 +16,6 @@ from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
 from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules
 
-__all__ = ["CustomSide", "twin_programs"]
-
 STEPS = 3
 
 

@@ -17,8 +17,6 @@ from parity.builds.constants import traceable
 from parity.cases.shared import mesh_axes
 from parity.ir.jaxprs import forwarded_arguments
 
-__all__ = ["KEY", "CallSpec", "as_jax_holds", "holds_64_bits", "linen_twin", "nnx_twin"]
-
 Inputs = Callable[[int], Mapping[str, np.ndarray]]
 Loss = Callable[[Any, Mapping[str, Any]], jax.Array]
 SCALE, KEY = "loss_scale", "stream_key"

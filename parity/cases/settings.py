@@ -18,18 +18,6 @@ from parity.cases.accepted import Waiver, read_budgets
 from parity.cases.case import Case, Pair, matches
 from parity.cases.tables import Table, read
 
-__all__ = [
-    "BUILT_IN",
-    "Settings",
-    "SettingsError",
-    "collect",
-    "find_settings",
-    "load_pairs",
-    "make_importable",
-    "must_have_pairs",
-    "parse_settings",
-]
-
 ENGINE = str(Path(__file__).parents[1])
 BUILT_IN = (
     *(f"parity.matrix.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),

@@ -23,8 +23,6 @@ from parity.cases.tables import unknown
 from parity.values.noise import to_float64
 from parity.verdicts import Requirement, Verdict
 
-__all__ = ["CaseOptions", "input_specs", "linen_spec", "mesh_axes", "registered", "specs_by_rules", "widened"]
-
 
 def mesh_axes(rules: Sequence[tuple[str, Any]]) -> set[str]:
     """Returns the mesh axes that rules name."""

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["Table", "read", "unknown"]
-
 T = TypeVar("T")
 FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 UNIONS = (types.UnionType, typing.Union)

@@ -14,8 +14,6 @@ from parity.cases.case import Pair
 from parity.cases.recipe import CallSpec, Inputs, Loss, linen_twin, nnx_twin
 from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules, widened
 
-__all__ = ["twins"]
-
 PROGRAMS = ("forward", "grad", "train_step")
 
 

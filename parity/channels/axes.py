@@ -14,8 +14,6 @@ from parity.channels.results import STACKED
 from parity.compare.evidence import Evidence
 from parity.verdicts import Finding
 
-__all__ = ["AxisNames", "axis_names", "compare_axes"]
-
 Axes = tuple[str | None, ...] | None
 SUPPORT = 2
 """Number of parameters that must agree on a rule which the pair does not give."""

@@ -11,9 +11,6 @@ from parity.compare.one_program import compile_to_one
 from parity.compare.sample import why_not_sampled
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Settled"]
-
-
 ONE_PROGRAM = "one_program"
 """The measure set if numbers are equal because both sides compile to one program."""
 BY_RULES = "rules"

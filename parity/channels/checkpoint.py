@@ -18,8 +18,6 @@ from parity.compare.side import Side
 from parity.values.ladder import deviation
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
-
 Flat = Mapping[str, np.ndarray]
 
 

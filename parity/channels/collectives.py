@@ -14,8 +14,6 @@ from parity.ir.jaxprs import equations
 from parity.ir.location import equation_source
 from parity.verdicts import ChannelResult, Finding
 
-__all__ = ["CHANNEL"]
-
 
 def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""

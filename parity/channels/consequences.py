@@ -10,8 +10,6 @@ from parity.builds.weights.map import HOLDERS, normalise
 from parity.builds.weights.modules import moment_of
 from parity.verdicts import Finding
 
-__all__ = ["causes_first", "owner_of"]
-
 STEP = re.compile(r"^step\d+/")
 
 

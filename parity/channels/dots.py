@@ -10,8 +10,6 @@ from parity.ir.functions import origin
 from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
-
 FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
 """Kinds of operations that one formula has in place of another kind."""
 

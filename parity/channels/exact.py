@@ -4,8 +4,6 @@ from parity.channels.channel import Aspect, Channel
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["CHANNEL"]
-
 
 def exact(evidence: Evidence) -> ChannelResult:
     """Proves both sides equal in exact real arithmetic; the channels of values cover rounding and overflow."""

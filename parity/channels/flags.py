@@ -10,8 +10,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.verdicts import SIDES, ChannelResult, Finding
 
-__all__ = ["CHANNEL"]
-
 
 def _flip(case: Case, flag: Flag, session: Session) -> Finding | None:
     """Lowers both sides with and without a flag; returns the problem, None if it changes both in the same way.

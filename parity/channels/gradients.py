@@ -7,8 +7,6 @@ from parity.compare.evidence import Evidence
 from parity.values.vacuity import dead_gradients
 from parity.verdicts import ChannelResult
 
-__all__ = ["CHANNEL"]
-
 
 def gradients(evidence: Evidence) -> ChannelResult:
     """Compares gradients of all parameters under the batch's loss scale."""

@@ -10,8 +10,6 @@ from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding
 
-__all__ = ["CHANNEL"]
-
 BUILD = "give both builds one function for their inputs"
 
 

@@ -21,8 +21,6 @@ from parity.ir.location import equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 
-__all__ = ["CHANNEL", "Loops"]
-
 FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
 SMALL = 1_024

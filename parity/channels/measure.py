@@ -21,8 +21,6 @@ from parity.values.static import Content, Fact, result_facts
 from parity.values.vacuity import constant_leaves, is_declared, not_finite, same_buffers
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["idle_state", "idle_values", "measured", "missing_outputs", "not_run", "ties", "zero_gradients"]
-
 
 def measured(
     evidence: Evidence, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]

@@ -20,8 +20,6 @@ from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.optimised import optimised_module
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "compare_memory"]
-
 
 def memory(evidence: Evidence) -> ChannelResult:
     """Compares argument, output and temp bytes of the compiled programs, and the arguments that they reuse in place."""

@@ -25,9 +25,6 @@ from parity.ir.location import call_stacks
 from parity.prove.frontier import UNSURE
 from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "RESTS_ON_NUMBERS", "attest", "origins"]
-
-
 RESTS_ON_NUMBERS = "not settled for all inputs: the numbers decide"
 """The next step of a first difference that is not graded."""
 NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact arithmetic, or waive it"

@@ -13,8 +13,6 @@ from parity.ir.hlo.memory import Memory
 from parity.ir.hlo.model import LoopTree
 from parity.verdicts import Row
 
-__all__ = ["collective_table", "loop_table", "map_table", "memory_table", "renamed_modules", "spec_table"]
-
 MOST_LOOPS = 80
 """Maximum number of loops of one program in a table; larger trees are cut, as a picture of them is unreadable."""
 

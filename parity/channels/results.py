@@ -12,19 +12,6 @@ from parity.ir.functions import origin
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = [
-    "STACKED",
-    "budgeted",
-    "compared",
-    "one_sided",
-    "pair_up",
-    "span",
-    "times",
-    "vacuous",
-    "with_makers",
-    "with_sources",
-]
-
 T = TypeVar("T")
 STACKED = "compare the parameter's declaration, and the scan or vmap around it, on both sides"
 """The next step for a leaf with other names of leading axes only, which a scan or vmap adds."""

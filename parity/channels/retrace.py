@@ -18,8 +18,6 @@ from parity.compare.side import Side
 from parity.ir.jax_internals import key_difference, tracing_keys
 from parity.verdicts import SIDES, ChannelResult, Finding
 
-__all__ = ["CHANNEL"]
-
 ENGINE = str(Path(__file__).parents[1])
 MATRIX = str(Path(ENGINE, "matrix"))
 DRIFTED = (

@@ -26,8 +26,6 @@ from parity.values.rng.audit import (
 )
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
-
 STEPS = 3
 
 

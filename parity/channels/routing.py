@@ -8,8 +8,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.runs import changed_choices, only_ties
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["CHANNEL"]
-
 
 def routing(evidence: Evidence) -> ChannelResult:
     """Compares the experts that each token chooses, and the margins; a choice that rounding decides is a tie."""

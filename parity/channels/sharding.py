@@ -24,8 +24,6 @@ from parity.compare.side import Side
 from parity.ir.jaxprs import equations
 from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "constraints", "sharding"]
-
 CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"

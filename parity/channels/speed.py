@@ -10,8 +10,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
 from parity.verdicts import SIDES, ChannelResult, Finding
 
-__all__ = ["CHANNEL"]
-
 MEASURES: Mapping[str, Callable[[Evidence], tuple[Callable[[], float], Callable[[], float]]]] = {
     "compile": lambda evidence: (
         functools.partial(compile_seconds, evidence.reference),

@@ -41,8 +41,6 @@ from parity.values.rng.recipes import LeafProvenance
 from parity.values.rng.repeats import compare_repeats
 from parity.verdicts import SIDES, Finding, Verdict, weakest
 
-__all__ = ["Starts", "compare_starts", "recipes"]
-
 KEYS = 4
 """Number of states in which every leaf is compared; fewer if they are large."""
 MOST_KEYS = 1_024

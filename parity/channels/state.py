@@ -14,8 +14,6 @@ from parity.compare.evidence import Evidence
 from parity.values.vacuity import nothing_moved
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL"]
-
 
 def state(evidence: Evidence) -> ChannelResult:
     """Compares all state after the first and the last step."""

@@ -20,8 +20,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_order
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "CONTRADICTED"]
-
 CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
 """Cause of a finding on a guessed pair of leaves that a probe contradicts."""
 MISPLACED = "a wrong guess: the programs use leaves of this kind in another order"

@@ -11,8 +11,6 @@ from parity.compare.evidence import Evidence
 from parity.values.vacuity import constant_leaves
 from parity.verdicts import ChannelResult, Finding
 
-__all__ = ["CHANNEL"]
-
 SEEDS = 3
 """Number of seeds whose batches are compared."""
 

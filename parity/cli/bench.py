@@ -10,8 +10,6 @@ import typer
 from parity.cli import options
 from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
-__all__ = ["bench"]
-
 OPTIMISED = "--xla_backend_optimization_level=3"
 """Flag that compiles programs as for training; other commands switch LLVM's optimisation off."""
 ROUNDS = 5

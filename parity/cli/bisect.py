@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from parity.run.record import Bisect, CaseResult, Report
     from parity.run.request import Request
 
-__all__ = ["bisect", "bisect_failures"]
-
 QUICK = ("op", "module")
 """The searches that cost one evaluation of each side, for any case."""
 HISTORY = {"commit": "--good", "version": "a range"}

@@ -7,8 +7,6 @@ import typer
 
 from parity.cli.options import echo
 
-__all__ = ["convert_checkpoint"]
-
 
 def convert_checkpoint(
     source: Annotated[

@@ -12,8 +12,6 @@ from parity.cli.options import PARITY, USAGE, console, make_request
 if TYPE_CHECKING:
     from parity.compare.backends.compiler import Resources
 
-__all__ = ["Check", "doctor"]
-
 NARROW = 80
 """Width without a terminal."""
 

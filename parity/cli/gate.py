@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from parity.gate.flips import Rules
     from parity.run.record import Report
 
-__all__ = ["gate"]
-
 
 def gate(
     flips: Annotated[list[str] | None, typer.Argument(help="Names of flips. Default: all flips.")] = None,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from parity.cases.case import Case
     from parity.compare.session import Session
 
-__all__ = ["inspect"]
-
 
 def inspect(
     select: options.Select = None,

@@ -10,8 +10,6 @@ from rich.text import Text
 from parity.cli import options
 from parity.cli.options import console, echo
 
-__all__ = ["list_cases"]
-
 HEADS = ("channel", "column", "compares", "a proof settles it")
 SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
 

@@ -14,8 +14,6 @@ from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo,
 if TYPE_CHECKING:
     from parity.builds.convert.exported import Certified
 
-__all__ = ["show_map"]
-
 
 def show_map(
     select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from parity.compare.evidence import Evidence
     from parity.run.request import Request
 
-__all__ = ["prove"]
-
 MOST = 12
 """Maximum number of annotations that are printed for a case; the JSON report has all."""
 

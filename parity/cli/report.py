@@ -8,8 +8,6 @@ import typer
 from parity.cli import options
 from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
-__all__ = ["report"]
-
 
 def report(
     files: Annotated[

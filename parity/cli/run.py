@@ -12,8 +12,6 @@ from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 if TYPE_CHECKING:
     from parity.run.request import CacheMode
 
-__all__ = ["run"]
-
 
 def run(
     select: options.Select = None,

@@ -16,8 +16,6 @@ from parity.run.record import Report
 from parity.run.waiving import unused_in
 from parity.verdicts import BLOCKING, Verdict, listed
 
-__all__ = ["Terminal", "end_reports", "finish", "read_earlier", "say_changes"]
-
 SHOWN = 5
 """Maximum number of changes that are listed when cases are compared again."""
 

@@ -14,8 +14,6 @@ from parity.cli.options import DIFFERENCE, FullSize
 if TYPE_CHECKING:
     from parity.matrix.training import Trainer
 
-__all__ = ["train"]
-
 
 class Which(enum.StrEnum):
     """The twins to train."""

@@ -11,8 +11,6 @@ from parity.report.records import write_json
 from parity.run.record import PASSED, CaseResult, Report
 from parity.verdicts import Verdict
 
-__all__ = ["accept", "fallen"]
-
 
 def _file(folder: Path, case: str) -> Path:
     return folder / f"{re.sub(r'[^A-Za-z0-9.@_-]', '~', case)}.json"

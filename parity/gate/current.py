@@ -8,8 +8,6 @@ from parity.run.record import CaseResult, Report, distinct
 from parity.run.waiving import PREFIX, waive
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["with_current_waivers"]
-
 
 def with_current_waivers(report: Report, waivers: Mapping[str, Sequence[Waiver]]) -> Report:
     """Returns a report as if its cases had run with the current waivers.

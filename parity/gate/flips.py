@@ -15,18 +15,6 @@ from parity.channels import CHANNELS
 from parity.values.ladder import ARBITRATION, FLOOR_FACTOR
 from parity.verdicts import RUNGS, Requirement, Verdict
 
-__all__ = [
-    "Feature",
-    "Flip",
-    "Gate",
-    "NoQuestion",
-    "Relaxed",
-    "Rules",
-    "find_rules",
-    "read_require",
-    "read_rules",
-]
-
 DEMANDS = {
     **{str(rung): (rung,) for rung in RUNGS},
     "equal": (Verdict.EQUAL,),

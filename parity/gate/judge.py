@@ -12,8 +12,6 @@ from parity.run.record import CaseResult, Cell, Readiness, Report
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, SIDES, ChannelResult, Requirement, Verdict
 
-__all__ = ["judge"]
-
 READY, WAIVED, NO_QUESTION, ABSENT = "ready", "waived", "no question", "not in the record"
 EVERY = "all channels"
 BLOCKED = ("missing", "failed", "below", "ambiguous", "skipped")

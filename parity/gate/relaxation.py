@@ -13,8 +13,6 @@ from parity.cases.tables import read
 from parity.gate.flips import Rules, read_require, read_rules
 from parity.verdicts import Verdict
 
-__all__ = ["demands", "relaxed"]
-
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 """Default target branches of a change, tried in this order."""
 SECONDS = 30

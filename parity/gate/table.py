@@ -9,8 +9,6 @@ from parity.report.table import COLUMNS, legend, make_table
 from parity.run.record import Judgement, Readiness
 from parity.verdicts import listed
 
-__all__ = ["print_gate"]
-
 MOST_BLOCKS, MOST_PLACES = 12, 2
 MARKS = {
     "ready": ("ok", "green"),

@@ -7,8 +7,6 @@ from typing import Any
 
 from parity.ir.functions import Frame, function_of
 
-__all__ = ["makers"]
-
 HARNESS = str(Path(__file__).parents[1])
 COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 

@@ -14,8 +14,6 @@ from jax.extend import core
 from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, all_bodies, opened
 from parity.ir.location import equation_source
 
-__all__ = ["changed_epsilons"]
-
 LARGEST = 1e-3
 """Larger constants change what a run computes."""
 ADDING = {"add": "add", "sub": "add", "max": "max", "select_n": "max"}

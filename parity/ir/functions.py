@@ -14,20 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "Frame",
-    "Origin",
-    "changed",
-    "function_of",
-    "origin",
-    "parsed",
-    "set_outside",
-    "short_path",
-    "together",
-    "words_of",
-    "written",
-]
-
 COMMON = 10
 """Whole numbers below this are written in too many places to show where one comes from."""
 LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])

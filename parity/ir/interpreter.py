@@ -14,8 +14,6 @@ from jax.extend import core
 from parity.ir.jax_internals import equation_scope, scan_split
 from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, REMAT, bodies, opened, variables
 
-__all__ = ["Interpreter", "Position"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Position:

@@ -17,21 +17,6 @@ from jax.core import Tracer
 
 from parity.ir.mlir import attribute_items, dictionary_items
 
-__all__ = [
-    "compile_module",
-    "compile_request",
-    "compiled_program",
-    "compiled_shardings",
-    "content",
-    "hoisted_constants",
-    "ir",
-    "is_main",
-    "kept_arguments",
-    "main_position",
-    "short_sharding_errors",
-    "stablehlo_module",
-]
-
 # --- lowered programs (used by parity.prove) ---
 
 

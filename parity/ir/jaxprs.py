@@ -9,23 +9,6 @@ from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
 
-__all__ = [
-    "CALLS",
-    "LAYOUT_ONLY",
-    "REMAT",
-    "Place",
-    "all_bodies",
-    "bind",
-    "bodies",
-    "equations",
-    "evaluate",
-    "first_uses",
-    "forwarded_arguments",
-    "opened",
-    "origin",
-    "variables",
-]
-
 REMAT = frozenset({"remat2", "checkpoint"})
 """Calls whose equations carry the whole call stack of the caller."""
 CALLS = REMAT | {

@@ -13,22 +13,11 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from parity.ir.functions import Frame, changed, origin, short_path
+from parity.ir.functions import Frame, changed, origin
 from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.jaxprs import origin as forwarded_from
 from parity.ir.makers import backward_rule, library_call
-
-__all__ = [
-    "Frame",
-    "SourceLocation",
-    "call_stacks",
-    "equation_source",
-    "inlined_source",
-    "operation_source",
-    "result_source",
-    "short_path",
-]
 
 ENGINE = tuple(
     f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("bisect", "builds", "cases", "compare")

@@ -13,8 +13,6 @@ import jax
 
 from parity.ir.functions import Frame, parsed, words_of
 
-__all__ = ["backward_rule", "library_call", "library_makers"]
-
 DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
 

@@ -8,18 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "UnreadAttribute",
-    "attribute_items",
-    "dense_array",
-    "dense_numbers",
-    "dictionary_items",
-    "integers",
-    "replace_symbols",
-    "split_list",
-    "symbol_of",
-]
-
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _NAME = rf"@(?:{_STRING}|[\w.$-]+)"
 # A symbol reference may be nested, @outer::@inner. Inside of a string nothing is a reference.

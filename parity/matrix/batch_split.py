@@ -11,8 +11,6 @@ from parity.matrix.cases import OTHER_DOTS, TRAINING, same_flavour, twins
 from parity.matrix.decoders import Variant, variants
 from parity.matrix.programs import PROGRAMS
 
-__all__ = ["PAIR"]
-
 HOME = "data4.expert2-auto"
 ONE, REAL = "fsdp2.tensor2.context1", "fsdp2.expert2.context2"
 SHAPE = (16, 40)

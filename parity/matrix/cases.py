@@ -16,21 +16,6 @@ from parity.matrix.decoders import Variant, unavailable
 from parity.matrix.programs import DECODING, PROGRAMS
 from parity.verdicts import Verdict
 
-__all__ = [
-    "EXACT_OR_RUN",
-    "ONE_STRUCTURE",
-    "OTHER_CODE",
-    "OTHER_DOTS",
-    "OTHER_PLACES",
-    "OTHER_PROGRAM",
-    "TRAINING",
-    "full_size",
-    "layouts",
-    "same_flavour",
-    "twins",
-    "with_batches",
-]
-
 SMOKE = frozenset(
     (
         *(f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in (*PROGRAMS, *DECODING)),

@@ -14,8 +14,6 @@ from parity.cases.case import Case, Pair
 from parity.matrix.cases import ONE_STRUCTURE, twins
 from parity.matrix.decoders import Variant
 
-__all__ = ["PAIR", "PATH", "made"]
-
 PATH = Path(__file__).with_name("covering.json")
 """``{case: {"parts", "program", "mesh", "run"}}``: the parts of a `Variant`, and True for a case that is also run."""
 

@@ -19,24 +19,6 @@ from models_nnx.shared.sharding import explain, resolve
 from parity.builds.build import Build, Flavour
 from parity.builds.tree import Leaf
 
-__all__ = [
-    "ACCUMULATING",
-    "BFLOAT16",
-    "DROPOUT",
-    "DROPPING",
-    "FULL",
-    "PLAIN",
-    "SMALL",
-    "UNROLLED",
-    "ZERO1",
-    "Variant",
-    "builder",
-    "input_specs",
-    "replica_batches",
-    "unavailable",
-    "variants",
-]
-
 SMALL = (8, 40)
 FULL = {"remat.policy": "full"}
 UNROLLED = {"layout": "unrolled"}

@@ -15,8 +15,6 @@ from parity.matrix.decoders import PLAIN as PLAIN_STEP
 from parity.matrix.layers import layer_rules
 from parity.matrix.pipeline import STORAGE, pipelined
 
-__all__ = ["PAIR", "PLAIN", "STREAMING"]
-
 PLAIN = DilocoConfig(replicas=2, period=2)
 STREAMING = DilocoConfig(replicas=2, period=6, fragments=2, delay=1, inner_share=0.25, momentum=0.8)
 UNTAKEN = DilocoConfig(replicas=2, period=3, delay=2, inner_share=0.25, momentum=0.8)

@@ -13,8 +13,6 @@ from parity.matrix.decoders import Variant, variants
 from parity.matrix.layers import layer_rules
 from parity.matrix.programs import DECODING, PROGRAMS
 
-__all__ = ["FAMILIES", "GPT_OSS", "MIXTRAL"]
-
 HOME = "fsdp4.tensor2-auto"
 EXPLICIT = "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
 EVERY = (*PROGRAMS, *DECODING)

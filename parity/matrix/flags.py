@@ -12,8 +12,6 @@ from parity.matrix.cases import twins
 from parity.matrix.decoders import Variant
 from parity.matrix.pipeline import STORAGE, pipelined
 
-__all__ = ["FLAGS", "PAIR", "PIPELINE"]
-
 
 def _flag(name: str, value: object, **off: str) -> Flag:
     """Returns a flag that sets one field; ``off`` are settings that hold with and without it."""

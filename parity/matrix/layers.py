@@ -7,8 +7,6 @@ from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Stack as StackLeaves
 from parity.builds.weights.transforms import StackGrid, Transform, Unstack
 
-__all__ = ["layer_rules", "pipeline_rules"]
-
 
 def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
     """Returns the rules from a scanned decoder to its unrolled form.

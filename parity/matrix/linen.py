@@ -29,8 +29,6 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["creates", "loop", "make_build", "models", "programs", "saving"]
-
 make_build = linen_build
 
 

@@ -11,8 +11,6 @@ from parity.matrix.cases import full_size, layouts, twins
 from parity.matrix.decoders import ACCUMULATING, BFLOAT16, DROPOUT, FULL, UNROLLED, Variant, variants
 from parity.matrix.programs import DECODING, PROGRAMS
 
-__all__ = ["PAIR"]
-
 HOME = "fsdp4.tensor2-auto"
 MESHES = ("single", "data8-auto", "fsdp8-auto", "data2.fsdp2.tensor2-auto", "fsdp4.tensor2-explicit")
 GROUPED, MULTI_HEAD = tiny(preset("llama2-70b")), tiny(preset("llama2-7b"))

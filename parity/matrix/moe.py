@@ -15,8 +15,6 @@ from parity.matrix.cases import OTHER_DOTS, OTHER_PLACES, same_flavour, twins
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import PROGRAMS
 
-__all__ = ["PAIR"]
-
 HOME = "data2.expert4-auto"
 SMALL_BATCH = "expert2.tensor2.fsdp2-auto"  # half of eight rows still fills it
 MESHES = ("data2.expert4", "expert2.tensor2.fsdp2", "data2.context2.expert2.fsdp1")

@@ -14,8 +14,6 @@ from parity.matrix.moe import DEEPSEEK
 from parity.matrix.pipeline import SHAPE, STORAGE, pipelined
 from parity.matrix.programs import PROGRAMS
 
-__all__ = ["PAIR"]
-
 HOME = "fsdp4.tensor2-auto"
 ONE, TWO = MtpConfig(depth=1, loss_scale=0.7), MtpConfig(depth=2, loss_scale=0.3)
 DENSE = dataclasses.replace(tiny(preset("llama2-70b")), layers=2, mtp=TWO)

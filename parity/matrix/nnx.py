@@ -30,8 +30,6 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["creates", "loop", "make_build", "models", "programs", "saving"]
-
 make_build = nnx_build
 
 

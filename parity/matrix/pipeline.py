@@ -33,8 +33,6 @@ from parity.matrix.cases import (
 from parity.matrix.decoders import DROPOUT, FULL, ZERO1, Variant
 from parity.matrix.layers import pipeline_rules
 
-__all__ = ["PAIR", "STORAGE", "pipelined"]
-
 HOME = "stage2.fsdp2.tensor2"
 SHAPE = (16, 40)
 NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))

@@ -10,20 +10,6 @@ import jax.numpy as jnp
 from models_nnx.shared.config import DecodeConfig, ModelConfig
 from models_nnx.shared.ops import DecodeState, from_layers
 
-__all__ = [
-    "DECODING",
-    "PROGRAMS",
-    "STEPS",
-    "TEMPERATURE",
-    "Loop",
-    "decode_config",
-    "decoded",
-    "forced",
-    "prompt_lengths",
-    "routing_group",
-    "tokens",
-]
-
 PROGRAMS = ("forward", "grad", "train_step")
 DECODING = ("prefill", "generate")
 """Not included: ``sample``, which generates at a temperature, and ``trajectory``, many train steps."""

@@ -12,8 +12,6 @@ from parity.matrix.cases import EXACT_OR_RUN, OTHER_CODE, OTHER_PLACES, OTHER_PR
 from parity.matrix.decoders import ZERO1, Variant, variants
 from parity.verdicts import Verdict
 
-__all__ = ["PAIR"]
-
 # Each has one axis of size one: a spec that drops it on one side fails on an explicit mesh.
 MESHES = (
     "data8.tensor1",

@@ -10,8 +10,6 @@ from parity.cases.case import Case, Pair
 from parity.matrix.cases import EXACT_OR_RUN, OTHER_DOTS, same_flavour, twins
 from parity.matrix.decoders import variants
 
-__all__ = ["PAIR"]
-
 EXACT_SHAPE = (1, 20)
 """Rows and length of a batch that is only proved: an exact proof takes longer for more rows."""
 TILED = {"train.vocab_tiles": "4"}

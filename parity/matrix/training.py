@@ -28,8 +28,6 @@ from parity.builds.tree import to_host
 from parity.compare.backends.backend import quiet
 from parity.matrix.decoders import Variant, builder, input_specs, replica_batches
 
-__all__ = ["Trainer", "Training", "check_save", "differing", "earlier", "training"]
-
 PIPELINE = PipelineConfig(stages=2, microbatches=4, layers_per_stage=2)
 DILOCO = DilocoConfig(replicas=2, period=4)
 PARTS: Mapping[str, str] = {

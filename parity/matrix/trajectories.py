@@ -21,8 +21,6 @@ from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, layouts, same_flavo
 from parity.matrix.decoders import PLAIN, Variant
 from parity.matrix.moe import DEEPSEEK
 
-__all__ = ["PAIR"]
-
 ROWS = (12, 40)
 UNEQUAL = TrainConfig(accumulation=3)
 ZERO1 = TrainConfig(accumulation=3, moments=MomentSharding.ZERO1)

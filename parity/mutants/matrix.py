@@ -16,8 +16,6 @@ from parity.mutants.mutant import PREFIX, Mutant, MutantError
 from parity.mutants.trial import Outcome, Status
 from parity.report.table import make_table
 
-__all__ = ["as_json", "as_markdown", "print_matrix", "read_outcomes", "succeeded"]
-
 SCHEMA = 1
 WORST_FIRST = tuple(Status)
 COLUMNS = (*ALL, "oracle")

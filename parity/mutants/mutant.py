@@ -12,8 +12,6 @@ import msgspec
 from parity.cases.tables import Table, read, unknown
 from parity.channels import ALL
 
-__all__ = ["PREFIX", "Edit", "Mutant", "MutantError", "choose", "import_root", "plant", "read_mutants"]
-
 PREFIX = "benign/"
 """Prefix of the ids of benign edits that rules make; see `campaigns.edits.benign`."""
 

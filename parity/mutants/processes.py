@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["RUN", "run"]
-
 RUN = "parity.mutants.processes:run"
 """`run`, as `parity.compare.backends.workers.Pool` calls it."""
 

@@ -23,8 +23,6 @@ from parity.report.reading import read_report
 from parity.run.record import PASSED
 from parity.verdicts import BLOCKING
 
-__all__ = ["Outcome", "Status", "sources_of", "try_mutants"]
-
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 WITHOUT = shutil.ignore_patterns("__pycache__")
 REPORT = "report.json"

@@ -17,8 +17,6 @@ from parity.run.request import Request
 from parity.run.run import CaseRunner
 from parity.run.waiving import check_channels
 
-__all__ = ["TwinsDifferError", "assert_twins"]
-
 
 class TwinsDifferError(AssertionError):
     """Two modules are not twins; the message contains every finding.

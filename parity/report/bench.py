@@ -10,8 +10,6 @@ from rich.text import Text
 from parity.compare.backends.environment import describe_environment
 from parity.report.table import make_table
 
-__all__ = ["bench_record", "print_bench", "print_curve", "print_measured"]
-
 SCHEMAS = {"comparisons": 1, "scaling": 2}
 NEXT: Mapping[str, str] = {
     "temp bytes": "`parity inspect {id}` shows both sides' memory and loops",

@@ -3,8 +3,6 @@
 from parity.run.record import CaseResult, Report
 from parity.verdicts import BLOCKING, ChannelResult, Verdict, implies
 
-__all__ = ["changes", "is_worse"]
-
 
 def changes(earlier: Report, later: Report) -> list[tuple[str, bool]]:
     """Returns each change as a sentence, and True if it is worse; those that now block first, then worse verdicts."""

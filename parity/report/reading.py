@@ -10,8 +10,6 @@ from parity.cases.tables import read, unknown
 from parity.run.record import SCHEMA, VERDICTS, Report, distinct
 from parity.run.request import Shard
 
-__all__ = ["merge", "parse_report", "read_report"]
-
 
 def read_report(path: Path) -> Report:
     """Returns the report of a file.

@@ -11,14 +11,6 @@ from typing import Any, TextIO
 from parity.compare.backends.cache import replace_file
 from parity.verdicts import plain
 
-__all__ = [
-    "ReportNotWrittenError",
-    "check_writable",
-    "is_stream",
-    "write_json",
-    "write_text",
-]
-
 
 class ReportNotWrittenError(OSError):
     """A report could not be written; an existing file is unchanged."""

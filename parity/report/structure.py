@@ -16,8 +16,6 @@ from parity.report.table import MOST_FINDINGS, findings_text, make_table, styled
 from parity.run.record import CaseResult
 from parity.verdicts import SIDES, ChannelResult
 
-__all__ = ["print_placements", "print_sections", "print_summaries"]
-
 HEADS = {"carry_bytes": "carry bytes", "stacked_bytes": "stacked", "total_bytes": "total bytes"}
 
 

@@ -19,19 +19,6 @@ from parity.run.schedule import Listener
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, ChannelResult, Verdict, listed
 
-__all__ = [
-    "Progress",
-    "findings_text",
-    "legend",
-    "make_table",
-    "print_details",
-    "print_findings",
-    "print_proofs",
-    "print_table",
-    "print_tracebacks",
-    "styled",
-]
-
 MOST_FINDINGS = 8
 MOST_RENAMED = 4
 MOST_UNVARIED = 4

@@ -14,18 +14,6 @@ from parity.channels.tree import CONTRADICTED
 from parity.prove.frontier import ANOTHER_VALUE, UNSURE
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = [
-    "BY_VALUES",
-    "SEVERITY",
-    "Explanation",
-    "blocking",
-    "explain",
-    "grouped",
-    "is_unsure",
-    "places",
-    "unplaced",
-]
-
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
 CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")

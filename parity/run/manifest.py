@@ -19,8 +19,6 @@ from urllib.parse import unquote, urlparse
 
 from parity.compare.backends.cache import default_folder, digest
 
-__all__ = ["Manifest", "TooManyFilesError", "digest_at", "opened", "project_of", "watch"]
-
 CACHES = (
     *("__pycache__", "site-packages", ".git", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis"),
     *(".import_linter_cache", ".tox", ".nox", ".ipynb_checkpoints", "parity-report", ".*.sw?", ".#*", "*~"),

@@ -29,8 +29,6 @@ from parity.run.request import Request
 from parity.run.run import GC_THRESHOLD, CaseRunner, error_result, skipped_result
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["BUILDING", "CASE_SECONDS", "merged", "run_in_workers", "serve", "spread"]
-
 CASE_SECONDS = 3_600.0
 """Wall time after which a case is ended; a compile in it has a separate, shorter limit."""
 PATIENCE = 60.0

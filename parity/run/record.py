@@ -13,20 +13,6 @@ from parity.run.explain import SEVERITY, Explanation, blocking, explain
 from parity.run.request import Shard
 from parity.verdicts import OPTIONAL, UNWRITTEN, ChannelResult, Finding, Row, Verdict, plain
 
-__all__ = [
-    "PASSED",
-    "SCHEMA",
-    "VERDICTS",
-    "Bisect",
-    "CaseResult",
-    "Cell",
-    "Judgement",
-    "Partial",
-    "Readiness",
-    "Report",
-    "distinct",
-]
-
 SCHEMA = 1
 PASSED = "passed"
 VERDICTS = (PASSED, "failed", "vacuous", "error", "open", "unproved", "skipped")

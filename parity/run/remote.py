@@ -13,8 +13,6 @@ from parity.run.request import Request
 from parity.run.run import error_result
 from parity.verdicts import Finding
 
-__all__ = ["run_on_ray"]
-
 TRIES = 3
 """Number of workers that one case may lose; then the case itself is the likely cause, and becomes an error."""
 

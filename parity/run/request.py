@@ -19,8 +19,6 @@ from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.verdicts import ANY_RUNG, Requirement
 
-__all__ = ["CacheMode", "Request", "Shard"]
-
 Item = TypeVar("Item")
 
 

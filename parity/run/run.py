@@ -26,15 +26,6 @@ from parity.run.request import Request
 from parity.run.waiving import waive
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = [
-    "GC_THRESHOLD",
-    "CaseRunner",
-    "error_result",
-    "is_own",
-    "run_case",
-    "skipped_result",
-]
-
 NO_MAP = "no weight map"
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000

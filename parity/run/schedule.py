@@ -17,8 +17,6 @@ from parity.run.run import CaseRunner
 from parity.run.verdict_cache import VerdictCache, take_manifest
 from parity.run.waiving import check_channels
 
-__all__ = ["Listener", "Schedule", "check_schedule", "describe_run", "execute"]
-
 WORTH_WORKERS = 8
 """Number of cases from which worker processes save more time than their start costs."""
 

@@ -17,8 +17,6 @@ from parity.run.record import PASSED, CaseResult
 from parity.run.request import CacheMode, Request
 from parity.verdicts import plain
 
-__all__ = ["VerdictCache", "folder", "take_manifest"]
-
 PATIENCE = 60.0
 """Seconds after which results are stored, if nothing has changed."""
 

@@ -11,8 +11,6 @@ from parity.channels import CHANNELS
 from parity.run.record import Report
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-__all__ = ["PREFIX", "check_channels", "unused_in", "waive"]
-
 WAIVABLE = BLOCKING - {Verdict.ERROR}
 """Verdicts that can be waived; a crash is not a difference that could be accepted."""
 PREFIX = "waived: "

@@ -25,11 +25,19 @@ def test_the_packages_are_found():
     )
 
 
+def public_names(module):
+    """Returns the names in ``__all__``; without it, the functions and classes of the module without an underscore."""
+    own = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    return getattr(module, "__all__", [name for name in own if not name.startswith("_")])
+
+
 def undocumented(name):
     """Returns the public names of a module, and the methods of public classes, without a docstring."""
     module = importlib.import_module(name)
     missing = [] if module.__doc__ else ["the module"]
-    for public in getattr(module, "__all__", ()):
+    for public in public_names(module):
         value = getattr(module, public)
         constant = public.isupper()
         if not constant and callable(value) and not (value.__doc__ or "").strip():

@@ -11,8 +11,6 @@ from parity.ir.hlo.hlo import CALLS, Computation, HloModule, Instruction, Shape
 from parity.ir.hlo.hlo_parse import parse_hlo
 from parity.ir.jax_internals import compiled_program
 
-__all__ = ["anonymous_digest", "compiled_digest"]
-
 BEFORE = "control-predecessors"
 _NAME = re.compile(r"%([\w.\-]+)")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -9,8 +9,6 @@ from parity.ir.hlo.hlo import COLLECTIVES, Computation, HloModule, Instruction
 from parity.ir.hlo.optimised import Visit, optimised_module, visits
 from parity.ir.location import SourceLocation
 
-__all__ = ["Collective", "read_collectives"]
-
 _GROUPS = re.compile(r"\{([\d,]*)\}")
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[")
 _MESH = re.compile(r"mesh\[([^\]]*)\](?:[^{}]*)\{([^{}]*)\}")

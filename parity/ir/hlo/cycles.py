@@ -5,8 +5,6 @@ from typing import Any
 
 from parity.ir.hlo.optimised import optimised_module, visits
 
-__all__ = ["Cycles", "read_cycles"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cycles:

@@ -9,16 +9,6 @@ from collections.abc import Iterator, Mapping
 
 from parity.ir.location import Frame, SourceLocation
 
-__all__ = [
-    "CALLS",
-    "COLLECTIVES",
-    "ELEMENT_BITS",
-    "Computation",
-    "HloModule",
-    "Instruction",
-    "Shape",
-]
-
 COLLECTIVES = frozenset(
     {
         "all-gather",

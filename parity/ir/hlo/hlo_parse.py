@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from parity.ir.hlo.hlo import ELEMENT_BITS, Computation, HloModule, Instruction, Shape
 from parity.ir.location import Frame
 
-__all__ = ["parse_hlo", "read_shape"]
-
 _OPCODES = """
 abs acos acosh add add-dependency after-all all-gather all-reduce all-to-all and asin asinh async atan
 atan2 atanh batch-norm-grad batch-norm-inference batch-norm-training bitcast bitcast-convert

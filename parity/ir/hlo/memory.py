@@ -5,8 +5,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["QUANTITIES", "Memory", "read_memory"]
-
 _BYTES = {
     "argument": "argument_size_in_bytes",
     "output": "output_size_in_bytes",

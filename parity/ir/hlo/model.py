@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from parity.ir.location import SourceLocation
 
-__all__ = ["Affine", "Leaf", "Loop", "LoopTree", "constant", "count_trips", "fold"]
-
 _SWAPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 
 

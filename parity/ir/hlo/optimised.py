@@ -10,8 +10,6 @@ from parity.ir.hlo.hlo_parse import parse_hlo
 from parity.ir.hlo.model import Affine, Loop, LoopTree, constant, count_trips, fold
 from parity.ir.location import SourceLocation
 
-__all__ = ["Visit", "While", "optimised_loops", "optimised_module", "visits"]
-
 _IDLE = frozenset({"bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple"})
 _SCALAR_CALLERS = frozenset(
     [

@@ -7,8 +7,6 @@ from parity.ir.hlo.model import Affine, constant, fold
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Function, Op, Region
 
-__all__ = ["Makers", "Scope", "Values"]
-
 _INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
 _INTEGER = re.compile(r"(?:i|ui|si)\d+")
 _SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})

@@ -12,8 +12,6 @@ from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Op
 
-__all__ = ["TypedOp", "read_dtypes"]
-
 SENSITIVE = {
     "stablehlo.dot_general": "dot",
     "stablehlo.convolution": "convolution",

@@ -9,8 +9,6 @@ from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Form, Function, Kind, Op, Region
 from parity.ir.stablehlo.signatures import OpSignatures
 
-__all__ = ["Functions"]
-
 _NAMES = frozenset({"jax.result_info", "jax.arg_info"})
 _FUNCTION_NAMES = frozenset({"sym_name", "sym_visibility", "function_type", "arg_attrs", "res_attrs"})
 _RETURNS = names_of(Group.ENDS)

@@ -5,8 +5,6 @@ import collections
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import SLOTTED, Kind, Op, Region, StableProgram
 
-__all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
-
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
 _HEAVY_NAMES = names_of(Group.COLLECTIVE) | {"stablehlo.custom_call"}
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})

@@ -12,8 +12,6 @@ from parity.ir.stablehlo.affine import Scope, Values
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Function, Kind, Op, Region
 
-__all__ = ["lowered_loops"]
-
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
 _ELEMENTS = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 

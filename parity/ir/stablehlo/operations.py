@@ -9,8 +9,6 @@ import enum
 import functools
 from collections.abc import Sequence
 
-__all__ = ["FUNCTIONS", "OPERATIONS", "Entries", "Group", "Operation", "facts", "has_effect", "names_of"]
-
 
 class Group(enum.Enum):
     """The kind of function that an operation is."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from parity.ir.jax_internals import ir
 
-__all__ = ["SLOTTED", "Chain", "Form", "Function", "Kind", "Op", "Region", "StableProgram"]
-
 
 class Kind(enum.IntEnum):
     """Treatment of an operation by the numbering."""

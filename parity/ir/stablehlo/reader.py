@@ -10,8 +10,6 @@ from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.liveness import mark_live
 from parity.ir.stablehlo.program import Chain, Kind, Op, Region, StableProgram
 
-__all__ = ["read_program"]
-
 _HOISTED = "jax.const"
 _MAX_OPERATIONS = 20_000_000
 

@@ -15,8 +15,6 @@ from parity.ir.mlir import UnreadAttribute, attribute_items, replace_symbols, sp
 from parity.ir.stablehlo.operations import Group, facts, has_effect
 from parity.ir.stablehlo.program import SLOTTED, Form, Kind
 
-__all__ = ["OpSignatures"]
-
 # Only integers and booleans commute bit for bit.
 _EXACT = re.compile(r"tensor<(?:[\dx?]*x)?(?:i|si|ui)\d+>")
 _KINDS = {

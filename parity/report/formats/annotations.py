@@ -7,8 +7,6 @@ from parity.run.explain import places
 from parity.run.record import CaseResult, Report
 from parity.verdicts import Finding
 
-__all__ = ["annotations"]
-
 MOST = 10
 """Maximum number of errors that GitHub shows per step; the last one here gives the number of those left out."""
 

@@ -15,9 +15,6 @@ from parity.report.table import COLUMNS, shown
 from parity.run.record import CaseResult, Report
 from parity.verdicts import SIDES, Verdict, listed, plain
 
-__all__ = ["grids", "html", "render"]
-
-
 FOLDER = Path(__file__).parent / "page"
 MOST_ROWS = 300
 """Number of rows of the matrix that are shown at first; a browser takes seconds for thousands."""

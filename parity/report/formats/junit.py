@@ -6,8 +6,6 @@ from xml.etree import ElementTree
 
 from parity.run.record import PASSED, CaseResult, Report
 
-__all__ = ["junit"]
-
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, such as terminal escapes in a traceback."""
 TAGS = {"error": "error", **dict.fromkeys(("failed", "vacuous", "open"), "failure")}

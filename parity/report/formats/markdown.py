@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from parity.report.changes import changes
 from parity.run.record import VERDICTS, Report
 
-__all__ = ["markdown"]
-
 MOST_CASES, MOST_LINES, MOST_CHANGES = 30, 20, 30
 LONGEST = 1_000
 """Maximum number of characters of a finding; GitHub limits a step summary to one mebibyte."""

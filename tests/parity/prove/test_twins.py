@@ -9,7 +9,7 @@ import pytest
 from campaigns.prover.programs import twin_samples
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from parity.ir.location import short_path
+from parity.ir.functions import short_path
 from parity.prove import prove
 
 
