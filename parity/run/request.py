@@ -117,7 +117,8 @@ class Request:
         Raises:
             SettingsError: the settings of the project cannot be used.
         """
-        limits = find_settings(start).resources | ({"workers": workers} if workers else {})
+        limits = find_settings(start).resources
+        limits |= {"workers": workers} if workers else {}
         return cls(start=start, workers=workers, resources=Resources(**limits), **fields)
 
     @property
