@@ -52,11 +52,7 @@ class Channel:
     """A comparison of one aspect of a case.
 
     Args:
-        name: name in the report.
-        about: description of the comparison, in one line.
         column: head of the table's column; several channels may share one.
-        aspect: aspect that it compares.
-        judge: compares both sides.
         settled: the effect of a proof on it.
         group: the outputs it compares; it is skipped if the program returns none of them.
         applies: returns why it does not apply to a case; empty if it applies.

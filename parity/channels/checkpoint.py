@@ -53,9 +53,7 @@ class _Kept:
     """One side's checkpoint after some steps.
 
     Args:
-        evidence: the case.
         index: 0 for the reference, 1 for the candidate.
-        folder: the folder to write to.
     """
 
     def __init__(self, evidence: Evidence, index: int, folder: Path):

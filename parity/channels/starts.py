@@ -59,7 +59,6 @@ class Starts:
 
     Args:
         verdict: `PROVED`, `BITWISE` or `EQUAL`, if there are no findings.
-        findings: leaves that start differently.
         power: the smallest difference that samples show, or why there are no samples, as text; empty if recipes decide.
     """
 

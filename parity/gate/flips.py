@@ -49,8 +49,6 @@ class Flip(Table, frozen=True, kw_only=True):
     """A named change of defaults.
 
     Args:
-        about: the change in one line.
-        before, after: its settings.
         features: the affected features; a bare list of cases is a feature without requirements.
         require: channel -> requirement; overrides the gate's.
         meshes: globs; for each glob, every feature must have a case on a matching mesh.
@@ -85,7 +83,6 @@ class NoQuestion(Table, frozen=True, kw_only=True):
     """Cells that may be skipped, because the channel does not apply there.
 
     Args:
-        reason: why it does not apply.
         feature, mesh, channel: globs.
 
     Raises:

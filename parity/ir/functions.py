@@ -70,7 +70,6 @@ class Origin(NamedTuple):
 
     Args:
         how: ``made`` if they make the object whose code it is, or ``called``.
-        lines: one for each side.
     """
 
     how: str

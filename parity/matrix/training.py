@@ -43,8 +43,6 @@ class Training(Variant):
     """Description of a training run of a variant.
 
     Args:
-        mesh: mesh of the run.
-        seed: of parameters, dropout and data.
         asked: the requested options as JSON values; a resumed run must have the same.
     """
 
@@ -183,8 +181,6 @@ class Trainer:
     """A training run of one twin; each call of `advance` makes one step.
 
     Args:
-        flavour: flavour of the twin.
-        run: description of the run.
         resume: a checkpoint of either twin to continue from; None for a fresh state.
 
     Raises:

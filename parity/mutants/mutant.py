@@ -38,15 +38,11 @@ class Mutant(Table, frozen=True, kw_only=True):
     """A planted bug, or an edit that changes nothing and must pass.
 
     Args:
-        id: unique in all files.
-        edits: the patch.
         case: the case that must fail; empty with ``oracle``.
-        settings: settings of the case, see ``--set``.
         pairs: ``module:ATTRIBUTE`` of the case's pair, if the project's settings do not name it.
         oracle: a test that must fail, as pytest takes it; for shared code of both twins, and for the engine.
         channels: those that must block.
         words: texts that the output must contain, such as the place.
-        verdict: expected verdict of the case.
         origin: id in the history of real bugs; empty for others.
         benign: if True, the case must pass.
     """

@@ -44,14 +44,11 @@ class Outcome:
     """Outcome of one mutant.
 
     Args:
-        id: id of the mutant.
         content: digest of all its inputs; see `content_of`.
-        status: the result.
         by: the channels that blocked, or ``oracle``.
         missed: channels that were expected to block and did not.
         unnamed: expected words that the output lacks.
         why: the sentence of the run; for a mutant that could not be tried, the reason.
-        seconds: of wall time.
     """
 
     id: str

@@ -12,7 +12,7 @@ from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
 from parity.prove.frontier import ANOTHER_VALUE, UNSURE
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict, listed
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -53,7 +53,6 @@ class Explanation:
     Args:
         channel: name of the channel that knows the cause.
         cause: the finding; None if the channel has none.
-        case: id of the case.
         line: the difference, its source lines, the leaves that follow, the next command; without line breaks.
         rest: the remaining parts of the cause, then the findings of all blocking channels, those of one kind in one
             line.
@@ -273,11 +272,7 @@ def grouped(findings: Sequence[Finding]) -> list[str]:
 
 
 def _others(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return ""
-    names = ", ".join(one.where for one in findings[:LISTED])
-    more = f" and {len(findings) - LISTED} more" if len(findings) > LISTED else ""
-    return f"; the same for {names}{more}"
+    return f"; the same for {listed([one.where for one in findings], LISTED)}" if findings else ""
 
 
 def places(finding: Finding) -> list[tuple[str, int]]:

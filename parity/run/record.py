@@ -24,10 +24,8 @@ class Bisect:
     """The results of the searches for the cause of a failure, see `parity.bisect.report`.
 
     Args:
-        case: id of the case.
         signature: the failure; None if nothing fails.
         ambiguous: True if two runs of the case disagree.
-        sentence: the result in one sentence.
         axes: results of the searches, in order.
     """
 
@@ -180,10 +178,7 @@ class Readiness:
     """The readiness of a flip.
 
     Args:
-        name, about: name and description of the flip.
-        before, after: its settings.
         verdict: ``blocked``, else ``open`` if cells are not in the record, else ``ready``: the flip may be made.
-        cases: number of cases that it affects.
         waived, absent: number of cells that are waived, and not in the record.
         cells: the requirements.
         blocks: a sentence for each reason that blocks it.
@@ -235,7 +230,6 @@ class Report:
 
     Args:
         environment: versions, flags, devices, commit.
-        cases: the results.
         summary: the number of cases with each verdict.
         numbers_only: the number of cases that passed by their numbers only.
         seconds: wall time.
@@ -243,7 +237,6 @@ class Report:
         waivers: those of the cases, each once.
         unvaried: ``{variants: {option: its only value}}`` of the options that none of their cases varies.
         shard: the part of the cases that the run took.
-        gate: the judgement of `parity gate`.
     """
 
     schema: int = SCHEMA

@@ -35,8 +35,6 @@ class Shard:
     """One part of a run: every ``of``-th case, from the ``number``-th on.
 
     Args:
-        number: from 1.
-        of: number of parts.
         places: positions of its finished cases among all cases.
         total: number of cases of all parts.
     """
@@ -70,21 +68,11 @@ class Request:
 
     Args:
         start: folder from which settings and pairs are found.
-        select: selectors; empty for all cases.
-        pairs: further pairs.
         settings: config fields to set in every case.
-        full_size: True for the published sizes instead of the small ones.
-        shard: the part of the cases to run; None for all.
-        backend: name of the backend that compiles and runs them.
-        channels: channels to compare.
-        paranoid: compile and run proved cases too.
         required: sufficient rungs for cases of one structure.
         workers: number of parallel cases; None for automatic.
         processes: number of processes that run each case together.
         ray: the Ray cluster whose workers run the cases, see `parity.compare.backends.ray_cluster`; None for none.
-        resources: limits of the run.
-        fail_fast: end with the first case that does not pass.
-        cache: how to use cached verdicts.
         written: files that the run itself writes, such as its report: no verdict depends on them.
         context: further inputs of a verdict, as text: how pytest was called, because conftest files may do anything.
         watched: folders whose files the manifest has; files opened elsewhere are recorded. Empty to record none.

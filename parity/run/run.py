@@ -200,7 +200,6 @@ class CaseRunner:
     """Runs cases in this process with the options of a request; they share one session.
 
     Args:
-        request: channels, required rungs and so on.
         backend: on which the cases are placed; by default the one that the request names.
         on_phase: called with each phase that begins, as text.
     """

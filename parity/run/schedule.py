@@ -40,9 +40,6 @@ class Listener:
 class Schedule:
     """The cases of a request, selected and checked; none has run yet.
 
-    Args:
-        request: the cases and how to run them.
-
     Raises:
         ValueError: a part of the request cannot be used.
     """

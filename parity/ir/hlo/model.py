@@ -15,7 +15,6 @@ class Leaf:
 
     Args:
         shape: dtype and dimensions of the whole stack, such as ``f32[5,8,8]``.
-        bytes: its size in bytes.
         provenance: the operation that writes it.
     """
 
@@ -74,7 +73,6 @@ class PlacedLoop:
         path: positions from the root, such as ``0.2``.
         depth: 0 for an outermost loop.
         times: executions of the whole loop, the product of the trips around it; None if unknown.
-        loop: the loop.
     """
 
     path: str

@@ -45,8 +45,6 @@ class Visit:
     """An instruction as reached from the entry.
 
     Args:
-        computation: the computation that holds it.
-        instruction: the instruction.
         loop: the innermost loop around it; None outside loops.
         caller: source of the call that leads there, for instructions without metadata.
         fused: True if it is part of a fusion.
@@ -165,9 +163,7 @@ class While:
     """A while loop of optimised HLO: its trips, and the carries that it keeps.
 
     Args:
-        module: the module.
         computation: the computation that holds the loop.
-        loop: the ``while`` instruction.
 
     Raises:
         ValueError: it has no condition, no body, or not one operand.

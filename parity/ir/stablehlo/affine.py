@@ -21,9 +21,7 @@ class Scope:
     """A function as entered through a call.
 
     Args:
-        function: the function.
         call: the op that calls it; None for ``@main``.
-        parent: the scope of the call.
     """
 
     function: Function

@@ -38,11 +38,9 @@ class TypedOp:
     Args:
         kind: a value of ``SENSITIVE``.
         operands: element types of the operands.
-        result: element type of the result.
         precision: requested precision of a dot or convolution, such as ``HIGHEST`` or an algorithm; empty for the
             default.
         sizes: dimensions of its result.
-        provenance: its source.
     """
 
     kind: str

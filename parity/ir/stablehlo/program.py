@@ -127,9 +127,7 @@ class Region:
     """A block; it may read the values of the regions around it.
 
     Args:
-        parameters: values.
         types: types of the parameters, as text.
-        ops: in order.
         outputs: values that it returns.
         owner: the operation of a function that contains it; None for the body of a function.
     """
@@ -153,8 +151,6 @@ class Function:
     """A function, read once.
 
     Args:
-        operation: in the module.
-        body: its region.
         slots: number of slots.
         notes: semantic attributes as text; if any, calls to the function are not inlined.
         effect: True if it does more than compute results.

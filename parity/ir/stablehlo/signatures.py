@@ -49,7 +49,6 @@ class OpSignatures:
     symbol, a resource without a blob) equals no other text.
 
     Args:
-        module: the MLIR module.
         ignore_shardings: True to drop sharding annotations.
     """
 
