@@ -13,7 +13,8 @@ from parity.channels.channel import Aspect, Channel
 from parity.channels.report_rows import loop_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
-from parity.ir.hlo.model import Leaf, Loop, LoopTree
+from parity.ir.hlo.hlo import Shape
+from parity.ir.hlo.model import Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import equations, opened, origin
@@ -194,14 +195,14 @@ class _Comparison:
             return []
         return [finding]
 
-    def _stacked(self, first: Loop, second: Loop) -> tuple[list[Leaf], list[Leaf]]:
+    def _stacked(self, first: Loop, second: Loop) -> tuple[list[Shape], list[Shape]]:
         """Returns the stacked outputs of one side only."""
         lost = self._surplus(first.stacked, second.stacked)
         extra = self._surplus(second.stacked, first.stacked)
         regrouped = _bytes(lost) == _bytes(extra) and first.trips != second.trips
         return ([], []) if regrouped else (lost, extra)
 
-    def _surplus(self, some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
+    def _surplus(self, some: Sequence[Shape], others: Sequence[Shape]) -> list[Shape]:
         """Returns the leaves of ``some`` that have no partner of equal shape in ``others`` and may not be one-sided.
 
         Axes of size one do not count.
@@ -211,7 +212,7 @@ class _Comparison:
         for leaf in some:
             if left[_shape(leaf)]:
                 left[_shape(leaf)] -= 1
-            elif leaf.shape not in self.carried:
+            elif str(leaf) not in self.carried:
                 found.append(leaf)
         return found
 
@@ -225,7 +226,9 @@ class _Comparison:
         )
 
 
-def _stacked_finding(lost: Sequence[Leaf], extra: Sequence[Leaf], kept: bool, where: str, at: str) -> Finding:
+def _stacked_finding(
+    lost: Sequence[Shape], extra: Sequence[Shape], kept: bool, where: str, at: str
+) -> Finding:
     """Returns the finding on stacked outputs of one side only."""
     texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
     return Finding(
@@ -240,18 +243,17 @@ def _stacked_finding(lost: Sequence[Leaf], extra: Sequence[Leaf], kept: bool, wh
     )
 
 
-def _shape(leaf: Leaf) -> str:
-    element, _, sizes = leaf.shape.rstrip("]").partition("[")
-    return f"{element}[{','.join(size for size in sizes.split(',') if size != '1')}]"
+def _shape(leaf: Shape) -> Shape:
+    return Shape(leaf.element, tuple(size for size in leaf.sizes if size != 1))
 
 
-def _bytes(leaves: Sequence[Leaf]) -> int:
+def _bytes(leaves: Sequence[Shape]) -> int:
     return sum(leaf.bytes for leaf in leaves)
 
 
-def _leaves(leaves: Sequence[Leaf]) -> str:
-    counts = collections.Counter((leaf.shape, leaf.bytes) for leaf in leaves)
-    return ", ".join(f"{times(count)}{shape} ({size:,} bytes)" for (shape, size), count in counts.items())
+def _leaves(leaves: Sequence[Shape]) -> str:
+    counts = collections.Counter(leaves)
+    return ", ".join(f"{times(count)}{leaf} ({leaf.bytes:,} bytes)" for leaf, count in counts.items())
 
 
 def _trips(loop: Loop) -> str:

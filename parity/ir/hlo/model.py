@@ -4,26 +4,10 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
+from parity.ir.hlo.hlo import Shape
 from parity.ir.location import SourceLocation
 
 _SWAPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
-    """One array that a loop stacks, iteration by iteration.
-
-    Args:
-        shape: dtype and dimensions of the whole stack, such as ``f32[5,8,8]``.
-        provenance: the operation that writes it.
-    """
-
-    shape: str
-    bytes: int
-    provenance: SourceLocation
-
-    def __str__(self) -> str:
-        return f"{self.shape} ({self.bytes:,} bytes, {self.provenance.summary})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +20,7 @@ class Loop:
         carry_bytes: bytes of all of them, counted without layout padding.
         kept_bytes: bytes of those that no iteration changes.
         provenance: source of the loop.
-        stacked: carries written once per iteration at the loop counter (the ys of a scan); lowered only.
+        stacked: whole carries written once per iteration at the loop counter (the ys of a scan); lowered only.
         inner: the loops directly inside.
     """
 
@@ -45,7 +29,7 @@ class Loop:
     carry_bytes: int
     kept_bytes: int
     provenance: SourceLocation
-    stacked: tuple[Leaf, ...] = ()
+    stacked: tuple[Shape, ...] = ()
     inner: tuple["Loop", ...] = ()
 
     @property
@@ -60,7 +44,7 @@ class Loop:
             -1 if self.trips is None else self.trips,
             self.carries,
             self.carry_bytes,
-            tuple(sorted(leaf.shape for leaf in self.stacked)),
+            tuple(sorted(map(str, self.stacked))),
             tuple(sorted(loop.signature for loop in self.inner)),
         )
 

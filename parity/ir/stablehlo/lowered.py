@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parity.ir.hlo.hlo import Shape
-from parity.ir.hlo.model import Leaf, Loop, LoopTree, count_trips
+from parity.ir.hlo.model import Loop, LoopTree, count_trips
 from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Scope, Values
 from parity.ir.stablehlo.functions import Functions
@@ -125,7 +125,7 @@ class _While:
     def _start(self, slot: int) -> int | None:
         return self.values.constant(self.op.operands[slot], self.scope)
 
-    def stacked(self) -> Iterator[Leaf]:
+    def stacked(self) -> Iterator[Shape]:
         """Yields the carries that each iteration writes at a counter, along one dimension."""
         for slot, value in enumerate(self.body.outputs):
             made = self.values.resolve(value, self.scope)
@@ -138,10 +138,7 @@ class _While:
             counted = len(moving) == 1 and moving[0] is not None and moving[0].slot in self.counters
             if not counted or own.maker is not self.body or own.place != slot:
                 continue
-            returned, _ = self.values.makers(self.scope.function)[value]
-            writer = returned if isinstance(returned, Op) else made.op
-            shape, place = _shape(self.op.form.types[slot]), operation_source(writer.source, self.provenance)
-            yield Leaf(shape=str(shape), bytes=shape.bytes, provenance=place)
+            yield _shape(self.op.form.types[slot])
 
 
 def _shape(kind: Any) -> Shape:

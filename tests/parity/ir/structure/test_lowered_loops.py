@@ -29,15 +29,15 @@ def test_gradient_through_remat_stacks_inputs_forward_and_gradients_backward(pro
     forward, backward = lowered_loops(step.lower(cpu.weights(), cpu.inputs())).loops
     assert (forward.trips, backward.trips) == (5, 5)
     assert (forward.provenance.backward, backward.provenance.backward) == (False, True)
-    assert [(leaf.shape, leaf.bytes) for leaf in forward.stacked] == [("f32[5,8,16]", 5 * 8 * 16 * F32)]
-    assert sorted(leaf.shape for leaf in backward.stacked) == ["f32[5,16,48]", "f32[5,48,16]"]
+    assert [(str(leaf), leaf.bytes) for leaf in forward.stacked] == [("f32[5,8,16]", 5 * 8 * 16 * F32)]
+    assert sorted(map(str, backward.stacked)) == ["f32[5,16,48]", "f32[5,48,16]"]
 
 
 def test_gradient_without_remat_stacks_every_residual(programs, cpu):
     step = jax.jit(lambda w, x: jax.grad(programs.loss)(w, x))
     forward, _ = lowered_loops(step.lower(cpu.weights(), cpu.inputs())).loops
     assert len(forward.stacked) > 1
-    assert {leaf.shape for leaf in forward.stacked} >= {"f32[5,8,16]", "f32[5,8,48]"}
+    assert set(map(str, forward.stacked)) >= {"f32[5,8,16]", "f32[5,8,48]"}
 
 
 def test_nested_scans_multiply(programs, cpu):
@@ -161,11 +161,10 @@ def test_a_returned_scanned_input_is_stacked(body, stack, options):
     (loop,) = lowered_loops(program.lower(*shapes)).loops
     (leaf,) = loop.stacked
     sizes = stack.split("[")[1]
-    assert leaf.shape == (
+    assert str(leaf) == (
         stack if "unroll" not in options else f"{stack.split('[')[0]}[3,2,{sizes.split(',', 1)[1]}"
     )
     assert leaf.bytes == 6 * 64 * (2 if "bf16" in stack else 4)
-    assert leaf.provenance.file.endswith("test_lowered_loops.py")
 
 
 def test_a_scanned_input_that_jax_forwards_is_not_stacked():
@@ -190,7 +189,7 @@ def test_a_repeated_input_is_stacked_whole():
     shapes = jax.ShapeDtypeStruct((6, 8), jnp.float32), jax.ShapeDtypeStruct((8,), jnp.float32)
     program = jax.jit(lambda w, x: jax.lax.scan(lambda c, w: (c + w, jnp.broadcast_to(w, (3, 8))), x, w))
     (loop,) = lowered_loops(program.lower(*shapes)).loops
-    assert [leaf.shape for leaf in loop.stacked] == ["f32[6,3,8]"]
+    assert [str(leaf) for leaf in loop.stacked] == ["f32[6,3,8]"]
 
 
 def test_a_buffer_written_into_another_carry_is_not_stacked():
