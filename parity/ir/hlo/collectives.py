@@ -29,7 +29,6 @@ class Collective:
         times: product of the trips around it; None if some are unknown.
         depth: number of loops around it.
         provenance: its source; compiler-made ones take that of the loop or call around them.
-        name: the instruction.
         parts: bytes of each operand, sorted; the compiler combines several collectives into one of many operands.
     """
 
@@ -40,7 +39,6 @@ class Collective:
     times: int | None
     depth: int
     provenance: SourceLocation
-    name: str
     parts: tuple[int, ...] = ()
 
     @property
@@ -119,7 +117,6 @@ def _collective(module: HloModule, visit: Visit, kind: str, stated: Instruction)
         times=visit.times,
         depth=visit.depth,
         provenance=module.provenance(one, visit.caller),
-        name=one.name,
         parts=tuple(sorted(shape.bytes for shape in moved)),
     )
 

@@ -179,11 +179,6 @@ class Computation:
         """Parameters by number."""
         return {int(one.literal): one for one in self.instructions if one.opcode == "parameter"}
 
-    @property
-    def result(self) -> Instruction:
-        """The root instruction."""
-        return self.by_name[self.root]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HloModule:

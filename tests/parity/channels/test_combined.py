@@ -19,7 +19,6 @@ def reduced(*parts, times=1, dtype="f32"):
         times=times,
         depth=int(times > 1),
         provenance=SourceLocation(),
-        name="all-reduce.1",
         parts=tuple(sorted(parts)),
     )
 

@@ -74,7 +74,7 @@ def test_a_module_reads_whole():
         "{1,0:T(8,128)S(1)}",
         "{2,1,0:T(8,128)(2,1)}",
     ]
-    assert body.result.operands == ("next", "sum", "w")
+    assert body.by_name[body.root].operands == ("next", "sum", "w")
     assert body.by_name["sum"].called() == (("to_apply", "add"),)
     assert SMALL.splitlines()[body.by_name["sum"].line - 1].lstrip().startswith("%sum")
     place = module.provenance(body.by_name["sum"])
