@@ -1,18 +1,24 @@
 """Terminal output of commands that judge cases: progress, findings, reports, and the exit code."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from parity.cases.case import Case
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console, echo
 from parity.report.changes import changes
 from parity.report.formats import FORMS, write_forms
 from parity.report.reading import read_report
-from parity.report.table import Progress, print_findings
-from parity.run.record import Report
+from parity.report.table import print_findings, styled
+from parity.run.record import CaseResult, Report
+from parity.run.schedule import Listener
 from parity.run.waiving import unused_in
 from parity.verdicts import BLOCKING, Verdict, listed
 
@@ -20,27 +26,63 @@ SHOWN = 5
 """Maximum number of changes that are listed when cases are compared again."""
 
 
-class Terminal(Progress):
+class Terminal(Listener):
     """Shows the progress of a run, and writes its report after every end of the run.
+
+    A line has the running case, the number of finished ones, and the time left; without a terminal each case is a line.
 
     Args:
         files: the report's files, by name of the form.
         earlier: reports that forms compare with, the oldest first.
+        screen: the console; that of the commands by default.
     """
 
-    def __init__(self, files: Mapping[str, Path] | None = None, earlier: Sequence[Report] = ()):
-        super().__init__(console())
-        self._files, self._earlier = files or {}, earlier
+    def __init__(
+        self,
+        files: Mapping[str, Path] | None = None,
+        earlier: Sequence[Report] = (),
+        screen: Console | None = None,
+    ):
+        self._files, self._earlier, self._screen = files or {}, earlier, screen or console()
         self.unwritten: list[str] = []
+        self._total, self._done, self._start = 0, 0, 0.0
+        columns = (
+            TextColumn("{task.description}", table_column=None),
+            BarColumn(bar_width=14),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        is_terminal = self._screen.is_terminal
+        self._bar = Progress(*columns, console=self._screen, transient=True, disable=not is_terminal)
+        self._task = self._bar.add_task("", left="")
 
     def begins(self, planned: int, changed: Sequence[str]) -> None:
-        """Prints why cached verdicts are not reused, and starts the progress."""
+        """Prints why cached verdicts are not reused, and shows the line for the planned cases."""
         _say_labels("cases are compared again; changed since the last run", changed)
-        super().begins(planned, changed)
+        self._total, self._start = planned, time.monotonic()
+        self._bar.update(self._task, total=planned)
+        self._bar.start()
+
+    def started(self, case: Case) -> None:
+        """Shows the case that starts."""
+        self._bar.update(self._task, description=case.id[:48])
+
+    def finished(self, result: CaseResult) -> None:
+        """Counts a case; one that did not pass is printed at once, its findings follow after the table."""
+        self._done += 1
+        per_case = (time.monotonic() - self._start) / self._done
+        left = f"{per_case * (self._total - self._done):.0f} s left"
+        self._bar.update(self._task, advance=1, left=left)
+        if self._bar.disable or result.blocking:
+            line = Text(f"[{self._done}/{self._total}] {result.id} ")
+            line.append(styled(result.verdict))
+            names = ", ".join(channel.name for channel in result.blocking)
+            self._screen.print(line.append(f": {names}" if names else "", "red"), soft_wrap=True)
 
     def ended(self, report: Report, changed: Sequence[str]) -> None:
-        """Ends the progress, prints why no verdict is cached, and writes the report."""
-        super().ended(report, changed)
+        """Removes the line, prints why no verdict is cached, and writes the report."""
+        self._bar.stop()
         _say_labels("no result is kept; changed during this run", changed)
         self.write(report)
 

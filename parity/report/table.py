@@ -1,21 +1,16 @@
-"""Terminal output: live progress, a table that fits 80 columns, and findings as sentences."""
+"""Terminal output: a table that fits 80 columns, and findings as sentences."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from parity.cases.case import Case
 from parity.cases.coverage import unvaried_text
 from parity.channels import CHANNELS
 from parity.channels.channel import BY_RULES
 from parity.run.explain import explain
 from parity.run.record import PASSED, CaseResult, Report
-from parity.run.schedule import Listener
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, ChannelResult, Verdict, listed
 
@@ -55,52 +50,6 @@ RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
 """Verdicts on programs whose values are compared as numbers."""
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 Channels = Mapping[str, ChannelResult]
-
-
-class Progress(Listener):
-    """A line with the running case, the number of finished ones, and the time left.
-
-    Args:
-        console: the console; without a terminal, a line per case is printed instead.
-    """
-
-    def __init__(self, console: Console):
-        self._console, self._total, self._done, self._start = console, 0, 0, 0.0
-        columns = (
-            TextColumn("{task.description}", table_column=None),
-            BarColumn(bar_width=14),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-        )
-        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("", left="")
-
-    def begins(self, planned: int, changed: Sequence[str]) -> None:
-        """Shows the line for the planned cases."""
-        self._total, self._start = planned, time.monotonic()
-        self._bar.update(self._task, total=planned)
-        self._bar.start()
-
-    def ended(self, report: Report, changed: Sequence[str]) -> None:
-        """Removes the line."""
-        self._bar.stop()
-
-    def started(self, case: Case) -> None:
-        """Shows the case that starts."""
-        self._bar.update(self._task, description=case.id[:48])
-
-    def finished(self, result: CaseResult) -> None:
-        """Counts a case; one that did not pass is printed at once, its findings follow after the table."""
-        self._done += 1
-        per_case = (time.monotonic() - self._start) / self._done
-        left = f"{per_case * (self._total - self._done):.0f} s left"
-        self._bar.update(self._task, advance=1, left=left)
-        if self._bar.disable or result.blocking:
-            line = Text(f"[{self._done}/{self._total}] {result.id} ")
-            line.append(styled(result.verdict))
-            names = ", ".join(channel.name for channel in result.blocking)
-            self._console.print(line.append(f": {names}" if names else "", "red"), soft_wrap=True)
 
 
 def shown(channels: Channels, names: Sequence[str]) -> ChannelResult | None:

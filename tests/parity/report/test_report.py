@@ -14,12 +14,12 @@ from parity.cases.case import Case
 from parity.channels import ALL
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
+from parity.cli.terminal import Terminal
 from parity.report.formats import FORMS
 from parity.report.records import check_writable, write_json
 from parity.report.table import (
     COLUMNS,
     MARKS,
-    Progress,
     findings_text,
     print_findings,
     print_proofs,
@@ -371,7 +371,7 @@ def test_findings_are_printed_as_they_are():
 
 def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
     console = screen()
-    progress = Progress(console)
+    progress = Terminal(screen=console)
     record = run(result(), failed(id="toy-b/grad"))
     progress.begins(record.planned, ())
     for one in record.cases:
@@ -386,7 +386,7 @@ def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
 
 def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
     console = screen(terminal=True)
-    progress = Progress(console)
+    progress = Terminal(screen=console)
     record = run(planned=3)
     progress.begins(record.planned, ())
     progress.started(case("toy-a/forward@single"))
