@@ -12,7 +12,7 @@ from parity.bisect.axis import Question, Signature, Status
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
 from parity.compare.backends.environment import describe_environment
-from parity.run.run import is_own
+from parity.ir.functions import is_users
 
 __all__ = ["check_free", "replay", "write_repro"]
 
@@ -103,7 +103,7 @@ def _cases(pair: Any, settings: Mapping[str, str]) -> Iterable[Case]:
 
 def _modules() -> list[str]:
     """Returns the modules of the project that are loaded."""
-    own = [name for name, module in sys.modules.items() if is_own(getattr(module, "__file__", None) or "<")]
+    own = [name for name, module in sys.modules.items() if is_users(getattr(module, "__file__", None) or "<")]
     return sorted(name for name in own if name.partition(".")[0] not in {"parity", "conftest", "__main__"})
 
 

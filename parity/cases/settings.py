@@ -17,8 +17,8 @@ from parity.builds.build import Build
 from parity.cases.accepted import Waiver, read_budgets
 from parity.cases.case import Case, Pair, matches
 from parity.cases.tables import Table, read
+from parity.ir.functions import ENGINE, is_users
 
-ENGINE = str(Path(__file__).parents[1])
 BUILT_IN = (
     *(f"parity.matrix.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
     "parity.matrix.families:FAMILIES",
@@ -155,7 +155,7 @@ def place_in_project(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith((ENGINE, "<")) and "importlib" not in frame.filename
     ]
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    own = [frame for frame in frames if is_users(frame.filename)] or frames
     return f"at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
 
 

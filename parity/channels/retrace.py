@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,11 +14,11 @@ from parity.channels.results import compared, one_sided, span
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
+from parity.ir.functions import ENGINE
 from parity.ir.jax_internals import key_difference, tracing_keys
 from parity.verdicts import SIDES, ChannelResult, Finding
 
-ENGINE = str(Path(__file__).parents[1])
-MATRIX = str(Path(ENGINE, "matrix"))
+MATRIX = f"{ENGINE}matrix"
 DRIFTED = (
     "the state comes back with another type, so that the next call traces the step again",
     "cast what is returned, or create the leaf with the type the step gives it",

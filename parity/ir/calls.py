@@ -2,12 +2,10 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from parity.ir.functions import Frame, function_of
+from parity.ir.functions import Frame, function_of, is_users
 
-HARNESS = str(Path(__file__).parents[1])
 COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
@@ -30,7 +28,7 @@ def _called(run: Callable[[], Any], is_made: Callable[[Any], bool]) -> list[Fram
     def note(frame: Any, event: str, value: Any) -> None:
         code = frame.f_code
         place = Frame(code.co_filename, code.co_firstlineno, code.co_qualname)
-        own = not (place.in_library or place.file.startswith(HARNESS) or code.co_name in COMPREHENSIONS)
+        own = is_users(place.file) and code.co_name not in COMPREHENSIONS
         if own and event in ("call", "return"):
             called.setdefault(place)
             if event == "return" and is_made(value):

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 COMMON = 10
 """Whole numbers below this are written in too many places to show where one comes from."""
-LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
+ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
+INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+LIBRARIES = ("site-packages", *INSTALLED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ class Frame:
     def in_library(self) -> bool:
         """True for lines of installed packages, the standard library and generated code."""
         return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)
+
+
+def is_users(file: str) -> bool:
+    """True if a source file is the user's: neither of this package nor of a library."""
+    return not (Frame(file, 0).in_library or file.startswith(ENGINE))
 
 
 def short_path(file: str) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import gc
 import linecache
-import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
+from parity.ir.functions import is_users
 from parity.run.explain import BY_VALUES, blocking, is_unsure, places, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
@@ -36,8 +36,6 @@ SEARCH_SECONDS = 120.0
 """Time limit of the search for a place by values; `parity bisect` has none."""
 LONGEST = 600
 """Maximum number of characters of an error's message in a sentence; the report has the whole message."""
-PACKAGES = str(Path(__file__).parents[1])
-INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
@@ -159,11 +157,6 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 
 
-def is_own(file: str) -> bool:
-    """Returns True if a source file is the user's: neither of this package nor of a library."""
-    return "site-packages" not in file and not file.startswith((PACKAGES, "<", *INSTALLED))
-
-
 def error_finding(where: str, error: BaseException) -> Finding:
     """Returns a finding on an exception."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
@@ -184,7 +177,7 @@ def error_finding(where: str, error: BaseException) -> Finding:
 def _place(error: BaseException) -> str:
     """Returns the innermost line of the user's code, and the line of another file that led there; empty if none."""
     frames = traceback.extract_tb(error.__traceback__)
-    right = [frame for frame in frames if is_own(frame.filename)]
+    right = [frame for frame in frames if is_users(frame.filename)]
     if not right:
         return ""
     frame = right[-1]

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from parity.ir.functions import short_path
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
 from parity.ir.location import (
@@ -13,7 +14,6 @@ from parity.ir.location import (
     equation_source,
     inlined_source,
     operation_source,
-    short_path,
 )
 from parity.ir.stablehlo.reader import read_program
 
