@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, echo
+from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, echo, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,17 +82,9 @@ def bisect(
         return _one_case(chosen.id, pair, settings)
 
     searches, bench = _searches(search, AXES), Session()
-    with console().status("the case itself", spinner="dots") as status:
-        result = run_case(chosen, bench)
-        found = bisect_case(
-            chosen,
-            searches,
-            result=result,
-            bench=bench,
-            notify=lambda words: status.update(words),
-            given=given,
-            remade=remade,
-        )
+    say("the case itself")
+    result = run_case(chosen, bench)
+    found = bisect_case(chosen, searches, result=result, bench=bench, notify=say, given=given, remade=remade)
     _show(found)
     if json:
         write_json(found, json)
@@ -148,10 +140,7 @@ def _search_history(
     more += [word for text in settings or () for word in ("--set", text)]
     words = (sys.executable, "-m", "parity", "run", case, "--json", REPORT, *more)
     search = search_commits if len(ends) == 2 else search_versions
-    with console().status("", spinner="dots") as status:
-        return search(
-            Check(words=words, case=case), Path.cwd(), *ends, notify=lambda words: status.update(words)
-        )
+    return search(Check(words=words, case=case), Path.cwd(), *ends, notify=say)
 
 
 def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> int:

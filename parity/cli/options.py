@@ -113,6 +113,11 @@ def echo(words: str, style: str = "") -> None:
     console().print(words, style=style, soft_wrap=True, markup=False, highlight=False)
 
 
+def say(words: str) -> None:
+    """Prints the next stage of a long command, apart from its results."""
+    typer.echo(words, err=True)
+
+
 def checked_files(**paths: Path | None) -> dict[str, Path]:
     """Returns the requested output files, ``{name: file}``, after checking that they can be written.
 

@@ -23,6 +23,7 @@ __all__ = [
     "parsed",
     "set_outside",
     "short_path",
+    "statement",
     "together",
     "words_of",
     "written",
@@ -201,16 +202,17 @@ def _within(node: ast.AST, name: str) -> Iterator[tuple[float, int, str]]:
 
 def _alike(one: Frame, other: Frame) -> bool:
     """True if two lines are in statements of equal text."""
-    return _statement(one) == _statement(other)
+    return ast.dump(statement(one)) == ast.dump(statement(other))
 
 
-def _statement(frame: Frame) -> str:
+def statement(frame: Frame) -> ast.AST:
+    """Returns the innermost statement around a line, or the function that begins there; an empty module if unknown."""
     around = [
         node
         for node in ast.walk(parsed(frame.file))
         if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
     ]
-    return ast.dump(max(around, key=lambda node: node.lineno)) if around else ""
+    return max(around, key=lambda node: node.lineno, default=ast.Module([], []))
 
 
 def _paired(one: Sequence[Frame], other: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:

@@ -6,14 +6,14 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, parsed, words_of
+from parity.ir.functions import Frame, function_of, parsed, statement, words_of
 
-__all__ = ["backward_rule", "library_call", "library_makers"]
+__all__ = ["backward_rule", "library_call", "library_makers", "table_makers"]
 
 DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
@@ -59,6 +59,69 @@ def backward_rule(frame: Frame) -> Frame | None:
     codes = [rule.__code__ for rule in rules if isinstance(rule, types.FunctionType)]
     found = [Frame(code.co_filename, code.co_firstlineno, code.co_qualname) for code in codes]
     return found[0] if len(found) == 1 and not found[0].in_library else None
+
+
+def table_makers(
+    one: Frame, other: Frame, traced: Sequence[Container[Hashable]]
+) -> tuple[tuple[Frame, ...], tuple[Frame, ...]]:
+    """Returns for each side the user's functions that may compute a constant ahead of the program.
+
+    A line reads their results. Those that both sides have, and those that make operations, are left out.
+
+    Args:
+        one, other: the lines that use the constant.
+        traced: for each side, the functions that make operations.
+    """
+    found = [{function_of(each): each for each in _behind(frame, DEEP)} for frame in (one, other)]
+    left, right = (
+        tuple(
+            each
+            for text, each in found[side].items()
+            if text not in found[1 - side] and text not in traced[side]
+        )
+        for side in (0, 1)
+    )
+    return left, right
+
+
+def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
+    """Yields the user's functions that the statement of a line calls, and the methods that set attributes it reads."""
+    names = next(
+        (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == frame.file), {}
+    )
+    owner = names.get(frame.function.partition(".")[0])
+    nodes = list(ast.walk(statement(frame))) if deep else []
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    for each in called:
+        value = _value(each, names) or getattr(
+            names.get(frame.function.partition(".")[0]), getattr(each, "attr", ""), None
+        )
+        function = (
+            inspect.unwrap(value.__init__ if isinstance(value, type) else value) if callable(value) else None
+        )
+        if isinstance(function, types.FunctionType):
+            code = function.__code__
+            inner = Frame(code.co_filename, code.co_firstlineno, code.co_qualname)
+            if not inner.in_library:
+                yield from (inner, *_behind(inner, deep - 1))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and node not in called}
+    for inner in _assigned(frame, read, {node.id for node in nodes if isinstance(node, ast.Name)}):
+        yield from (*((inner,) if inner.function != frame.function else ()), *_behind(inner, deep - 1))
+
+
+def _assigned(frame: Frame, attributes: Container[str], names: Container[str]) -> Iterator[Frame]:
+    """Yields the assignments of attributes in the class of a method, and of names in the function itself."""
+    scope, _, own = frame.function.rpartition(".")
+    kinds = [
+        node for node in ast.walk(parsed(frame.file)) if isinstance(node, ast.ClassDef) and node.name == scope
+    ]
+    for method in (each for kind in kinds or [parsed(frame.file)] for each in kind.body):
+        for node in ast.walk(method) if isinstance(method, ast.FunctionDef) else ():
+            targets = [each for one in getattr(node, "targets", ()) for each in ast.walk(one)]
+            known = [getattr(each, "attr", None) in attributes for each in targets] if kinds else []
+            known += [getattr(each, "id", None) in names for each in targets] if method.name == own else []
+            if any(known):
+                yield Frame(frame.file, node.lineno, ".".join(filter(None, (scope, method.name))))
 
 
 def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:

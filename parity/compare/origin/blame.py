@@ -16,7 +16,7 @@ from parity.compare.origin.divergence import Divergence
 from parity.compare.origin.source import constructor_call, functions_around, innermost, site
 from parity.compare.origin.trace import Node
 from parity.ir.functions import function_of, origin, set_outside, together, words_of
-from parity.ir.location import Frame, equation_source
+from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers
 
 __all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame", "twins"]
@@ -33,13 +33,18 @@ class Parting:
         alignment: both programs.
         divergence: the place.
         common: functions whose text both sides share.
-        files: the user's files, for each side.
+        sources: the source locations of the operations, for each side.
     """
 
     alignment: Alignment
     divergence: Divergence
     common: frozenset[Hashable]
-    files: tuple[frozenset[str], ...]
+    sources: Sequence[Sequence[SourceLocation]]
+
+    @property
+    def files(self) -> list[frozenset[str]]:
+        """The user's files, for each side."""
+        return [frozenset(frame.file for one in each for frame in one.own) for each in self.sources]
 
     @property
     def ends(self) -> tuple[int | None, int | None]:
@@ -163,7 +168,7 @@ def _exchanged(parting: Parting) -> Blame | None:
             for side in (0, 1)
         ]
         if any(found):
-            stacks = [_stack(node) for node in parting.pair(users)]
+            stacks = [site(node).own for node in parting.pair(users)]
             frames = [
                 found[side] or next((each for each in stacks[side] if twins(each, found[1 - side])), None)
                 for side in (0, 1)
@@ -187,8 +192,8 @@ def _read_after_update(parting: Parting) -> Blame | None:
             continue
         if traces[1 - side].nodes[partner].name != made.name:
             continue  # equal by chance
-        own = _stack(traces[side].nodes[user])
-        depth = together(own, _stack(made))
+        own = site(traces[side].nodes[user]).own
+        depth = together(own, site(made).own)
         if depth and not alignment.users(1 - side, partner):
             frames = ordered(side, own[len(own) - depth], None)
             return Blame(frames, parting.moved(users) if users else None)
@@ -209,7 +214,7 @@ def _naming(parting: Parting, side: int, user: int, given: int, values: Sequence
     nodes = parting.alignment.traces[side].nodes
     right = {part for at in values for part in _weight(nodes, at)}
     parts = _weight(nodes, given) - right if right else set()
-    return next((each for each in _stack(nodes[user]) if parts & words_of(each)), None)
+    return next((each for each in site(nodes[user]).own if parts & words_of(each)), None)
 
 
 def _weight(nodes: Sequence[Node], at: int) -> set[str]:
@@ -228,10 +233,10 @@ def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> F
     Values of another iteration of a loop do not count.
     """
     nodes = parting.alignment.traces[side].nodes
-    own = _stack(nodes[user])
+    own = site(nodes[user]).own
     around = [*values, *(other for value in values for other in parting.alignment.users(side, value))]
     here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
-    depth = max((together(own, _stack(nodes[at])) for at in here), default=0)
+    depth = max((together(own, site(nodes[at]).own) for at in here), default=0)
     return innermost(own[len(own) - depth :] if depth else (), parting.common)
 
 
@@ -241,15 +246,6 @@ def _in_reach(node: Node, user: Node) -> bool:
     return all(
         loop_indices.get(id(loop), iteration) == iteration for loop, iteration in node.around.iterations
     )
-
-
-def _stack(node: Node) -> tuple[Frame, ...]:
-    """Returns the call stack of an operation and of the loops around it, whose bodies JAX traces separately."""
-    own = site(node).own
-    for loop, _ in reversed(node.around.iterations):
-        outer = equation_source(loop).own
-        own += () if own and outer and own[-1] == outer[-1] else outer
-    return own
 
 
 def twins(one: Frame, other: Frame | None) -> bool:
@@ -262,8 +258,8 @@ def _step_left_out(parting: Parting) -> Blame | None:
         side = parting.alignment.more(*operands)
         if side is None:
             continue
-        more = _stack(parting.pair(operands)[side])
-        own = _stack(parting.pair(users)[1 - side])
+        more = site(parting.pair(operands)[side]).own
+        own = site(parting.pair(users)[1 - side]).own
         known = (frame for each in more for frame in own if twins(frame, each) and _unlike(frame, parting))
         lacking = next(known, None) or innermost(own, parting.common)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])

@@ -240,10 +240,7 @@ class _Search:
             second = functions_around(each)
             code = len(os.path.commonprefix([words[:NEAR], second[:NEAR]]))
             iteration, around = _turn(each) == _turn(node), len({*words}.intersection(second))
-            near = around > 1 or (
-                around == len(words) and node.around.iterations
-            )  # a body's stack ends at the loop
-            if code < 2 and not (iteration and near and self._alignment.shares(*ends)):
+            if code < 2 and not (iteration and around > 1 and self._alignment.shares(*ends)):
                 continue
             free = self._matches[1 - side][other] < 0
             like = (code, iteration, free, around, -abs(other - at))

@@ -14,9 +14,10 @@ from parity.compare.origin.source import innermost, place_text, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
-from parity.ir.functions import written
+from parity.ir.functions import function_of, written
 from parity.ir.location import Frame, SourceLocation, equation_source
-from parity.prove.frontier import TABLE, number
+from parity.ir.makers import table_makers
+from parity.prove.frontier import TABLE, computed, number
 from parity.verdicts import SIDES, Finding
 
 __all__ = ["describe", "follow", "locate"]
@@ -81,14 +82,13 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         return SearchResult.nothing("op", "results differ, but no operation is first to differ")
     sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
     common = shared(sources)
-    files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]
     entries = [
         _Entry(
             Parting(
                 alignment=found.alignment,
                 divergence=each,
                 common=common,
-                files=(files[0], files[1]),
+                sources=sources,
             ),
             strategies,
         )
@@ -243,7 +243,7 @@ class _Entry:
 
     def _texts(self) -> list[str]:
         return [
-            f"{_place(node, one, frame)}{self._set_at(side)}"
+            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
             if node is not None and one is not None
             else "has nothing there"
             for side, (node, one, frame) in enumerate(
@@ -259,6 +259,14 @@ class _Entry:
         given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
+
+    def _made(self) -> Sequence[Sequence[Frame]]:
+        """Returns for each side the functions that may compute its constant ahead of the program."""
+        lines = [frame for frame in self.blamed if frame and not frame.in_library]
+        if len(lines) < 2 or not self._parting.has_other_constant:
+            return (), ()
+        traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
+        return table_makers(*lines, traced)
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""

@@ -16,12 +16,8 @@ def site(node: Node) -> SourceLocation:
     Args:
         node: a value.
     """
-    around = node.around
-    if node.equation is not None:
-        return equation_source(node.equation, around.calls)
-    if around.calls:
-        return equation_source(around.calls[-1], around.calls[:-1])
-    return equation_source(around.iterations[-1][0]) if around.iterations else SourceLocation()
+    calls = node.around.calls if node.equation is None else (*node.around.calls, node.equation)
+    return equation_source(calls[-1], calls[:-1]) if calls else SourceLocation()
 
 
 def place_text(source: SourceLocation) -> str:
