@@ -93,9 +93,7 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
     nodes = list(ast.walk(statement(frame))) if deep else []
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     for each in called:
-        value = _value(each, names) or getattr(
-            names.get(frame.function.partition(".")[0]), getattr(each, "attr", ""), None
-        )
+        value = _value(each, names) or getattr(owner, getattr(each, "attr", ""), None)
         function = (
             inspect.unwrap(value.__init__ if isinstance(value, type) else value) if callable(value) else None
         )

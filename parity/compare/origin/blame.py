@@ -289,11 +289,15 @@ def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
     """Returns the other side's line that makes only the value; None unless it omits the further operation."""
     alignment, ends = parting.alignment, parting.ends
     node, nodes = parting.nodes[side], alignment.traces[side].nodes
+    value = before_moves(nodes, value)
     partner, other = alignment.matches[side][value], ends[1 - side]
     plain = nodes[value].literal or nodes[value].sketch.plain
     if partner < 0 or plain or not nodes[value].inputs or node is None or not _one_run(nodes[value], node):
         return None
     frame = innermost(site(alignment.traces[1 - side].nodes[partner]).own, parting.common)
+    makers = site(nodes[value]).own[:1], site(node).own[:1]
+    if makers[0] != makers[1] and not any(twins(each, frame) for each in makers[0]):
+        return None  # a long function, of which the other side's function is a part
     if other is None or frame is None:
         return frame
     user = alignment.traces[1 - side].nodes[other]

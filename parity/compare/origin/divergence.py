@@ -316,7 +316,7 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         partner = alignment.matches[side][at]
         if partner < 0 or any(alignment.same(*ordered(side, at, other)) for other in cuts[1 - side]):
             continue  # the stopped values may differ only as values, such as in a softmax
-        left, right = ordered(side, at, partner)
+        left, right = ordered(side, at, _used_instead(alignment, side, at))
         made_of = _leaves_below(alignment, left)
         overlap = len(made_of & failing) / max(len(made_of | failing), 1)
         found.append((overlap, left, right))
@@ -324,6 +324,18 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         return []
     _, left, right = max(found, key=lambda each: each[:2])
     return [Divergence(reference=left, candidate=right, place=left)]
+
+
+def _used_instead(alignment: Alignment, side: int, at: int) -> int:
+    """Returns the other side's operation that uses a value as this side uses its stopped one, else the value."""
+    nodes, best = alignment.traces[1 - side].nodes, (0, alignment.matches[side][at])
+    for user in alignment.users(side, at):
+        for use in alignment.equals(side, user):
+            given = any(alignment.same(*ordered(side, at, each)) for each in nodes[use].inputs)
+            further = {nodes[each].name for each in alignment.users(1 - side, use)}
+            if nodes[use].name != "stop_gradient":
+                best = max(best, (1 + given + (further != {"stop_gradient"}), use))
+    return best[1]
 
 
 def _ended(alignment: Alignment) -> list[Divergence]:

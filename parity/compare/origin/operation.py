@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
@@ -10,7 +10,7 @@ from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.source import innermost, place_text, shared, site
+from parity.compare.origin.source import functions_around, innermost, place_text, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
@@ -18,10 +18,12 @@ from parity.ir.functions import function_of, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, computed, number
-from parity.verdicts import SIDES, Finding
+from parity.verdicts import SIDES, Finding, listed
 
 __all__ = ["describe", "follow", "locate"]
 
+SURE = 2
+"""Maximum number of functions that may hold the cause if the first one is named without doubt."""
 MOST = 5
 """Maximum number of rows of the table of divergences."""
 
@@ -97,7 +99,10 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {_floors(worst.in_floors)}")
+    suspects = _suspects(found, common) if first.is_alone else ()
     doubt = first.doubt(found.partners, found.guessed)
+    if not doubt and len(suspects) > SURE:
+        doubt = f"one of {listed([str(each) for each in suspects], MOST)}"
     sentence = finding.sentence()
     return SearchResult(
         axis="op",
@@ -111,8 +116,27 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
             "results": [[each.group, each.path, each.in_floors] for each in found.failing],
             "first": first.facts(),
             "doubt": doubt,
+            "suspects": [_frame(frame) for frame in suspects],
         },
     )
+
+
+def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...]:
+    """Returns the candidate's functions between the places of divergence and the next operations that correspond."""
+    alignment, last = found.alignment, len(found.alignment.traces[0].nodes)
+    nodes, matches = alignment.traces[1].nodes, alignment.matches[1]
+    waiting = [
+        each.candidate for each in found.divergences if each.candidate is not None and each.place < last
+    ]
+    backward, frames = all(nodes[at].around.backward for at in waiting), {}
+    for at in waiting:
+        if nodes[at].around.backward is backward and not alignment.corresponds(1, at):
+            own = site(nodes[at]).own
+            if own and function_of(own[0]) not in common:
+                frames.setdefault(own[0].function, own[0])
+            users = alignment.users(1, at)
+            waiting += [user for user in users if matches[user] < 0 and user not in waiting]
+    return tuple(frames.values())
 
 
 class _Entry:
@@ -128,7 +152,10 @@ class _Entry:
         self._parting, self._alignment = parting, parting.alignment
         self._operands = parting.divergence.operands
         self._nodes = parting.nodes
-        self._sources = [None if node is None else site(node) for node in self._nodes]
+        self._sources = [
+            None if node is None else _own_site(trace.nodes, node, parting.common)
+            for trace, node in zip(self._alignment.traces, self._nodes, strict=True)
+        ]
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
         ]
@@ -137,6 +164,13 @@ class _Entry:
         """Returns the innermost line in a function that only this side has, else the innermost of all."""
         own = source.own if source else ()
         return innermost(own, self._parting.common) or next(iter(own), None)
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no single operation does something else with equal operands, so that more code may differ."""
+        left, right = self._parting.ends
+        names = {node.name for node in self._nodes if node}
+        return None in (left, right) or len(names) > 1 or not self._alignment.shares(left, right)
 
     @property
     def _node(self) -> Node:
@@ -243,7 +277,7 @@ class _Entry:
 
     def _texts(self) -> list[str]:
         return [
-            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
+            f"{_place(node, one, frame)}{self._given_at(side)}{self._set_at(side) or computed(self._made()[side])}"
             if node is not None and one is not None
             else "has nothing there"
             for side, (node, one, frame) in enumerate(
@@ -259,6 +293,24 @@ class _Entry:
         given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
+
+    def _given_at(self, side: int) -> str:
+        """Returns the call that may exchange the operands of a function, which are right elsewhere, as text."""
+        frame, source, node = self.blamed[side], self._sources[side], self._nodes[side]
+        if (
+            None in self._nodes
+            or not self._operands
+            or not (frame and source and node and frame in source.own)
+        ):
+            return ""
+        nodes = self._alignment.traces[side].nodes
+        given = [node.inputs[at] for at in self._operands]
+        caller = next(iter(source.own[source.own.index(frame) + 1 :]), None)
+        known = any(
+            self._alignment.matches[side][at] < 0 or nodes[at].label or nodes[at].literal for at in given
+        )
+        inside = any(frame.function in functions_around(nodes[at]) for at in given)
+        return "" if known or inside or not caller else f", given its operands at {caller}"
 
     def _made(self) -> Sequence[Sequence[Frame]]:
         """Returns for each side the functions that may compute its constant ahead of the program."""
@@ -292,6 +344,14 @@ class _Entry:
         nodes, at = given[side]
         frame, named = self._default(site(nodes[at])), self.blamed[side]
         return f" at {frame}" if frame and named and frame.function != named.function else ""
+
+
+def _own_site(nodes: Sequence[Node], node: Node, common: Container[Hashable]) -> SourceLocation:
+    """Returns the source of a value; if only shared code is around it, such as a loss, that of its operand."""
+    at, given = node, [node]
+    while given and all(function_of(frame) in common for frame in site(at).own):
+        at, given = given[0], [nodes[each] for each in given[0].inputs if not nodes[each].literal]
+    return site(at) if site(at).own else site(node)
 
 
 def _origin(nodes: list[Node], at: int) -> str:
