@@ -19,6 +19,7 @@ __all__ = [
     "Origin",
     "changed",
     "function_of",
+    "made_at",
     "origin",
     "parsed",
     "set_outside",
@@ -102,7 +103,7 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     if not pairs or _differ(*pairs[0]):
         return None
     for inner, (left, right) in itertools.pairwise(pairs):
-        first, second = _maker(left, inner[0]), _maker(right, inner[1])
+        first, second = made_at(left, inner[0]), made_at(right, inner[1])
         if first and second and _differ(first, second):
             return Origin("made", (first, second))
         if _differ(left, right):
@@ -234,7 +235,7 @@ def _differ(one: Frame, other: Frame) -> bool:
     return function_of(one) != function_of(other)
 
 
-def _maker(caller: Frame, inner: Frame) -> Frame | None:
+def made_at(caller: Frame, inner: Frame) -> Frame | None:
     """Returns the line that makes the object whose code a method calls, in its class; None if that is not certain.
 
     ``caller`` is a line of the method, and ``inner`` the next one on the call stack, in the code that it calls.

@@ -72,16 +72,11 @@ def table_makers(
         one, other: the lines that use the constant.
         traced: for each side, the functions that make operations.
     """
-    found = [{function_of(each): each for each in _behind(frame, DEEP)} for frame in (one, other)]
-    left, right = (
-        tuple(
-            each
-            for text, each in found[side].items()
-            if text not in found[1 - side] and text not in traced[side]
-        )
-        for side in (0, 1)
+    left, right = ({function_of(each): each for each in _behind(frame, DEEP)} for frame in (one, other))
+    return (
+        tuple(each for text, each in left.items() if text not in right and text not in traced[0]),
+        tuple(each for text, each in right.items() if text not in left and text not in traced[1]),
     )
-    return left, right
 
 
 def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
@@ -107,18 +102,20 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
         yield from (*((inner,) if inner.function != frame.function else ()), *_behind(inner, deep - 1))
 
 
-def _assigned(frame: Frame, attributes: Container[str], names: Container[str]) -> Iterator[Frame]:
+def _assigned(frame: Frame, attributes: set[str], names: set[str]) -> Iterator[Frame]:
     """Yields the assignments of attributes in the class of a method, and of names in the function itself."""
     scope, _, own = frame.function.rpartition(".")
-    kinds = [
-        node for node in ast.walk(parsed(frame.file)) if isinstance(node, ast.ClassDef) and node.name == scope
-    ]
-    for method in (each for kind in kinds or [parsed(frame.file)] for each in kind.body):
-        for node in ast.walk(method) if isinstance(method, ast.FunctionDef) else ():
-            targets = [each for one in getattr(node, "targets", ()) for each in ast.walk(one)]
-            known = [getattr(each, "attr", None) in attributes for each in targets] if kinds else []
-            known += [getattr(each, "id", None) in names for each in targets] if method.name == own else []
-            if any(known):
+    tree = parsed(frame.file)
+    kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == scope]
+    methods = [node for kind in kinds or [tree] for node in kind.body if isinstance(node, ast.FunctionDef)]
+    for method in methods:
+        for node in (each for each in ast.walk(method) if isinstance(each, ast.Assign)):
+            targets = [each for one in node.targets for each in ast.walk(one)]
+            words = {each.attr for each in targets if isinstance(each, ast.Attribute)} & attributes
+            words |= {
+                each.id for each in targets if isinstance(each, ast.Name) and method.name == own
+            } & names
+            if words:
                 yield Frame(frame.file, node.lineno, ".".join(filter(None, (scope, method.name))))
 
 

@@ -468,7 +468,8 @@ class Search:
             if len({OPEN in str(attributes_of(op)) for op in (left, right)}) == 2:
                 sides = [side and dataclasses.replace(side, user=_mapped_at(side)) for side in sides]
             if any(TABLE in line for line in lines) and all(side and side.place.own for side in sides):
-                made = table_makers(*(side.place.own[0] for side in sides if side), self._functions)
+                one, other = (side.place.own[0] for side in sides if side)
+                made = table_makers(one, other, self._functions)
                 sides = [
                     side and dataclasses.replace(side, made=each)
                     for side, each in zip(sides, made, strict=True)

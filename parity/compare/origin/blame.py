@@ -13,9 +13,9 @@ from typing import NamedTuple
 from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
 from parity.compare.origin.divergence import Divergence
-from parity.compare.origin.source import constructor_call, functions_around, innermost, site
+from parity.compare.origin.source import functions_around, innermost, site
 from parity.compare.origin.trace import Node
-from parity.ir.functions import function_of, origin, set_outside, together, words_of
+from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
 from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers
 
@@ -295,9 +295,9 @@ def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
     if partner < 0 or plain or not nodes[value].inputs or node is None or not _one_run(nodes[value], node):
         return None
     frame = innermost(site(alignment.traces[1 - side].nodes[partner]).own, parting.common)
-    makers = site(nodes[value]).own[:1], site(node).own[:1]
-    if makers[0] != makers[1] and not any(twins(each, frame) for each in makers[0]):
-        return None  # a long function, of which the other side's function is a part
+    goes_on = all(_one_run(node, nodes[user]) for user in alignment.users(side, ends[side] or 0))
+    if goes_on and site(nodes[value]).own[:1] != site(node).own[:1]:
+        return None  # the function does not end here
     if other is None or frame is None:
         return frame
     user = alignment.traces[1 - side].nodes[other]
@@ -336,8 +336,7 @@ def _constructor(parting: Parting, side: int) -> Frame | None:
             equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
             if equal < len(own):  # if all lines are equal, it may be another instance of the class
                 shared = max(shared, equal)
-    kind = own[shared - 1].function.rpartition(".")[0].rpartition(".")[2] if shared else ""
-    return constructor_call(kind, parting.files[side], own)
+    return made_at(own[shared], own[shared - 1]) if shared else None
 
 
 def _library_constant(parting: Parting) -> Blame | None:

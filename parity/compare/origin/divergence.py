@@ -48,7 +48,7 @@ def find_divergences(
     Args:
         alignment: both programs.
         failing: value numbers of results that differ, of both sides.
-        leaves: paths of the results that differ, to choose among stopped gradients.
+        leaves: paths of the results that differ; a stopped gradient must be behind all that the forward pass reads.
     """
     search = _Search(alignment)
     found = search.run(list(failing))
@@ -305,21 +305,24 @@ class _Search:
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
     """Returns the most likely place where only one side stops a gradient; empty if there is none.
 
-    The likelihood is the overlap of the leaves behind the value with the leaves whose gradients differ.
+    Its value is made of all leaves whose gradients differ, and of the fewest others.
     """
     cuts = [
         [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]
         for trace in alignment.traces
     ]
-    failing, found = set(leaves), []
+    nodes = alignment.traces[0].nodes
+    first = next((at for at, node in enumerate(nodes) if node.around.backward), len(nodes))
+    failing = {nodes[given].label for node in nodes[:first] for given in node.inputs}.intersection(leaves)
+    found = []
     for side, at in [(0, at) for at in cuts[0]] + [(1, at) for at in cuts[1]]:
         partner = alignment.matches[side][at]
         if partner < 0 or any(alignment.same(*ordered(side, at, other)) for other in cuts[1 - side]):
             continue  # the stopped values may differ only as values, such as in a softmax
         left, right = ordered(side, at, _used_instead(alignment, side, at))
         made_of = _leaves_below(alignment, left)
-        overlap = len(made_of & failing) / max(len(made_of | failing), 1)
-        found.append((overlap, left, right))
+        if made_of.issuperset(failing):
+            found.append((-len(made_of), left, right))
     if not found:
         return []
     _, left, right = max(found, key=lambda each: each[:2])

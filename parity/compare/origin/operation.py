@@ -170,7 +170,7 @@ class _Entry:
         """True if no single operation does something else with equal operands, so that more code may differ."""
         left, right = self._parting.ends
         names = {node.name for node in self._nodes if node}
-        return None in (left, right) or len(names) > 1 or not self._alignment.shares(left, right)
+        return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
 
     @property
     def _node(self) -> Node:
@@ -318,7 +318,7 @@ class _Entry:
         if len(lines) < 2 or not self._parting.has_other_constant:
             return (), ()
         traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
-        return table_makers(*lines, traced)
+        return table_makers(lines[0], lines[1], traced)
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""
@@ -331,19 +331,9 @@ class _Entry:
             given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
             texts = [_origin(*each) for each in given]
             same = "other entries" if texts[0] == texts[1] and number(texts[0]) is not None else ""
-            places = [self._moved_at(side, given, texts) for side in (0, 1)]
-            words_of_both = " against ".join(map("".join, zip(texts, places, strict=True)))
-            unlike = TABLE if all(_is_table(*each) for each in given) else same or words_of_both
+            unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
-
-    def _moved_at(self, side: int, given: Sequence[tuple[list[Node], int]], texts: Sequence[str]) -> str:
-        """Returns the line that moves an operand which the other side takes as it is, as text; empty if none does."""
-        if not texts[side].endswith(f" of {texts[1 - side]}"):
-            return ""
-        nodes, at = given[side]
-        frame, named = self._default(site(nodes[at])), self.blamed[side]
-        return f" at {frame}" if frame and named and frame.function != named.function else ""
 
 
 def _own_site(nodes: Sequence[Node], node: Node, common: Container[Hashable]) -> SourceLocation:
