@@ -10,13 +10,14 @@ import os
 import re
 import sysconfig
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 __all__ = [
     "Frame",
     "Origin",
+    "assigned",
     "changed",
     "function_of",
     "made_at",
@@ -251,15 +252,23 @@ def made_at(caller: Frame, inner: Frame) -> Frame | None:
     if not all(map(_name, calls)):
         return None
     called = {attribute for function in by_name or calls for attribute in _attributes(function, ast.Load)}
-    made = [
-        Frame(caller.file, node.lineno, f"{name}.{method.name}")
+    made = assigned(caller, called)
+    return made[0] if len(made) == 1 else None
+
+
+def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
+    """Returns the lines that assign some attributes of ``self``, in the class of a method."""
+    name = frame.function.partition(".")[0]
+    kinds = [node for node in parsed(frame.file).body if _is_class(node, name)]
+    return [
+        Frame(frame.file, node.lineno, f"{name}.{method.name}")
+        for kind in kinds
         for method in ast.iter_child_nodes(kind)
         if isinstance(method, ast.FunctionDef)
         for node in ast.walk(method)
         if isinstance(node, ast.Assign)
-        if any(called.intersection(_attributes(each, ast.Store)) for each in node.targets)
+        if any(each in attributes for target in node.targets for each in _attributes(target, ast.Store))
     ]
-    return made[0] if len(made) == 1 else None
 
 
 def _is_class(node: ast.AST, name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, function_of, parsed, statement, words_of
+from parity.ir.functions import Frame, assigned, function_of, parsed, statement, words_of
 
 __all__ = ["backward_rule", "library_call", "library_makers", "table_makers"]
 
@@ -88,35 +88,14 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
     nodes = list(ast.walk(statement(frame))) if deep else []
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     for each in called:
-        value = _value(each, names) or getattr(owner, getattr(each, "attr", ""), None)
-        function = (
-            inspect.unwrap(value.__init__ if isinstance(value, type) else value) if callable(value) else None
-        )
-        if isinstance(function, types.FunctionType):
-            code = function.__code__
-            inner = Frame(code.co_filename, code.co_firstlineno, code.co_qualname)
-            if not inner.in_library:
-                yield from (inner, *_behind(inner, deep - 1))
+        made = _value(each, names) or getattr(owner, getattr(each, "attr", ""), None)
+        made = inspect.unwrap(made.__init__ if isinstance(made, type) else made) if callable(made) else None
+        if isinstance(made, types.FunctionType):
+            inner = Frame(made.__code__.co_filename, made.__code__.co_firstlineno, made.__qualname__)
+            yield from () if inner.in_library else (inner, *_behind(inner, deep - 1))
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and node not in called}
-    for inner in _assigned(frame, read, {node.id for node in nodes if isinstance(node, ast.Name)}):
-        yield from (*((inner,) if inner.function != frame.function else ()), *_behind(inner, deep - 1))
-
-
-def _assigned(frame: Frame, attributes: set[str], names: set[str]) -> Iterator[Frame]:
-    """Yields the assignments of attributes in the class of a method, and of names in the function itself."""
-    scope, _, own = frame.function.rpartition(".")
-    tree = parsed(frame.file)
-    kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == scope]
-    methods = [node for kind in kinds or [tree] for node in kind.body if isinstance(node, ast.FunctionDef)]
-    for method in methods:
-        for node in (each for each in ast.walk(method) if isinstance(each, ast.Assign)):
-            targets = [each for one in node.targets for each in ast.walk(one)]
-            words = {each.attr for each in targets if isinstance(each, ast.Attribute)} & attributes
-            words |= {
-                each.id for each in targets if isinstance(each, ast.Name) and method.name == own
-            } & names
-            if words:
-                yield Frame(frame.file, node.lineno, ".".join(filter(None, (scope, method.name))))
+    for inner in assigned(frame, read):
+        yield from (inner, *_behind(inner, deep - 1))
 
 
 def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:

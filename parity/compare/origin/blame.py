@@ -42,11 +42,6 @@ class Parting:
     sources: Sequence[Sequence[SourceLocation]]
 
     @property
-    def files(self) -> list[frozenset[str]]:
-        """The user's files, for each side."""
-        return [frozenset(frame.file for one in each for frame in one.own) for each in self.sources]
-
-    @property
     def ends(self) -> tuple[int | None, int | None]:
         """The number of the operation on each side; None if a side has none there."""
         return self.divergence.reference, self.divergence.candidate
@@ -348,9 +343,8 @@ def _library_constant(parting: Parting) -> Blame | None:
     others = makers[0] != makers[1] and not set(makers[0]).isdisjoint(makers[1])
     if not (equal or others or parting.library_makers()):
         return None
-    found = [
-        library_call(one.library, files) for one, files in zip(sources, parting.files, strict=True) if one
-    ]
+    files = [{frame.file for one in side for frame in one.own} for side in parting.sources]
+    found = [library_call(one.library, each) for one, each in zip(sources, files, strict=True) if one]
     return Blame(found) if any(found) else None
 
 

@@ -10,7 +10,7 @@ from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.source import functions_around, innermost, place_text, shared, site
+from parity.compare.origin.source import innermost, place_text, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
@@ -143,8 +143,7 @@ class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        tried = () if parting.divergence.gradient else strategies  # its values are right where they are
-        found = blame(parting, tried) or Blame((None, None))
+        found = blame(parting, strategies) or Blame((None, None))
         self._is_default = found == Blame((None, None))
         self._after: tuple[str, ...] = ()
         if found.divergence:
@@ -225,6 +224,8 @@ class _Entry:
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
+        if "add_any" in names and len(set(names)) == 2:
+            return "because a gradient that only one side passes on, such as one that is not stopped, is added here"
         if self._alignment.follows(*self._parting.ends):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := self._parting.library_makers()):
@@ -260,8 +261,7 @@ class _Entry:
 
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
-        of = "gradient of " if self._parting.divergence.gradient else ""
-        return (f"{of}{names}", ", ".join(self._where()), *self._texts())
+        return (names, ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
         return {
@@ -277,7 +277,7 @@ class _Entry:
 
     def _texts(self) -> list[str]:
         return [
-            f"{_place(node, one, frame)}{self._given_at(side)}{self._set_at(side) or computed(self._made()[side])}"
+            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
             if node is not None and one is not None
             else "has nothing there"
             for side, (node, one, frame) in enumerate(
@@ -293,24 +293,6 @@ class _Entry:
         given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
-
-    def _given_at(self, side: int) -> str:
-        """Returns the call that may exchange the operands of a function, which are right elsewhere, as text."""
-        frame, source, node = self.blamed[side], self._sources[side], self._nodes[side]
-        if (
-            None in self._nodes
-            or not self._operands
-            or not (frame and source and node and frame in source.own)
-        ):
-            return ""
-        nodes = self._alignment.traces[side].nodes
-        given = [node.inputs[at] for at in self._operands]
-        caller = next(iter(source.own[source.own.index(frame) + 1 :]), None)
-        known = any(
-            self._alignment.matches[side][at] < 0 or nodes[at].label or nodes[at].literal for at in given
-        )
-        inside = any(frame.function in functions_around(nodes[at]) for at in given)
-        return "" if known or inside or not caller else f", given its operands at {caller}"
 
     def _made(self) -> Sequence[Sequence[Frame]]:
         """Returns for each side the functions that may compute its constant ahead of the program."""
