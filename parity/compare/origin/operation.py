@@ -122,20 +122,18 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
 
 
 def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...]:
-    """Returns the candidate's functions between the places of divergence and the next operations that correspond."""
-    alignment, last = found.alignment, len(found.alignment.traces[0].nodes)
+    """Returns the candidate's functions between the first divergence and the next operations that correspond."""
+    alignment, frames = found.alignment, dict[str, Frame]()
     nodes, matches = alignment.traces[1].nodes, alignment.matches[1]
-    waiting = [
-        each.candidate for each in found.divergences if each.candidate is not None and each.place < last
-    ]
-    backward, frames = all(nodes[at].around.backward for at in waiting), {}
+    waiting = [each.candidate for each in found.divergences if each.candidate is not None][:1]
+    backward = all(nodes[at].around.backward for at in waiting)
     for at in waiting:
         if nodes[at].around.backward is backward and not alignment.corresponds(1, at):
             own = site(nodes[at]).own
             if own and function_of(own[0]) not in common:
                 frames.setdefault(own[0].function, own[0])
-            users = alignment.users(1, at)
-            waiting += [user for user in users if matches[user] < 0 and user not in waiting]
+            near = [*alignment.users(1, at), *nodes[at].inputs]
+            waiting += [each for each in near if matches[each] < 0 and each not in waiting]
     return tuple(frames.values())
 
 
