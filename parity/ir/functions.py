@@ -242,11 +242,11 @@ def made_at(caller: Frame, inner: Frame) -> Frame | None:
     ``caller`` is a line of the method, and ``inner`` the next one on the call stack, in the code that it calls.
     """
     name = caller.function.partition(".")[0]
-    kind = next((node for node in parsed(caller.file).body if _is_class(node, name)), None)
-    if kind is None:
-        return None
     calls = [
-        node.func for node in ast.walk(kind) if isinstance(node, ast.Call) and node.lineno == caller.line
+        node.func
+        for kind in _classes(caller.file, name)
+        for node in ast.walk(kind)
+        if isinstance(node, ast.Call) and node.lineno == caller.line
     ]
     by_name = [each for each in calls if inner.function.rpartition(".")[2] == _name(each)]
     if not all(map(_name, calls)):
@@ -259,10 +259,9 @@ def made_at(caller: Frame, inner: Frame) -> Frame | None:
 def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
     """Returns the lines that assign some attributes of ``self``, in the class of a method."""
     name = frame.function.partition(".")[0]
-    kinds = [node for node in parsed(frame.file).body if _is_class(node, name)]
     return [
         Frame(frame.file, node.lineno, f"{name}.{method.name}")
-        for kind in kinds
+        for kind in _classes(frame.file, name)
         for method in ast.iter_child_nodes(kind)
         if isinstance(method, ast.FunctionDef)
         for node in ast.walk(method)
@@ -271,8 +270,8 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
     ]
 
 
-def _is_class(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.ClassDef) and node.name == name
+def _classes(file: str, name: str) -> list[ast.ClassDef]:
+    return [node for node in parsed(file).body if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 def _name(function: ast.expr) -> str:
