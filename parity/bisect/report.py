@@ -105,7 +105,6 @@ def bisect_case(
         **more: other fields of `Question`.
     """
     bench = bench or Session()
-    notify("the case itself")
     result = result or run_case(case, bench)
     signature = signature_of(result)
     if signature is None:
@@ -118,8 +117,10 @@ def bisect_case(
 
 
 def _search(name: str, question: Question) -> SearchResult:
-    """Returns the result of one search; an error of a side ends only this search."""
+    """Returns the result of one search, told at once; an error of a side ends only this search."""
     try:
-        return AXES[name](question)
+        result = AXES[name](question)
     except (MapError, SideError) as error:
-        return SearchResult.nothing(name, f"cannot be asked: {str(error).splitlines()[0]}")
+        result = SearchResult.nothing(name, f"cannot be asked: {str(error).splitlines()[0]}")
+    question.notify(f"{name}: {result.sentence}")
+    return result

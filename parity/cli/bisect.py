@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from parity.cli import options
-from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, echo
+from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console, echo, progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,17 +80,11 @@ def bisect(
         return _one_case(chosen.id, pair, settings)
 
     searches, bench = _searches(search, AXES), Session()
-    with console().status("the case itself", spinner="dots") as status:
-        result = run_case(chosen, bench)
-        found = bisect_case(
-            chosen,
-            searches,
-            result=result,
-            bench=bench,
-            notify=lambda words: status.update(words),
-            given=given,
-            remade=remade,
-        )
+    progress("the case itself")
+    result = run_case(chosen, bench)
+    found = bisect_case(
+        chosen, searches, result=result, bench=bench, notify=progress, given=given, remade=remade
+    )
     _show(found)
     if json:
         write_json(found, json)
@@ -146,10 +140,7 @@ def _search_history(
     more += [word for text in settings or () for word in ("--set", text)]
     words = (sys.executable, "-m", "parity", "run", case, "--json", REPORT, *more)
     search = search_commits if len(ends) == 2 else search_versions
-    with console().status("", spinner="dots") as status:
-        return search(
-            Check(words=words, case=case), Path.cwd(), *ends, notify=lambda words: status.update(words)
-        )
+    return search(Check(words=words, case=case), Path.cwd(), *ends, notify=progress)
 
 
 def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> int:

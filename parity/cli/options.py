@@ -18,6 +18,8 @@ PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
 NARROWEST = 100
 rare: Callable[..., Any] = functools.partial(typer.Option, rich_help_panel="Rarely used")
 """``typer.Option`` for an option that few need; the help lists these in a separate section."""
+progress: Callable[[str], None] = functools.partial(typer.echo, err=True)
+"""Prints the next stage of a long command, apart from its results."""
 
 
 class Command(TyperCommand):

@@ -10,7 +10,7 @@ import os
 import re
 import sysconfig
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     if not pairs or _differ(*pairs[0]):
         return None
     for inner, (left, right) in itertools.pairwise(pairs):
-        first, second = _maker(left, inner[0]), _maker(right, inner[1])
+        first, second = made_at(left, inner[0]), made_at(right, inner[1])
         if first and second and _differ(first, second):
             return Origin("made", (first, second))
         if _differ(left, right):
@@ -189,16 +189,17 @@ def _within(node: ast.AST, name: str) -> Iterator[tuple[float, int, str]]:
 
 def _alike(one: Frame, other: Frame) -> bool:
     """True if two lines are in statements of equal text."""
-    return _statement(one) == _statement(other)
+    return ast.dump(statement(one)) == ast.dump(statement(other))
 
 
-def _statement(frame: Frame) -> str:
+def statement(frame: Frame) -> ast.AST:
+    """Returns the innermost statement around a line, or the function that begins there; an empty module if unknown."""
     around = [
         node
         for node in ast.walk(parsed(frame.file))
         if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
     ]
-    return ast.dump(max(around, key=lambda node: node.lineno)) if around else ""
+    return max(around, key=lambda node: node.lineno, default=ast.Module([], []))
 
 
 def _paired(one: Sequence[Frame], other: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:
@@ -220,35 +221,42 @@ def _differ(one: Frame, other: Frame) -> bool:
     return function_of(one) != function_of(other)
 
 
-def _maker(caller: Frame, inner: Frame) -> Frame | None:
+def made_at(caller: Frame, inner: Frame) -> Frame | None:
     """Returns the line that makes the object whose code a method calls, in its class; None if that is not certain.
 
     ``caller`` is a line of the method, and ``inner`` the next one on the call stack, in the code that it calls.
     """
     name = caller.function.partition(".")[0]
-    kind = next((node for node in parsed(caller.file).body if _is_class(node, name)), None)
-    if kind is None:
-        return None
     calls = [
-        node.func for node in ast.walk(kind) if isinstance(node, ast.Call) and node.lineno == caller.line
+        node.func
+        for kind in _classes(caller.file, name)
+        for node in ast.walk(kind)
+        if isinstance(node, ast.Call) and node.lineno == caller.line
     ]
     by_name = [each for each in calls if inner.function.rpartition(".")[2] == _name(each)]
     if not all(map(_name, calls)):
         return None
     called = {attribute for function in by_name or calls for attribute in _attributes(function, ast.Load)}
-    made = [
-        Frame(caller.file, node.lineno, f"{name}.{method.name}")
+    made = assigned(caller, called)
+    return made[0] if len(made) == 1 else None
+
+
+def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
+    """Returns the lines that assign some attributes of ``self``, in the class of a method."""
+    name = frame.function.partition(".")[0]
+    return [
+        Frame(frame.file, node.lineno, f"{name}.{method.name}")
+        for kind in _classes(frame.file, name)
         for method in ast.iter_child_nodes(kind)
         if isinstance(method, ast.FunctionDef)
         for node in ast.walk(method)
         if isinstance(node, ast.Assign)
-        if any(called.intersection(_attributes(each, ast.Store)) for each in node.targets)
+        if any(each in attributes for target in node.targets for each in _attributes(target, ast.Store))
     ]
-    return made[0] if len(made) == 1 else None
 
 
-def _is_class(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.ClassDef) and node.name == name
+def _classes(file: str, name: str) -> list[ast.ClassDef]:
+    return [node for node in parsed(file).body if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 def _name(function: ast.expr) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import equation_scope, scan_split
-from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, REMAT, bodies, opened, variables
+from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, bodies, opened, variables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Position:
 
     Args:
         place: index of the equation in the program, then in its body, and so on; the same in all iterations.
-        calls: calls around it whose bodies JAX may have traced for another caller, outermost first.
+        calls: calls, branches and loops around it, whose bodies JAX traces without their callers, outermost first.
         iterations: loops around it, each with the index of the iteration, outermost first.
         backward: True in the backward pass.
         conditions: values of the branches and loop conditions around it, outermost first.
@@ -109,22 +109,21 @@ class Interpreter:
         if (outputs := self.intercept(equation, inputs, here)) is not None:
             return outputs
         name, inner = equation.primitive.name, bodies(equation)
+        inside = dataclasses.replace(here, calls=(*here.calls, equation))
         if name == "scan":
-            return self._scan(equation, inputs, here)
+            return self._scan(equation, inputs, inside)
         if name == "while":
-            return self._while(equation, inputs, here)
+            return self._while(equation, inputs, inside)
         if name == "cond":
             chosen = min(max(int(self.concrete(inputs[0])), 0), len(inner) - 1)
             within = dataclasses.replace(
-                here,
+                inside,
                 place=(*here.place, chosen),
-                calls=(),
                 conditions=(*here.conditions, self.condition(inputs[0])),
             )
             return self.branched(self.body(inner[chosen], inputs[1:], within), inputs[0], equation, here)
         if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
-            calls = () if name in REMAT else (*here.calls, equation)
-            return self.body(inner[0], inputs, dataclasses.replace(here, calls=calls))
+            return self.body(inner[0], inputs, inside)
         return inputs if name in LAYOUT_ONLY else self.operation(equation, inputs, here)
 
     def _scan(self, equation: Any, inputs: list[Any], here: Position) -> list[Any]:
@@ -134,7 +133,7 @@ class Interpreter:
         scanned = inputs[constants + carries :]
         rows: list[list[Any]] = [[] for _ in equation.outvars[carries:]]
         for index in reversed(range(length)) if reverse else range(length):
-            around = dataclasses.replace(here, calls=(), iterations=(*here.iterations, (equation, index)))
+            around = dataclasses.replace(here, iterations=(*here.iterations, (equation, index)))
             slices = [self.slice(value, index, around) for value in scanned]
             outputs = self.body(body, [*fixed, *carry, *slices], around)
             carry = outputs[:carries]
@@ -154,7 +153,7 @@ class Interpreter:
         fixed = inputs[:first], inputs[first : first + second]
         carry, index = inputs[first + second :], 0
         while True:
-            around = dataclasses.replace(here, calls=(), iterations=(*here.iterations, (equation, index)))
+            around = dataclasses.replace(here, iterations=(*here.iterations, (equation, index)))
             (decided,) = self.body(
                 condition, [*fixed[0], *carry], dataclasses.replace(around, place=places[0])
             )

@@ -6,12 +6,12 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, parsed, words_of
+from parity.ir.functions import Frame, assigned, function_of, parsed, statement, words_of
 
 DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
@@ -57,6 +57,43 @@ def backward_rule(frame: Frame) -> Frame | None:
     codes = [rule.__code__ for rule in rules if isinstance(rule, types.FunctionType)]
     found = [Frame(code.co_filename, code.co_firstlineno, code.co_qualname) for code in codes]
     return found[0] if len(found) == 1 and not found[0].in_library else None
+
+
+def table_makers(
+    one: Frame, other: Frame, traced: Sequence[Container[Hashable]]
+) -> tuple[tuple[Frame, ...], tuple[Frame, ...]]:
+    """Returns for each side the user's functions that may compute a constant ahead of the program.
+
+    A line reads their results. Those that both sides have, and those that make operations, are left out.
+
+    Args:
+        one, other: the lines that use the constant.
+        traced: for each side, the functions that make operations.
+    """
+    left, right = ({function_of(each): each for each in _behind(frame, DEEP)} for frame in (one, other))
+    return (
+        tuple(each for text, each in left.items() if text not in right and text not in traced[0]),
+        tuple(each for text, each in right.items() if text not in left and text not in traced[1]),
+    )
+
+
+def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
+    """Yields the user's functions that the statement of a line calls, and the methods that set attributes it reads."""
+    names = next(
+        (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == frame.file), {}
+    )
+    owner = names.get(frame.function.partition(".")[0])
+    nodes = list(ast.walk(statement(frame))) if deep else []
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    for each in called:
+        made = _value(each, names) or getattr(owner, getattr(each, "attr", ""), None)
+        made = inspect.unwrap(made.__init__ if isinstance(made, type) else made) if callable(made) else None
+        if isinstance(made, types.FunctionType):
+            inner = Frame(made.__code__.co_filename, made.__code__.co_firstlineno, made.__qualname__)
+            yield from () if inner.in_library else (inner, *_behind(inner, deep - 1))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and node not in called}
+    for inner in assigned(frame, read):
+        yield from (inner, *_behind(inner, deep - 1))
 
 
 def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from parity.ir.functions import Frame, function_of
 from parity.ir.location import inlined_source
+from parity.ir.makers import table_makers
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.frontier import (
@@ -466,6 +467,13 @@ class Search:
             sides = [side_of(op) for op in (left, right)]
             if len({OPEN in str(attributes_of(op)) for op in (left, right)}) == 2:
                 sides = [side and dataclasses.replace(side, user=_mapped_at(side)) for side in sides]
+            if any(TABLE in line for line in lines) and all(side and side.place.own for side in sides):
+                one, other = (side.place.own[0] for side in sides if side)
+                made = table_makers(one, other, self._functions)
+                sides = [
+                    side and dataclasses.replace(side, made=each)
+                    for side, each in zip(sides, made, strict=True)
+                ]
         entry = Frontier(
             where=where,
             reference=sides[0],

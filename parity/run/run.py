@@ -119,14 +119,16 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
     except Exception as error:
         note = error_finding("search for the place by values", error)
     else:
-        if not found.found or found.finding is None:
+        suspects = found.facts.get("suspects", ())
+        if found.finding is None or not (found.found or suspects):
             return results
         first = [one for one in channel.findings[:1] if not is_unsure(one)]
         if any(places(one) == places(found.finding) for one in first):  # in more detail
             settled = dataclasses.replace(channel.findings[0], next_step="")
             settled = dataclasses.replace(channel, findings=(settled, *channel.findings[1:]))
             return {**results, channel.name: settled}
-        note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}")
+        doubt = "" if found.found else f"not sure of the cause, {found.facts['doubt']}"
+        note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}", next_step=doubt)
     return {**results, channel.name: dataclasses.replace(channel, notes=(note, *channel.notes))}
 
 

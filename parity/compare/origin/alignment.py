@@ -131,6 +131,18 @@ class Alignment:
                 return True
         return False
 
+    def corresponds(self, side: int, at: int) -> bool:
+        """True if the other side does an operation with an equal operand, and another result that it has alone, too."""
+        node, others = self.traces[side].nodes[at], self.traces[1 - side].nodes
+        return any(
+            match < 0
+            and others[other].name == node.name
+            and others[other].sketch.kind[0] == node.sketch.kind[0]
+            and others[other].around.backward == node.around.backward
+            and self.shares(*ordered(side, at, other))
+            for other, match in enumerate(self.matches[1 - side])
+        )
+
     def more(self, first: int, second: int) -> int | None:
         """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is.
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
 from parity.compare.origin.divergence import Divergence
-from parity.compare.origin.source import constructor_call, functions_around, innermost, site
+from parity.compare.origin.source import functions_around, innermost, site
 from parity.compare.origin.trace import Node
-from parity.ir.functions import function_of, origin, set_outside, together, words_of
-from parity.ir.location import Frame, equation_source
+from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
+from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers
 
 __all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame", "twins"]
@@ -33,13 +33,13 @@ class Parting:
         alignment: both programs.
         divergence: the place.
         common: functions whose text both sides share.
-        files: the user's files, for each side.
+        sources: the source locations of the operations, for each side.
     """
 
     alignment: Alignment
     divergence: Divergence
     common: frozenset[Hashable]
-    files: tuple[frozenset[str], ...]
+    sources: Sequence[Sequence[SourceLocation]]
 
     @property
     def ends(self) -> tuple[int | None, int | None]:
@@ -163,7 +163,7 @@ def _exchanged(parting: Parting) -> Blame | None:
             for side in (0, 1)
         ]
         if any(found):
-            stacks = [_stack(node) for node in parting.pair(users)]
+            stacks = [site(node).own for node in parting.pair(users)]
             frames = [
                 found[side] or next((each for each in stacks[side] if twins(each, found[1 - side])), None)
                 for side in (0, 1)
@@ -187,8 +187,8 @@ def _read_after_update(parting: Parting) -> Blame | None:
             continue
         if traces[1 - side].nodes[partner].name != made.name:
             continue  # equal by chance
-        own = _stack(traces[side].nodes[user])
-        depth = together(own, _stack(made))
+        own = site(traces[side].nodes[user]).own
+        depth = together(own, site(made).own)
         if depth and not alignment.users(1 - side, partner):
             frames = ordered(side, own[len(own) - depth], None)
             return Blame(frames, parting.moved(users) if users else None)
@@ -209,7 +209,7 @@ def _naming(parting: Parting, side: int, user: int, given: int, values: Sequence
     nodes = parting.alignment.traces[side].nodes
     right = {part for at in values for part in _weight(nodes, at)}
     parts = _weight(nodes, given) - right if right else set()
-    return next((each for each in _stack(nodes[user]) if parts & words_of(each)), None)
+    return next((each for each in site(nodes[user]).own if parts & words_of(each)), None)
 
 
 def _weight(nodes: Sequence[Node], at: int) -> set[str]:
@@ -228,10 +228,10 @@ def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> F
     Values of another iteration of a loop do not count.
     """
     nodes = parting.alignment.traces[side].nodes
-    own = _stack(nodes[user])
+    own = site(nodes[user]).own
     around = [*values, *(other for value in values for other in parting.alignment.users(side, value))]
     here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
-    depth = max((together(own, _stack(nodes[at])) for at in here), default=0)
+    depth = max((together(own, site(nodes[at]).own) for at in here), default=0)
     return innermost(own[len(own) - depth :] if depth else (), parting.common)
 
 
@@ -241,15 +241,6 @@ def _in_reach(node: Node, user: Node) -> bool:
     return all(
         loop_indices.get(id(loop), iteration) == iteration for loop, iteration in node.around.iterations
     )
-
-
-def _stack(node: Node) -> tuple[Frame, ...]:
-    """Returns the call stack of an operation and of the loops around it, whose bodies JAX traces separately."""
-    own = site(node).own
-    for loop, _ in reversed(node.around.iterations):
-        outer = equation_source(loop).own
-        own += () if own and outer and own[-1] == outer[-1] else outer
-    return own
 
 
 def twins(one: Frame, other: Frame | None) -> bool:
@@ -262,8 +253,8 @@ def _step_left_out(parting: Parting) -> Blame | None:
         side = parting.alignment.more(*operands)
         if side is None:
             continue
-        more = _stack(parting.pair(operands)[side])
-        own = _stack(parting.pair(users)[1 - side])
+        more = site(parting.pair(operands)[side]).own
+        own = site(parting.pair(users)[1 - side]).own
         known = (frame for each in more for frame in own if twins(frame, each) and _unlike(frame, parting))
         lacking = next(known, None) or innermost(own, parting.common)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
@@ -293,11 +284,15 @@ def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
     """Returns the other side's line that makes only the value; None unless it omits the further operation."""
     alignment, ends = parting.alignment, parting.ends
     node, nodes = parting.nodes[side], alignment.traces[side].nodes
+    value = before_moves(nodes, value)
     partner, other = alignment.matches[side][value], ends[1 - side]
     plain = nodes[value].literal or nodes[value].sketch.plain
     if partner < 0 or plain or not nodes[value].inputs or node is None or not _one_run(nodes[value], node):
         return None
     frame = innermost(site(alignment.traces[1 - side].nodes[partner]).own, parting.common)
+    goes_on = all(_one_run(node, nodes[user]) for user in alignment.users(side, ends[side] or 0))
+    if goes_on and site(nodes[value]).own[:1] != site(node).own[:1]:
+        return None  # the function does not end here
     if other is None or frame is None:
         return frame
     user = alignment.traces[1 - side].nodes[other]
@@ -336,8 +331,7 @@ def _constructor(parting: Parting, side: int) -> Frame | None:
             equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
             if equal < len(own):  # if all lines are equal, it may be another instance of the class
                 shared = max(shared, equal)
-    kind = own[shared - 1].function.rpartition(".")[0].rpartition(".")[2] if shared else ""
-    return constructor_call(kind, parting.files[side], own)
+    return made_at(own[shared], own[shared - 1]) if shared else None
 
 
 def _library_constant(parting: Parting) -> Blame | None:
@@ -349,9 +343,8 @@ def _library_constant(parting: Parting) -> Blame | None:
     others = makers[0] != makers[1] and not set(makers[0]).isdisjoint(makers[1])
     if not (equal or others or parting.library_makers()):
         return None
-    found = [
-        library_call(one.library, files) for one, files in zip(sources, parting.files, strict=True) if one
-    ]
+    files = [{frame.file for one in side for frame in one.own} for side in parting.sources]
+    found = [library_call(one.library, each) for one, each in zip(sources, files, strict=True) if one]
     return Blame(found) if any(found) else None
 
 

@@ -2,12 +2,11 @@
 
 import collections
 import dataclasses
-import itertools
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
-from parity.compare.origin.source import functions_around, site
+from parity.compare.origin.source import functions_around
 from parity.compare.origin.trace import Node
 
 __all__ = ["Divergence", "find_divergences"]
@@ -25,7 +24,6 @@ class Divergence:
         operands: positions of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
         kept: True for values that only a backward pass uses, which is what differs.
-        gradient: True if the values are equal, and only one side computes a gradient of them.
     """
 
     reference: int | None
@@ -34,7 +32,6 @@ class Divergence:
     operands: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
     kept: bool = False
-    gradient: bool = False
 
 
 def find_divergences(
@@ -48,13 +45,13 @@ def find_divergences(
     Args:
         alignment: both programs.
         failing: value numbers of results that differ, of both sides.
-        leaves: paths of the results that differ, to choose among stopped gradients.
+        leaves: paths of the results that differ; a stopped gradient must be behind all that the forward pass reads.
     """
     search = _Search(alignment)
     found = search.run(list(failing))
     alone = bool(found) and None in (found[0].reference, found[0].candidate)
     if any(search.for_backward(each) for each in (found if alone else found[:1])):
-        found[:0] = _stopped(alignment, leaves) or _ended(alignment)
+        found[:0] = _stopped(alignment, leaves)
     return found
 
 
@@ -240,10 +237,7 @@ class _Search:
             second = functions_around(each)
             code = len(os.path.commonprefix([words[:NEAR], second[:NEAR]]))
             iteration, around = _turn(each) == _turn(node), len({*words}.intersection(second))
-            near = around > 1 or (
-                around == len(words) and node.around.iterations
-            )  # a body's stack ends at the loop
-            if code < 2 and not (iteration and near and self._alignment.shares(*ends)):
+            if code < 2 and not (iteration and around > 1 and self._alignment.shares(*ends)):
                 continue
             free = self._matches[1 - side][other] < 0
             like = (code, iteration, free, around, -abs(other - at))
@@ -308,72 +302,40 @@ class _Search:
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
     """Returns the most likely place where only one side stops a gradient; empty if there is none.
 
-    The likelihood is the overlap of the leaves behind the value with the leaves whose gradients differ.
+    Its value is made of all leaves whose gradients differ, and of the fewest others.
     """
     cuts = [
         [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]
         for trace in alignment.traces
     ]
-    failing, found = set(leaves), []
+    nodes = alignment.traces[0].nodes
+    first = next((at for at, node in enumerate(nodes) if node.around.backward), len(nodes))
+    failing = {nodes[given].label for node in nodes[:first] for given in node.inputs}.intersection(leaves)
+    found = []
     for side, at in [(0, at) for at in cuts[0]] + [(1, at) for at in cuts[1]]:
         partner = alignment.matches[side][at]
         if partner < 0 or any(alignment.same(*ordered(side, at, other)) for other in cuts[1 - side]):
             continue  # the stopped values may differ only as values, such as in a softmax
-        left, right = ordered(side, at, partner)
+        left, right = ordered(side, at, _used_instead(alignment, side, at))
         made_of = _leaves_below(alignment, left)
-        overlap = len(made_of & failing) / max(len(made_of | failing), 1)
-        found.append((overlap, left, right))
+        if made_of.issuperset(failing):
+            found.append((-len(made_of), left, right))
     if not found:
         return []
     _, left, right = max(found, key=lambda each: each[:2])
     return [Divergence(reference=left, candidate=right, place=left)]
 
 
-def _ended(alignment: Alignment) -> list[Divergence]:
-    """Returns the first value that both sides have, and to which only one side passes a gradient; empty if none.
-
-    That side adds the gradient to another one, which the other side has alone and uses in the same way.
-    """
-    for side, trace in enumerate(alignment.traces):
-        for at, node in enumerate(trace.nodes):
-            if node.name != "add_any" or not node.around.backward or alignment.matches[side][at] >= 0:
-                continue
-            both = [alignment.matches[side][i] for i in node.inputs]
-            if (both[0] < 0) == (both[1] < 0):
-                continue
-            if _users(alignment, side, at).isdisjoint(_users(alignment, 1 - side, max(both))):
-                continue
-            value = _differentiated(alignment, side, node.inputs[both[0] >= 0])
-            if value is not None:
-                left, right = ordered(side, *value)
-                return [Divergence(reference=left, candidate=right, place=left, gradient=True)]
-    return []
-
-
-def _users(alignment: Alignment, side: int, at: int) -> set[str]:
-    nodes = alignment.traces[side].nodes
-    return {nodes[user].name for user in alignment.users(side, at)} - {"add_any", *MOVES}
-
-
-def _differentiated(alignment: Alignment, side: int, gradient: int) -> tuple[int, int] | None:
-    """Returns the value, with its match, whose gradient an operation computes; None if that is not certain."""
-    nodes, others = (alignment.traces[at].nodes for at in (side, 1 - side))
-    made, matches = nodes[gradient], alignment.matches[side]
-    frames = site(made).frames
-    uses = [
-        at
-        for at, node in enumerate(nodes[:gradient])
-        if matches[at] >= 0 and not node.around.backward and node.name == made.name
-        if site(node).frames == frames
-    ]
-    values = [
-        pair
-        for use in uses
-        for pair in itertools.product(nodes[use].inputs, others[matches[use]].inputs)
-        if nodes[pair[0]].sketch.kind[0] == made.sketch.kind[0] and alignment.same(*ordered(side, *pair))
-        if not (nodes[pair[0]].literal or nodes[pair[0]].label)
-    ]
-    return values[0] if len(values) == 1 else None
+def _used_instead(alignment: Alignment, side: int, at: int) -> int:
+    """Returns the other side's operation that uses a value as this side uses its stopped one, else the value."""
+    nodes, best = alignment.traces[1 - side].nodes, (0, alignment.matches[side][at])
+    for user in alignment.users(side, at):
+        for use in alignment.equals(side, user):
+            given = any(alignment.same(*ordered(side, at, each)) for each in nodes[use].inputs)
+            further = {nodes[each].name for each in alignment.users(1 - side, use)}
+            if nodes[use].name != "stop_gradient":
+                best = max(best, (1 + given + (further != {"stop_gradient"}), use))
+    return best[1]
 
 
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:

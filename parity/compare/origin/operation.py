@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
@@ -14,13 +14,16 @@ from parity.compare.origin.source import innermost, place_text, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
-from parity.ir.functions import written
+from parity.ir.functions import function_of, written
 from parity.ir.location import Frame, SourceLocation, equation_source
-from parity.prove.frontier import TABLE, number
-from parity.verdicts import SIDES, Finding
+from parity.ir.makers import table_makers
+from parity.prove.frontier import TABLE, computed, number
+from parity.verdicts import SIDES, Finding, listed
 
 __all__ = ["describe", "follow", "locate"]
 
+SURE = 2
+"""Maximum number of functions that may hold the cause if the first one is named without doubt."""
 MOST = 5
 """Maximum number of rows of the table of divergences."""
 
@@ -81,14 +84,13 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         return SearchResult.nothing("op", "results differ, but no operation is first to differ")
     sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
     common = shared(sources)
-    files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]
     entries = [
         _Entry(
             Parting(
                 alignment=found.alignment,
                 divergence=each,
                 common=common,
-                files=(files[0], files[1]),
+                sources=sources,
             ),
             strategies,
         )
@@ -97,7 +99,10 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {_floors(worst.in_floors)}")
+    suspects = _suspects(found, common) if first.is_alone else ()
     doubt = first.doubt(found.partners, found.guessed)
+    if not doubt and len(suspects) > SURE:
+        doubt = f"one of {listed([str(each) for each in suspects], MOST)}"
     sentence = finding.sentence()
     return SearchResult(
         axis="op",
@@ -111,16 +116,32 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
             "results": [[each.group, each.path, each.in_floors] for each in found.failing],
             "first": first.facts(),
             "doubt": doubt,
+            "suspects": [_frame(frame) for frame in suspects],
         },
     )
+
+
+def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...]:
+    """Returns the candidate's functions between the first divergence and the next operations that correspond."""
+    alignment, frames = found.alignment, dict[str, Frame]()
+    nodes, matches = alignment.traces[1].nodes, alignment.matches[1]
+    waiting = [each.candidate for each in found.divergences if each.candidate is not None][:1]
+    backward = all(nodes[at].around.backward for at in waiting)
+    for at in waiting:
+        if nodes[at].around.backward is backward and not alignment.corresponds(1, at):
+            own = site(nodes[at]).own
+            if own and function_of(own[0]) not in common:
+                frames.setdefault(own[0].function, own[0])
+            near = [*alignment.users(1, at), *nodes[at].inputs]
+            waiting += [each for each in near if matches[each] < 0 and each not in waiting]
+    return tuple(frames.values())
 
 
 class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        tried = () if parting.divergence.gradient else strategies  # its values are right where they are
-        found = blame(parting, tried) or Blame((None, None))
+        found = blame(parting, strategies) or Blame((None, None))
         self._is_default = found == Blame((None, None))
         self._after: tuple[str, ...] = ()
         if found.divergence:
@@ -128,7 +149,10 @@ class _Entry:
         self._parting, self._alignment = parting, parting.alignment
         self._operands = parting.divergence.operands
         self._nodes = parting.nodes
-        self._sources = [None if node is None else site(node) for node in self._nodes]
+        self._sources = [
+            None if node is None else _own_site(trace.nodes, node, parting.common)
+            for trace, node in zip(self._alignment.traces, self._nodes, strict=True)
+        ]
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
         ]
@@ -137,6 +161,13 @@ class _Entry:
         """Returns the innermost line in a function that only this side has, else the innermost of all."""
         own = source.own if source else ()
         return innermost(own, self._parting.common) or next(iter(own), None)
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no single operation does something else with equal operands, so that more code may differ."""
+        left, right = self._parting.ends
+        names = {node.name for node in self._nodes if node}
+        return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
 
     @property
     def _node(self) -> Node:
@@ -191,6 +222,8 @@ class _Entry:
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
+        if "add_any" in names and len(set(names)) == 2:
+            return "because a gradient that only one side passes on, such as one that is not stopped, is added here"
         if self._alignment.follows(*self._parting.ends):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := self._parting.library_makers()):
@@ -226,8 +259,7 @@ class _Entry:
 
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
-        of = "gradient of " if self._parting.divergence.gradient else ""
-        return (f"{of}{names}", ", ".join(self._where()), *self._texts())
+        return (names, ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
         return {
@@ -243,7 +275,7 @@ class _Entry:
 
     def _texts(self) -> list[str]:
         return [
-            f"{_place(node, one, frame)}{self._set_at(side)}"
+            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
             if node is not None and one is not None
             else "has nothing there"
             for side, (node, one, frame) in enumerate(
@@ -260,6 +292,14 @@ class _Entry:
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
+    def _made(self) -> Sequence[Sequence[Frame]]:
+        """Returns for each side the functions that may compute its constant ahead of the program."""
+        lines = [frame for frame in self.blamed if frame and not frame.in_library]
+        if len(lines) < 2 or not self._parting.has_other_constant:
+            return (), ()
+        traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
+        return table_makers(lines[0], lines[1], traced)
+
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""
         left, right = self._nodes
@@ -271,19 +311,17 @@ class _Entry:
             given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
             texts = [_origin(*each) for each in given]
             same = "other entries" if texts[0] == texts[1] and number(texts[0]) is not None else ""
-            places = [self._moved_at(side, given, texts) for side in (0, 1)]
-            words_of_both = " against ".join(map("".join, zip(texts, places, strict=True)))
-            unlike = TABLE if all(_is_table(*each) for each in given) else same or words_of_both
+            unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
 
-    def _moved_at(self, side: int, given: Sequence[tuple[list[Node], int]], texts: Sequence[str]) -> str:
-        """Returns the line that moves an operand which the other side takes as it is, as text; empty if none does."""
-        if not texts[side].endswith(f" of {texts[1 - side]}"):
-            return ""
-        nodes, at = given[side]
-        frame, named = self._default(site(nodes[at])), self.blamed[side]
-        return f" at {frame}" if frame and named and frame.function != named.function else ""
+
+def _own_site(nodes: Sequence[Node], node: Node, common: Container[Hashable]) -> SourceLocation:
+    """Returns the source of a value; if only shared code is around it, such as a loss, that of its operand."""
+    at, given = node, [node]
+    while given and all(function_of(frame) in common for frame in site(at).own):
+        at, given = given[0], [nodes[each] for each in given[0].inputs if not nodes[each].literal]
+    return site(at) if site(at).own else site(node)
 
 
 def _origin(nodes: list[Node], at: int) -> str:

@@ -178,13 +178,7 @@ def test_a_constant_in_closures_of_a_library_names_the_makers_of_both_sides(monk
     (found,) = find_divergences(alignment, zip(*(trace.outputs for trace in alignment.traces), strict=True))
     made = iter([[("optax.py", "moments")], [("optax.py", "moments"), *[("optax.py", "chain")] * inner]])
     monkeypatch.setattr(blame, "library_makers", lambda source: next(made))
-    none = frozenset[str]()
-    parting = Parting(
-        alignment=alignment,
-        divergence=found,
-        common=frozenset(),
-        files=(none, none),
-    )
+    parting = Parting(alignment=alignment, divergence=found, common=frozenset(), sources=((), ()))
     assert parting.library_makers() == ["moments"]
 
 

@@ -89,6 +89,8 @@ def test_a_bisect_of_one_case_writes_the_page_of_that_case(command, tmp_path):
     folder = project(tmp_path, right="Planted")
     ended = command("bisect", "right/forward", "--search", "op", "--html", "b.html", cwd=folder)
     assert ended.code == 1 and "html: b.html" in ended.out
+    stages = [line.partition(":")[0] for line in ended.err.splitlines()]
+    assert stages[:4] == ["the case itself", "the case itself, again", "op", "op"], ended.err
     page = (folder / "b.html").read_text()
     assert "Followed to its cause:</strong> values failed" in page and "Planted.__call__" in page
     fine = command("bisect", "left/forward", "--search", "op", "--html", "b.html", cwd=folder)
