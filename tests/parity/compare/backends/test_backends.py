@@ -73,7 +73,9 @@ def test_llvm_optimises_on_request(lowered, flags, options, monkeypatch):
     )
     monkeypatch.setenv("XLA_FLAGS", flags)
     BACKENDS["cpu"].start(lowered)()
-    assert asked == [options]
+    optimised = {LEVEL: 3}  # such as a run with contraction
+    dataclasses.replace(BACKENDS["cpu"], options=tuple(optimised.items())).start(lowered)()
+    assert asked == [options, optimised]
 
 
 def test_the_fusion_emitters_of_jaxlib_0_10_are_not_used_without_optimisation():
