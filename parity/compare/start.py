@@ -80,21 +80,30 @@ class Start:
         digest = content(self.lowered)
         return (digest, *sorted(self.build.leaves)) if digest else object()
 
-    def creator(self) -> Callable[[jax.Array], dict[str, Any]]:
-        """Returns a function that makes the state, of which the last bits are open.
-
-        It is compiled without optimisation because it runs only a few times. If many leaves share each type, it runs
-        operation by operation: XLA compiles each draw by itself, JAX each type.
+    def compile(self) -> Callable[[jax.Array], dict[str, Any]]:
+        """Returns the compiled program, without optimisation because it runs only a few times.
 
         Raises:
             SideError: the state does not fit this machine, or the program does not compile.
         """
+        with self.clock.phase(self._name, "compile"):
+            _check_fits_in_memory(self.build)
+            return self.lowered.compile(compiler_options=UNOPTIMISED)
+
+    def creator(self) -> Callable[[jax.Array], dict[str, Any]]:
+        """Returns a function that makes the state, of which the last bits are open.
+
+        It is the compiled program, unless many leaves share each type: XLA compiles each draw by itself, JAX each type.
+
+        Raises:
+            SideError: see `compile`.
+        """
         types = {(leaf.shape, leaf.dtype) for leaf in self.build.abstract.values()}
+        if len(self.build.abstract) < MANY_OF_A_TYPE * len(types):
+            return self.compile()
         traced = self.traced
         with self.clock.phase(self._name, "compile"):
             _check_fits_in_memory(self.build)
-            if len(self.build.abstract) < MANY_OF_A_TYPE * len(types):
-                return self.lowered.compile(compiler_options=UNOPTIMISED)
         evaluate, paths = core.jaxpr_as_fun(traced.jaxpr), sorted(self.build.leaves)
         return lambda key: dict(zip(paths, evaluate(key), strict=True))
 
