@@ -180,12 +180,8 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     rounding = judge.rounding() if any(has_floor.values()) else Rounding()
     floor = {**floor, **rounding.noise}
     in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
-    off.sort(key=lambda found: in_floors[found.path], reverse=True)
-    failing = [
-        found
-        for found in off
-        if found.path in has_floor and not is_within(found, reference[found.path], floor)
-    ]
+    failing = [found for found in failing if not is_within(found, reference[found.path], floor)]
+    failing.sort(key=lambda found: in_floors[found.path], reverse=True)
     near = [has_floor[found.path] and found.relative <= FARTHEST for found in failing]
     truth: Flat | Absent = {}
     if any(near) and judge.exact:
@@ -194,7 +190,7 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     rungs = {found.path: Verdict.FLOOR for found in off}
     rungs |= {found.path: _rung_beyond(found, reference, candidate, exact) for found in failing}
     lowest = weakest(rungs.values())
-    off.sort(key=lambda found: rungs[found.path] is Verdict.FAILED, reverse=True)
+    off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
     absent = [f"not arbitrated, no float64 run: {truth.why}"] if isinstance(truth, Absent) else []
     return ChannelResult(
