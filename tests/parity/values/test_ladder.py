@@ -196,7 +196,7 @@ def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidat
 
 @pytest.mark.parametrize(("noise", "runs"), [(1e-3, False), (1e-9, True)])
 def test_the_float64_reference_runs_only_if_it_can_save_the_worst_leaf(noise, runs):
-    """Which leaf is the worst depends on its noise: ``b`` is too far off for each float64 result, ``a`` is not."""
+    """The noise decides the worst leaf: ``b`` is too far off for each float64 result, ``a`` is not."""
     calls = []
     lower = Judge(
         floor=lambda: {"a": noise, "b": 1e-6},
