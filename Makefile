@@ -8,6 +8,8 @@ TESTS ?= tests
 PART ?= 1/1
 SMOKE ?= 1/1
 MARKED ?= long
+# Programs of these tests are tiny and run once: unoptimised, on one thread, they compile four times as fast.
+UNOPTIMISED = XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 ADDITIONS = $(addprefix docs/,test_pages.py test_commands.py test_language.py) models_nnx/test_presets.py \
 	$(addprefix parity/,test_architecture.py run/test_run.py cli channels/test_registry.py \
 	channels/test_structure_channels.py compare/backends report gate mutants/test_mutants.py matrix \
@@ -59,13 +61,13 @@ exact-grid: setup  ## the same, proved in exact arithmetic instead of measured
 	PYTHONPATH=.:tests $(BIN)/parity prove --pair campaigns.matrix.pipeline_grid:PAIR "pipeline-grid-*" --exact
 
 test: setup  ## the test suite without the longest tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(TESTS)
+	$(UNOPTIMISED) $(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(TESTS)
 
 long: setup  ## what the suite leaves out: campaigns, sweeps, whole runs; PART=2/12 for one part of them
 	$(BIN)/python -m pytest -n $(WORKERS) -m "$(MARKED)" $(SPLIT) $(TESTS)
 
 quick: setup  ## the fast inner loop
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long"
+	$(UNOPTIMISED) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long"
 
 additions: setup  ## what a new channel, rule, command, backend or family can break: minutes
 	$(BIN)/python tests/docs/generate.py

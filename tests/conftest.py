@@ -42,7 +42,8 @@ def compiled_programs_are_let_go():
 
 @pytest.fixture
 def compiled_as_users_do(monkeypatch):
-    """Compiles with XLA's fusion emitters, which the tests leave out to be fast: with them others are the last bits."""
+    """Compiles with the optimisations that the tests leave out to be fast: with them others are the last bits."""
+    options: dict[str, int | bool] = {"xla_backend_optimization_level": 3}
     if "--xla_cpu_use_fusion_emitters=false" in os.environ["XLA_FLAGS"]:
-        options = {"xla_cpu_use_fusion_emitters": True}
-        monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))
+        options["xla_cpu_use_fusion_emitters"] = True
+    monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))

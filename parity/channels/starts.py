@@ -17,10 +17,11 @@ from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
 from parity.channels.results import with_sources
+from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.clock import Clock
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.compare.start import AS_WRITTEN, Start
+from parity.compare.start import Start
 from parity.ir.jax_internals import main_position
 from parity.ir.jaxprs import origin
 from parity.prove import UnpairedPositions, prove
@@ -361,7 +362,7 @@ def _further(
 
     with session.clock.phase(f"{build.name}, initial states", "compile"):
         lowered = jax.jit(lambda seeds: jax.lax.map(make, seeds)).lower(seeds(0))
-        run = lowered.compile(compiler_options=AS_WRITTEN)
+        run = lowered.compile(compiler_options=UNOPTIMISED)
     for start in range(SEED + wanted.start, SEED + wanted.stop, count):
         with session.clock.phase("initial states", "execute"):
             states = to_host(run(seeds(start)))

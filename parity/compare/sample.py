@@ -9,9 +9,10 @@ import numpy as np
 from parity.builds.build import SEED, Group
 from parity.builds.tree import to_host
 from parity.cases.case import Case
+from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
-from parity.compare.start import AS_WRITTEN, state_bytes
+from parity.compare.start import state_bytes
 from parity.values.vacuity import constant_leaves, dead_gradients, not_finite
 from parity.verdicts import Finding
 
@@ -58,7 +59,7 @@ def _sampled(evidence: Evidence) -> tuple[Idle, str]:
     """Returns the findings common to both batches and states, or the reason why there was no run."""
     side = evidence.reference
     with side.clock.phase(side.build.name, "compile"), side.backend.context(side.mesh):
-        compiled = side.lowered.compile(compiler_options=AS_WRITTEN)
+        compiled = side.lowered.compile(compiler_options=UNOPTIMISED)
     needed = compiled.memory_analysis()
     if needed and needed.temp_size_in_bytes + needed.output_size_in_bytes > MOST_BYTES:
         return [], f"a run takes more than {MOST_BYTES:,} bytes"

@@ -16,10 +16,8 @@ from parity.compare.memo import Memo, Once
 from parity.ir.jax_internals import content
 from parity.ir.location import SourceLocation, result_source
 
-__all__ = ["AS_WRITTEN", "Start", "state_bytes"]
+__all__ = ["Start", "state_bytes"]
 
-AS_WRITTEN = {**UNOPTIMISED, "xla_llvm_disable_expensive_passes": True}
-"""Compiler options for a program that runs a few times, such as one that makes an initial state."""
 MANY_OF_A_TYPE = 20
 """Number of leaves of a type, on average, from which a state is made operation by operation."""
 COPIES = 4
@@ -90,7 +88,7 @@ class Start:
         """
         with self.clock.phase(self._name, "compile"):
             _check_fits_in_memory(self.build)
-            return self.lowered.compile(compiler_options=AS_WRITTEN)
+            return self.lowered.compile(compiler_options=UNOPTIMISED)
 
     def creator(self) -> Callable[[jax.Array], dict[str, Any]]:
         """Returns a function that makes the state, of which the last bits are open.

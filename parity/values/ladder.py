@@ -175,18 +175,21 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
         verdict = Verdict.BITWISE if judge.required.met_by(Verdict.BITWISE) else Verdict.FAILED
         return ChannelResult(verdict=verdict, detail=detail)
     floor = judge.floor()
-    beyond = [found for found in off if _is_beyond(found, reference[found.path], floor)]
-    rounding = judge.rounding() if beyond else Rounding()
+    failing = [found for found in off if not is_within(found, reference[found.path], floor)]
+    has_floor = {found.path: _has_floor(found, reference[found.path]) for found in failing}
+    rounding = judge.rounding() if any(has_floor.values()) else Rounding()
     floor = {**floor, **rounding.noise}
-    beyond = [found for found in beyond if _is_beyond(found, reference[found.path], floor)]
-    near = any(found.relative <= FARTHEST for found in beyond)
-    truth = judge.exact() if near and judge.exact else {}
+    in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
+    failing = [found for found in failing if not is_within(found, reference[found.path], floor)]
+    failing.sort(key=lambda found: in_floors[found.path], reverse=True)
+    near = [has_floor[found.path] and found.relative <= FARTHEST for found in failing]
+    truth: Flat | Absent = {}
+    if any(near) and judge.exact:
+        truth = judge.exact() if near[0] else Absent("the worst leaf fails without one")
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
-    rungs |= {found.path: _rung_beyond(found, reference, candidate, exact) for found in beyond}
-    rungs |= {found.path: Verdict.FAILED for found in off if not _has_floor(found, reference[found.path])}
+    rungs |= {found.path: _rung_beyond(found, reference, candidate, exact) for found in failing}
     lowest = weakest(rungs.values())
-    in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
     off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
     absent = [f"not arbitrated, no float64 run: {truth.why}"] if isinstance(truth, Absent) else []
@@ -218,14 +221,9 @@ def is_within(found: Deviation, reference: np.ndarray, floor: Mapping[str, float
     return _has_floor(found, reference) and within
 
 
-def _is_beyond(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
-    """True if a leaf has a floor and exceeds it."""
-    return _has_floor(found, reference) and not is_within(found, reference, floor)
-
-
 def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat) -> Verdict:
-    """Returns the rung of a leaf beyond its floor."""
-    if found.path in exact:
+    """Returns the rung of a leaf beyond its floor, or without one."""
+    if found.path in exact and _has_floor(found, reference[found.path]):
         truth = _wide(exact[found.path])
         errors = [float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)]
         # A run that draws other random numbers is no reference: both sides are equally far from it.

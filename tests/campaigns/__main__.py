@@ -12,6 +12,7 @@ NAMES = {
     "harness.dispatch": "host time of a call of a step, in every way to call it",
     "harness.fresh": "first trace and peak host memory of both sides of a case, in new processes",
     "harness.overhead": "cost of `parity run` over a script that compares without it",
+    "harness.wrong": "cost of a pair that is wrong in every leaf over a right one",
     "records": "all differences of two records of `parity run` but times",
     "matrix.core": "chooses the core of the matrix again",
     "matrix.covering": "chooses the covering cases of the matrix again",

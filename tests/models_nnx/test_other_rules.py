@@ -45,7 +45,7 @@ def test_sinks_and_biases_move_to_the_placement_of_heads(special, rules):
         assert jax.eval_shape(logits, tokens_BT).shape == (8, 16, BASE.vocab)
 
 
-def test_gradients_accumulate_in_their_placement():
+def test_gradients_accumulate_in_their_placement(compiled_as_users_do):
     weights = np.random.default_rng(5).normal(size=(4, 6)).astype(np.float32)
     rows = np.random.default_rng(6).normal(size=(8, 4)).astype(np.float32)
 

@@ -21,7 +21,7 @@ class Devices(Backend):
         name: name on the command line.
         devices: finds the devices.
         tiled: True if arrays are stored in tiles there.
-        options: compiler options, as flags of XLA without the dashes; none if ``XLA_FLAGS`` sets LLVM's level.
+        options: compiler options, as flags of XLA without the dashes; LLVM's level in ``XLA_FLAGS`` replaces level 0.
     """
 
     name: str
@@ -36,7 +36,9 @@ class Devices(Backend):
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
         """See `Backend`. A program that will run is compiled in this process, when the result is requested."""
-        options = {} if LEVEL in os.environ.get("XLA_FLAGS", "") else dict(self.options)
+        options = dict(self.options)
+        if not options.get(LEVEL) and LEVEL in os.environ.get("XLA_FLAGS", ""):
+            options = {}
 
         def compile_here() -> jax.stages.Compiled:
             with quiet():

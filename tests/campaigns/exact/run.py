@@ -13,10 +13,10 @@ import numpy as np
 
 from campaigns.prover.modules import with_module
 from campaigns.prover.mutate import Mutant, mutants
+from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
 from parity.compare.session import Session
-from parity.compare.start import AS_WRITTEN
 from parity.prove.exact import Equality, ProofCache, equal
 
 __all__ = ["Campaign", "Kept"]
@@ -104,7 +104,7 @@ class Campaign:
         arguments = jax.tree.unflatten(
             jax.tree.structure(self.evidence.candidate.arguments), [x.copy() for x in self._arguments]
         )
-        return jax.tree.map(_host, lowered.compile(AS_WRITTEN)(*arguments))
+        return jax.tree.map(_host, lowered.compile(UNOPTIMISED)(*arguments))
 
     def distance(self, module: Any) -> float | None:
         """Returns the largest difference of any leaf between a module and the candidate, relative to the leaf.

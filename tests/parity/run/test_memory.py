@@ -249,9 +249,9 @@ def site(tmp_path, monkeypatch):
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "helper.py").write_text("RATE = 1\n")
     (tmp_path / "more.zip").write_bytes(b"code")
-    monkeypatch.syspath_prepend(str(tmp_path / "more.zip"))
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.syspath_prepend(str(tmp_path / "plain"))
+    entries = (tmp_path / "plain", folder, tmp_path / "more.zip")
+    # `syspath_prepend` would restore the entries that `project` leaves after its list: the next test had no packages.
+    monkeypatch.setattr(sys, "path", [*map(str, entries), *sys.path])
     return tmp_path
 
 

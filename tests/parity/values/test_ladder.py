@@ -194,6 +194,21 @@ def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidat
         assert _rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact) is Verdict.FAILED
 
 
+@pytest.mark.parametrize(("noise", "runs"), [(1e-3, False), (1e-9, True)])
+def test_the_float64_reference_runs_only_if_it_can_save_the_worst_leaf(noise, runs):
+    """The noise decides the worst leaf: ``b`` is too far off for each float64 result, ``a`` is not."""
+    calls = []
+    lower = Judge(
+        floor=lambda: {"a": noise, "b": 1e-6},
+        exact=lambda: calls.append(0) or {"a": np.array([8.0]), "b": np.array([4.0])},
+    )
+    result = climb({"a": f32(8.5), "b": f32(4.0)}, {"a": f32(8.25), "b": f32(8.0)}, lower)
+    assert result.verdict is Verdict.FAILED and result.findings[0].where == "b[0]" and bool(calls) is runs
+    words = "; not arbitrated, no float64 run: the worst leaf fails without one"
+    assert result.detail.endswith(words) is not runs
+    assert [row["rung"] for row in result.tables["leaves"]] == ["failed", "arbitrated" if runs else "failed"]
+
+
 def test_a_leaf_at_the_limit_is_arbitrated():
     """The reference errs by a tenth of the truth, the candidate twice as much on the other side."""
     truth = {"x": np.array([1.0])}

@@ -137,8 +137,7 @@ def test_a_size_1_axis_kept_on_both_sides(planted, seen):
 # --- E6: a block that reshards ---
 
 
-@pytest.mark.parametrize("mode", ["auto", "explicit"])
-@pytest.mark.parametrize("variant", ["scan", "unroll"])
+@pytest.mark.parametrize(("variant", "mode"), [("scan", "auto"), ("unroll", "explicit")])
 def test_an_mlp_output_resharded_and_not_put_back(mode, variant, planted, seen):
     edit = (
         RESIDUAL + RETURNED,
