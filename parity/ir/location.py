@@ -25,6 +25,7 @@ __all__ = [
     "call_stacks",
     "equation_source",
     "inlined_source",
+    "location_source",
     "operation_source",
     "result_source",
     "short_path",
@@ -204,7 +205,12 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
         operation: an operation; the module must be alive.
         call: location of the call that leads to the function it is in; None for ``@main``.
     """
-    location = operation.location
+    own = location_source(operation.location)
+    return own if call is None else own.called_by(call)
+
+
+def location_source(location: Any) -> SourceLocation:
+    """Returns the source that an MLIR location names; the module of the operation that had it may be gone."""
     while hasattr(location, "locations") and len(location.locations):
         location = location.locations[0]
     stack, below = getattr(location, "name_str", ""), getattr(location, "child_loc", location)
@@ -214,8 +220,7 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
             (frame for frame, _ in itertools.groupby(_frames(below))),
         )
     )
-    own = SourceLocation(stack=stack.rstrip(":"), frames=frames)
-    return own if call is None else own.called_by(call)
+    return SourceLocation(stack=stack.rstrip(":"), frames=frames)
 
 
 def inlined_source(op: Any) -> SourceLocation:

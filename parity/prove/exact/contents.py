@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from parity.ir.location import operation_source
+from parity.ir.location import location_source
 from parity.ir.mlir import integers
 from parity.ir.stablehlo import program as stablehlo
 from parity.ir.stablehlo.functions import Functions
@@ -46,11 +46,12 @@ class Step:
         self.name, self.operands, self.results = self.read.name, self.read.operands, tuple(self.read.results)
         self.shapes: tuple[tuple[int, ...], ...] = self.read.form.shapes
         self.attributes: Mapping[str, Any] = self.read.form.attributes
+        self._location = self.read.source.location  # a later claim may read it when the module is gone
 
     @functools.cached_property
     def place(self) -> str:
-        """The source line, with its function; must be read while the module is alive."""
-        source = operation_source(self.read.source)
+        """The source line, with its function."""
+        source = location_source(self._location)
         return source.own_place if source.frames else "(no source line)"
 
     @property
