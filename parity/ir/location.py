@@ -25,7 +25,6 @@ __all__ = [
     "call_stacks",
     "equation_source",
     "inlined_source",
-    "location_source",
     "operation_source",
     "result_source",
     "short_path",
@@ -202,15 +201,10 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
     """Returns the source of an operation of a StableHLO module.
 
     Args:
-        operation: an operation; the module must be alive.
+        operation: an operation of a module that is alive, or its location, which outlives the module.
         call: location of the call that leads to the function it is in; None for ``@main``.
     """
-    own = location_source(operation.location)
-    return own if call is None else own.called_by(call)
-
-
-def location_source(location: Any) -> SourceLocation:
-    """Returns the source that an MLIR location names; the module of the operation that had it may be gone."""
+    location = getattr(operation, "location", operation)
     while hasattr(location, "locations") and len(location.locations):
         location = location.locations[0]
     stack, below = getattr(location, "name_str", ""), getattr(location, "child_loc", location)
@@ -220,7 +214,8 @@ def location_source(location: Any) -> SourceLocation:
             (frame for frame, _ in itertools.groupby(_frames(below))),
         )
     )
-    return SourceLocation(stack=stack.rstrip(":"), frames=frames)
+    own = SourceLocation(stack=stack.rstrip(":"), frames=frames)
+    return own if call is None else own.called_by(call)
 
 
 def inlined_source(op: Any) -> SourceLocation:

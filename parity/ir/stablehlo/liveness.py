@@ -5,20 +5,11 @@ import collections
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import SLOTTED, Kind, Op, Region, StableProgram
 
-__all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
+__all__ = ["LiveMarker", "has_extra_loops", "loop_counts_differ"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
 _HEAVY_NAMES = names_of(Group.COLLECTIVE) | {"stablehlo.custom_call"}
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
-
-
-def mark_live(program: StableProgram) -> None:
-    """Sets ``Op.live`` throughout a program.
-
-    Makes one pass over a work list of values. A loop's slot is needed if its result is, or if the condition or a needed
-    slot reads its carry. Therefore dead carries, and the operations that feed only them, drop out.
-    """
-    _Marker(program).run()
 
 
 def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
@@ -49,7 +40,13 @@ def loop_counts_differ(*sides: StableProgram) -> bool:
     return any(count != counts[0] for count in counts)
 
 
-class _Marker:
+class LiveMarker:
+    """Sets ``Op.live`` throughout a program, in one pass over a work list of values.
+
+    A loop's slot is needed if its result is, or if the condition or a needed slot reads its carry. Therefore dead
+    carries, and the operations that feed only them, drop out.
+    """
+
     def __init__(self, program: StableProgram):
         self._program = program
         self._seen = bytearray(program.values)
@@ -62,6 +59,7 @@ class _Marker:
         self._index(program.body)
 
     def run(self) -> None:
+        """Marks what is live."""
         for op in self._effects:
             self._need(op)
         for position, value in enumerate(self._program.body.outputs):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from parity.ir.location import location_source
+from parity.ir.location import operation_source
 from parity.ir.mlir import integers
 from parity.ir.stablehlo import program as stablehlo
 from parity.ir.stablehlo.functions import Functions
@@ -51,7 +51,7 @@ class Step:
     @functools.cached_property
     def place(self) -> str:
         """The source line, with its function."""
-        source = location_source(self._location)
+        source = operation_source(self._location)
         return source.own_place if source.frames else "(no source line)"
 
     @property
