@@ -208,12 +208,8 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
     while hasattr(location, "locations") and len(location.locations):
         location = location.locations[0]
     stack, below = getattr(location, "name_str", ""), getattr(location, "child_loc", location)
-    frames = tuple(
-        itertools.takewhile(
-            lambda frame: not frame.file.startswith(ENGINE),
-            (frame for frame, _ in itertools.groupby(_frames(below))),
-        )
-    )
+    lines = (frame for frame, _ in itertools.groupby(_frames(below)))
+    frames = tuple(itertools.takewhile(lambda frame: not frame.file.startswith(ENGINE), lines))
     own = SourceLocation(stack=stack.rstrip(":"), frames=frames)
     return own if call is None else own.called_by(call)
 

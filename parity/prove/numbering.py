@@ -112,8 +112,7 @@ class Numbering:
                 continue
             self.visited += 1
             form = op.form
-            is_pure = form.kind <= Kind.REGION and not op.effect
-            hidden = self._hidden(op) if is_pure else ""
+            hidden = self._hidden(op) if form.kind <= Kind.REGION and not op.effect else ""
             if op.results.start not in self._fixed and (
                 _may_fuse(form.slots_out) or not self._computed.isdisjoint(op.operands)
             ):

@@ -18,8 +18,7 @@ from parity.values.rng.recipes import is_key
 
 __all__ = ["Draw", "Recorder"]
 
-FRAMES = 3
-THREEFRY = "threefry2x32"
+FRAMES, THREEFRY = 3, "threefry2x32"
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 """Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
@@ -138,9 +137,9 @@ def _typed(value: Any) -> Any:
     return jax.random.wrap_key_data(jax.device_put(np.asarray(value)), impl=THREEFRY) if known else value
 
 
-def _derived_keys(keys: Words, data: Any, shape: tuple[int, ...] = ()) -> Words:
-    """Returns the keys of a shape that each key gives for numbers."""
-    counts = np.asarray(data, np.uint32)
+def _derived_keys(keys: Words, data: Any = None, shape: tuple[int, ...] = ()) -> Words:
+    """Returns the keys of a shape that each key gives for numbers; these are 0, 1, ... by default."""
+    counts = np.asarray(np.arange(math.prod(shape)).reshape(shape) if data is None else data, np.uint32)
     parts = (np.asarray(keys)[..., at].reshape(keys.shape[:-1] + (1,) * len(shape)) for at in (0, 1))
     given = np.broadcast_arrays(*parts, counts)
     made = np.stack(_threefry(*map(np.ravel, given)), axis=-1)
@@ -163,9 +162,7 @@ def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tupl
 ON_WORDS: dict[str, Callable[..., Any]] = {
     "random_clone": lambda keys: keys,
     "random_fold_in": _derived_keys,
-    "random_split": lambda keys, shape: _derived_keys(
-        keys, np.arange(math.prod(shape)).reshape(shape), shape
-    ),
+    "random_split": _derived_keys,
     "transpose": lambda keys, permutation: keys.transpose(*permutation, -1),
     "broadcast_in_dim": lambda keys, shape, broadcast_dimensions, **_: np.broadcast_to(
         np.expand_dims(keys, tuple({*range(len(shape))} - {*broadcast_dimensions})), (*shape, 2), subok=True
