@@ -190,19 +190,15 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
     """Returns the source of an operation of a StableHLO module.
 
     Args:
-        operation: an operation; the module must be alive.
+        operation: an operation of a module that is alive, or its location, which outlives the module.
         call: location of the call that leads to the function it is in; None for ``@main``.
     """
-    location = operation.location
+    location = getattr(operation, "location", operation)
     while hasattr(location, "locations") and len(location.locations):
         location = location.locations[0]
     stack, below = getattr(location, "name_str", ""), getattr(location, "child_loc", location)
-    frames = tuple(
-        itertools.takewhile(
-            lambda frame: not frame.file.startswith(ENGINE),
-            (frame for frame, _ in itertools.groupby(_frames(below))),
-        )
-    )
+    lines = (frame for frame, _ in itertools.groupby(_frames(below)))
+    frames = tuple(itertools.takewhile(lambda frame: not frame.file.startswith(ENGINE), lines))
     own = SourceLocation(stack=stack.rstrip(":"), frames=frames)
     return own if call is None else own.called_by(call)
 

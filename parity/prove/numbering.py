@@ -19,6 +19,13 @@ _ROOTS = names_of("sqrt", "rsqrt", "cbrt", "power")
 _OF_SQUARES = _ROOTS | {"stablehlo.multiply"}
 _CROSSED = "#crossed"
 """The word of a value that a loop or a branch captures."""
+_METHODS = {
+    Kind.WHILE: "_loop",
+    Kind.BRANCH: "_branch",
+    Kind.BARRIER: "_barrier",
+    Kind.MANUAL: "_manual",
+    Kind.CONSTRAINT: "_constraint",
+}
 _EVERYWHERE, _CARRIED = object(), object()
 """The regions of constants, and of carries that a loop does not change."""
 
@@ -104,17 +111,17 @@ class Numbering:
             if op.live is None:
                 continue
             self.visited += 1
-            is_pure = op.form.kind <= Kind.REGION and not op.effect
-            hidden = self._hidden(op) if is_pure else ""
+            form = op.form
+            hidden = self._hidden(op) if form.kind <= Kind.REGION and not op.effect else ""
             if op.results.start not in self._fixed and (
-                _may_fuse(op.form.slots_out) or not self._computed.isdisjoint(op.operands)
+                _may_fuse(form.slots_out) or not self._computed.isdisjoint(op.operands)
             ):
                 self._computed.update(op.results)
-            if op.form.kind > Kind.COMMUTE or op.effect:
+            if form.kind > Kind.COMMUTE or op.effect:
                 self._special(op, depth, effects, hidden)
             elif hidden:
                 operands = [self.env[value] for value in op.operands]
-                self._bind(op, self.table.number(f"{hidden} {op.form.word}", *operands))
+                self._bind(op, self.table.number(f"{hidden} {form.word}", *operands))
             else:
                 self._bind(op, self._plain(op))
         self._region = outer
@@ -180,14 +187,7 @@ class Numbering:
         if op.effect:
             tail = [self.table.number(f"#effect {len(effects)}", *scope)]
             self._scope = (tail[0],)
-        methods = {
-            Kind.WHILE: self._loop,
-            Kind.BRANCH: self._branch,
-            Kind.BARRIER: self._barrier,
-            Kind.MANUAL: self._manual,
-            Kind.CONSTRAINT: self._constraint,
-        }
-        number = methods.get(op.form.kind, self._opaque)(op, depth, tail)
+        number = getattr(self, _METHODS.get(op.form.kind, "_opaque"))(op, depth, tail)
         self._scope = scope
         if op.effect:
             effects.append(number)

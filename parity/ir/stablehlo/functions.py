@@ -99,7 +99,7 @@ class Functions:
         for op in blocks[0].operations:
             operation = op.operation
             operands = tuple([numbers[value] for value in operation.operands])
-            form = self.signatures.form(operation)
+            form = self.signatures.form(operation, len(operands))
             if form.name in _RETURNS:
                 found.outputs = operands
                 if form.attributes:  # JAX is not known to put any here: compare them, do not skip them
@@ -112,7 +112,7 @@ class Functions:
 
     def _op(self, form: Form, operands: tuple[int, ...], operation: Any, numbers: dict[Any, int]) -> Op:
         regions = tuple([self._region(each, numbers) for each in operation.regions])
-        op = Op(form, operands, _fresh(operation.results, numbers), regions, operation, effect=form.effect)
+        op = Op(form, operands, _fresh(operation.results, numbers), regions, operation, "", form.effect)
         if form.kind == Kind.CALL:
             op.callee = symbol_of(str(form.attributes["callee"]))
         for region in regions:

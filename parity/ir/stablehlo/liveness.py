@@ -10,15 +10,6 @@ _HEAVY_NAMES = names_of(Group.COLLECTIVE) | {"stablehlo.custom_call"}
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 
 
-def mark_live(program: StableProgram) -> None:
-    """Sets ``Op.live`` throughout a program.
-
-    Makes one pass over a work list of values. A loop's slot is needed if its result is, or if the condition or a needed
-    slot reads its carry. Therefore dead carries, and the operations that feed only them, drop out.
-    """
-    _Marker(program).run()
-
-
 def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
     """True if a program has loops, branches, reductions or collectives that part of its results do not need.
 
@@ -42,7 +33,13 @@ def loop_counts_differ(*sides: StableProgram) -> bool:
     return any(count != counts[0] for count in counts)
 
 
-class _Marker:
+class LiveMarker:
+    """Sets ``Op.live`` throughout a program, in one pass over a work list of values.
+
+    A loop's slot is needed if its result is, or if the condition or a needed slot reads its carry. Therefore dead
+    carries, and the operations that feed only them, drop out.
+    """
+
     def __init__(self, program: StableProgram):
         self._program = program
         self._seen = bytearray(program.values)
@@ -55,6 +52,7 @@ class _Marker:
         self._index(program.body)
 
     def run(self) -> None:
+        """Marks what is live."""
         for op in self._effects:
             self._need(op)
         for position, value in enumerate(self._program.body.outputs):

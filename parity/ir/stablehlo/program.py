@@ -5,7 +5,6 @@ By function, values are slots of their function and each function is read once. 
 """
 
 import dataclasses
-import enum
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 from parity.ir.jax_internals import ir
 
 
-class Kind(enum.IntEnum):
-    """Treatment of an operation by the numbering."""
+class Kind:
+    """Treatment of an operation by the numbering; plain integers, because Python 3.11 looks up enum members slowly."""
 
     PLAIN = 0  # a pure function of its operands, in order
     REORDER = 1  # like PLAIN; in any order up to rounding in fused code and up to which of two NaNs is kept
@@ -52,7 +51,7 @@ class Form:
     """
 
     name: str
-    kind: Kind
+    kind: int
     word: str
     bare: str
     slots_in: tuple[str, ...]
@@ -63,7 +62,7 @@ class Form:
     attributes: Mapping[str, Any]
     types: tuple[Any, ...]
 
-    @property
+    @functools.cached_property
     def results(self) -> int:
         """The number of results."""
         return len(self.types)

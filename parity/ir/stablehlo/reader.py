@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.liveness import mark_live
+from parity.ir.stablehlo.liveness import LiveMarker
 from parity.ir.stablehlo.program import Chain, Kind, Op, Region, StableProgram
 
 _HOISTED = "jax.const"
@@ -36,7 +36,7 @@ def read_program(
     functions = Functions(program, ignore_shardings=True) if ignore_shardings else Functions.of(program)
     with functions.module.context:
         result = _inlined(functions, frozenset(without))
-        mark_live(result)
+        LiveMarker(result).run()
     return result
 
 

@@ -122,10 +122,10 @@ class OpSignatures:
         text = self._text(attribute, symbols)
         return f"{text} {self._private}" if symbols else text
 
-    def form(self, operation: Any) -> Form:
-        """Returns the form of an MLIR operation."""
+    def form(self, operation: Any, operands: int) -> Form:
+        """Returns the form of an MLIR operation with this number of operands."""
         name, items, types = operation.name, attribute_items(operation), operation.results.types
-        key = (name, len(operation.operands), *items, *types)
+        key = (name, operands, *items, *types)
         if name == "sdy.manual_computation":  # its form also depends on the types of its parameters
             key += tuple(argument.type for argument in operation.regions[0].blocks[0].arguments)
         form = self._forms.get(key)
@@ -169,7 +169,7 @@ class OpSignatures:
             types=tuple(results),
         )
 
-    def _kind(self, name: str, operation: Any, texts: dict[str, str], symbols: list[str]) -> Kind:
+    def _kind(self, name: str, operation: Any, texts: dict[str, str], symbols: list[str]) -> int:
         if self._ignore and (name in _SHARDING_OPS or texts.get("call_target_name") in _SHARDING_TARGETS):
             return Kind.SKIP
         if name == "sdy.sharding_constraint" and "?" not in texts["sharding"]:
@@ -238,7 +238,7 @@ class OpSignatures:
 
 
 def _slots(
-    kind: Kind, operation: Any, texts: dict[str, str], types_out: list[str]
+    kind: int, operation: Any, texts: dict[str, str], types_out: list[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
     """Splits attributes that hold one entry per operand or result into the slots of a slotted kind; the rest is shared.
 

@@ -46,11 +46,12 @@ class Step:
         self.name, self.operands, self.results = self.read.name, self.read.operands, tuple(self.read.results)
         self.shapes: tuple[tuple[int, ...], ...] = self.read.form.shapes
         self.attributes: Mapping[str, Any] = self.read.form.attributes
+        self._location = self.read.source.location  # a later claim may read it when the module is gone
 
     @functools.cached_property
     def place(self) -> str:
-        """The source line, with its function; must be read while the module is alive."""
-        source = operation_source(self.read.source)
+        """The source line, with its function."""
+        source = operation_source(self._location)
         return source.own_place if source.frames else "(no source line)"
 
     @property

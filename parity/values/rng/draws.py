@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +18,7 @@ from parity.values.rng.recipes import is_key
 
 __all__ = ["Draw", "Recorder"]
 
-FRAMES = 3
-DERIVES, THREEFRY = frozenset({"random_fold_in", "random_split"}), "threefry2x32"
+FRAMES, THREEFRY = 3, "threefry2x32"
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 """Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
@@ -90,8 +89,9 @@ class Recorder(Interpreter):
             self.unseen.append(_site(equation, here.calls))
         if not self._demand.kept[here.place]:
             return [None] * len(equation.outvars)
-        if equation.primitive.name in DERIVES and isinstance(keys := _words(inputs[0]), Words):
-            return [_derived_keys(equation, keys, *inputs[1:])]
+        function = ON_WORDS.get(equation.primitive.name)
+        if function is not None and isinstance(keys := _words(inputs[0]), Words):
+            return [function(keys, *inputs[1:], **equation.params)]
         return [*map(_words, bind(equation, [*map(_typed, inputs)]))]
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
@@ -137,10 +137,9 @@ def _typed(value: Any) -> Any:
     return jax.random.wrap_key_data(jax.device_put(np.asarray(value)), impl=THREEFRY) if known else value
 
 
-def _derived_keys(equation: Any, keys: Words, *data: Any) -> Words:
-    """Returns the result of one of `DERIVES`, given numbers to fold in."""
-    shape = equation.params.get("shape", ())
-    counts = np.asarray(data[0] if data else np.arange(math.prod(shape)).reshape(shape), np.uint32)
+def _derived_keys(keys: Words, data: Any = None, shape: tuple[int, ...] = ()) -> Words:
+    """Returns the keys of a shape that each key gives for numbers; these are 0, 1, ... by default."""
+    counts = np.asarray(np.arange(math.prod(shape)).reshape(shape) if data is None else data, np.uint32)
     parts = (np.asarray(keys)[..., at].reshape(keys.shape[:-1] + (1,) * len(shape)) for at in (0, 1))
     given = np.broadcast_arrays(*parts, counts)
     made = np.stack(_threefry(*map(np.ravel, given)), axis=-1)
@@ -158,6 +157,18 @@ def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tupl
         left = left + schedule[(number + 1) % 3]
         right = right + schedule[(number + 2) % 3] + np.uint32(number + 1)
     return left, right
+
+
+ON_WORDS: dict[str, Callable[..., Any]] = {
+    "random_clone": lambda keys: keys,
+    "random_fold_in": _derived_keys,
+    "random_split": _derived_keys,
+    "transpose": lambda keys, permutation: keys.transpose(*permutation, -1),
+    "broadcast_in_dim": lambda keys, shape, broadcast_dimensions, **_: np.broadcast_to(
+        np.expand_dims(keys, tuple({*range(len(shape))} - {*broadcast_dimensions})), (*shape, 2), subok=True
+    ),
+}
+"""Operations on keys, as functions of their words."""
 
 
 @functools.lru_cache(maxsize=4_096)

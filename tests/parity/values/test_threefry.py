@@ -23,11 +23,11 @@ def each(function: Function) -> Function:
 
 @pytest.fixture
 def left_to_jax(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The operations that derive keys and that JAX runs."""
+    """The operations on keys that JAX runs."""
     found: list[str] = []
 
     def bind(equation, inputs):
-        found.extend({equation.primitive.name} & draws.DERIVES)
+        found.extend({equation.primitive.name} & draws.ON_WORDS.keys())
         return jaxprs.bind(equation, inputs)
 
     monkeypatch.setattr(draws, "bind", bind)
@@ -51,6 +51,8 @@ def followed(function: Function, *arguments: jax.Array) -> jax.Array:
         (lambda key: jax.random.split(key, 2_000), (KEY,)),
         (each(lambda key: jax.random.split(key, 5)), (KEYS,)),
         (lambda keys: jax.lax.map(lambda row: jax.random.fold_in(row[1], 9), keys), (KEYS,)),
+        (lambda keys: jnp.transpose(each(jax.random.clone)(keys), (1, 0)), (KEYS,)),
+        (lambda keys: jax.lax.broadcast_in_dim(keys, (4, 3, 5, 2), (1, 3)), (KEYS,)),
     ],
 )
 def test_derived_keys_have_the_bits_of_jax(
