@@ -17,6 +17,7 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import Clock, SideError
 from parity.compare.memo import Memo, Once
 from parity.compare.unpaired import typed
+from parity.ir.checks import Unchecked
 from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
@@ -26,7 +27,7 @@ from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
-__all__ = ["INPUT", "STATE", "Side", "Trace", "rounded_side", "widened_side"]
+__all__ = ["INPUT", "STATE", "Side", "Trace", "rounded_side", "unchecked_side", "widened_side"]
 
 STATE, INPUT = "state", "input"
 """The kinds of arguments."""
@@ -289,6 +290,12 @@ class Side:
 def rounded_side(side: Side) -> Side:
     """Returns a side whose casts to narrow floats round the other way."""
     function = retraced(side.program.function, round_other_way)
+    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
+
+
+def unchecked_side(side: Side) -> Side:
+    """Returns a side whose checks for numbers that are not finite find none."""
+    function = retraced(side.program.function, Unchecked())
     return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
 
 
