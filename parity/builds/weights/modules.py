@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from parity.builds.tree import Leaf
-from parity.builds.weights.map import NEAREST, ORDER_ALONE
+from parity.builds.weights.map import ORDER_ALONE
 from parity.builds.weights.names import apart_by_one_number, is_automatic, numbers, prefer_names
 
-__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "pair_nearest"]
+__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_in_order", "pair_modules", "pair_nearest"]
 
 FEW = 64
 """Number of names per side up to which all pairs are rated."""
@@ -78,47 +78,56 @@ def pair_modules(
 ) -> dict[str, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name. If one of them is named automatically, or only numbers that the
-    other side does not have distinguish those of a side, they are paired in the order in which the programs use them.
+    Modules of one kind are paired in the order in which the programs use them, except where names say otherwise.
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
-        order: only called if several modules are of one kind, and their names show no place.
+        order: only called if several modules are of one kind.
         states: for each side further leaves, such as running averages, that tell modules of one kind apart.
 
     Returns:
         Pairs of leaves by how their modules were found.
     """
     sides = (_kinds(reference, states[0]), _kinds(candidate, states[1]))
+    members = [collections.defaultdict(list), collections.defaultdict(list)]
+    for held, leaves in zip(members, (reference, candidate), strict=True):
+        for name, leaf in leaves.items():
+            held[_module(name)].append(leaf)
     found: dict[str, Pairs] = collections.defaultdict(list)
     for kind in sides[0].keys() & sides[1].keys():
-        left, right = sides[0][kind], sides[1][kind]
+        left, right = (
+            {module: held[module] for module in side[kind]} for held, side in zip(members, sides, strict=True)
+        )
         if len(left) != len(right):
             continue
-        automatic = any(map(is_automatic, (*left, *right)))
-        if len(left) == 1:
-            how, pairs = "module", {left[0]: right[0]}
-        elif automatic or _are_counted(left, right):
-            ranks = order()
-            used = (_by_use(left, reference, ranks[0]), _by_use(right, candidate, ranks[1]))
-            pairs = prefer_names(dict(zip(*used, strict=True)))
-            sure = automatic or apart_by_one_number(list(pairs), list(pairs.values()))
-            how = "module, in the order of use" if sure else ORDER_ALONE
-        else:
-            how, pairs = NEAREST, dict(pair_nearest(left, right))
+        how, pairs = "module", dict(zip(left, right, strict=True))
+        if len(pairs) > 1:
+            how, pairs = pair_in_order(left, right, order())
         found[how] += [
             (f"{module}/{last}", f"{other}/{last}") for module, other in pairs.items() for last, *_ in kind[0]
         ]
     return found
 
 
-def _are_counted(left: Sequence[str], right: Sequence[str]) -> bool:
-    """True if the names of a side are those of one list, such as ``norms/0``, and the other's have other numbers."""
-    lists = [len({re.sub(r"\d+", "#", name) for name in side}) == 1 for side in (left, right)]
-    held = [
-        sorted(sorted(numbers(name)) for name in side) for side in (left, right)
-    ]  # in any order in a name
-    return any(lists) and held[0] != held[1]
+def pair_in_order(
+    reference: Mapping[str, Sequence[Leaf]], candidate: Mapping[str, Sequence[Leaf]], order: Order
+) -> tuple[str, dict[str, str]]:
+    """Pairs names by their numbers, else in the order in which the programs use their leaves, unless words object.
+
+    Returns:
+        How they are paired, `ORDER_ALONE` if names do not confirm it; and the pairs.
+    """
+    automatic = any(map(is_automatic, (*reference, *candidate)))
+    left, right = ({tuple(sorted(numbers(name))): name for name in side} for side in (reference, candidate))
+    if not automatic and left.keys() == right.keys() and len(left) == len(reference):
+        return "numbers in the name", {name: right[key] for key, name in left.items()}
+    used = (
+        sorted(side, key=lambda name: (min(ranks.get(leaf.path, math.inf) for leaf in side[name]), name))
+        for side, ranks in zip((reference, candidate), order, strict=True)
+    )
+    pairs = prefer_names(dict(zip(*used, strict=True)))
+    counted = all(map(numbers, pairs)) and apart_by_one_number(list(pairs), list(pairs.values()))
+    return "order of use" if automatic or counted else ORDER_ALONE, pairs
 
 
 Held = tuple[tuple[str, tuple[int, ...], str], ...]
@@ -138,14 +147,6 @@ def _kinds(leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]) -> dict[tuple
     for module, (own, state) in held.items():
         kinds[tuple(sorted(own)), tuple(sorted(state))].append(module)
     return kinds
-
-
-def _by_use(modules: Sequence[str], leaves: Mapping[str, Leaf], ranks: Mapping[str, int]) -> list[str]:
-    """Returns modules in the order of the first use of any of their leaves; unused ones come last, by name."""
-    first: dict[str, float] = collections.defaultdict(lambda: math.inf)
-    for name, leaf in leaves.items():
-        first[_module(name)] = min(first[_module(name)], ranks.get(leaf.path, math.inf))
-    return sorted(modules, key=lambda module: (first[module], module))
 
 
 def copied(parameters: Mapping[str, Leaf]) -> set[str]:

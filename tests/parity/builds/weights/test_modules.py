@@ -50,7 +50,7 @@ def test_automatic_names_are_paired_as_whole_modules_in_the_order_of_use():
         for i in range(3)
         for leaf in ("kernel", "bias")
     }
-    assert {entry.matched_by for entry in weights.entries} == {"module, in the order of use"}
+    assert {entry.matched_by for entry in weights.entries} == {"order of use"}
 
 
 def test_a_list_and_modules_that_are_numbered_otherwise_are_paired_in_the_order_of_use():
