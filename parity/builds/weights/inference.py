@@ -465,15 +465,13 @@ class _Search:
                     kinds[side].setdefault(_kind(leaf), []).append(name)
         for kind, others in kinds[1].items():
             names = kinds[0].get(kind, [])
-            how, pairs = "shape" if len(others) == 1 else NEAREST, pair_nearest(names, others)
             if len(names) == len(others) > 1:
-                left, right = (
-                    {name: [side[name]] for name in each}
-                    for side, each in zip(sides, (names, others), strict=True)
-                )
-                how, found = pair_in_order(left, right, order())
-                pairs = list(found.items())
-            for name, other in pairs:
+                held = zip(sides, (names, others), strict=True)
+                left, right = ({name: [leaves[name]] for name in each} for leaves, each in held)
+                how, pairs = pair_in_order(left, right, order())
+            else:
+                how, pairs = "shape" if len(others) == 1 else NEAREST, dict(pair_nearest(names, others))
+            for name, other in pairs.items():
                 self._pair([name], [other], how)
 
 

@@ -1,11 +1,9 @@
 """Pairs modules of both sides, so that leaves of a module stay together, moments with parameters, and names."""
 
-import bisect
 import collections
 import difflib
 import math
-import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from parity.builds.tree import Leaf
 from parity.builds.weights.map import ORDER_ALONE
@@ -14,9 +12,7 @@ from parity.builds.weights.names import apart_by_one_number, is_automatic, numbe
 __all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_in_order", "pair_modules", "pair_nearest"]
 
 FEW = 64
-"""Number of names per side up to which all pairs are rated."""
-WINDOW = 2
-"""Number of neighbours on either side of a name's place in each order that are rated if there are more names."""
+"""Number of names per side up to which all pairs are rated, since that takes quadratic time."""
 
 Order = tuple[Mapping[str, int], Mapping[str, int]]
 """For each side, path of a leaf -> rank of its first use in the program."""
@@ -180,62 +176,28 @@ def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tup
 
 
 def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs distinct names of two sides one-to-one until one side has none left.
-
-    Rating every pair takes quadratic time. For many names only neighbours are rated (the sorted neighbourhood
-    method): names at the same place after sorting both sides by the numbers in them or as text.
-
-    Args:
-        reference, candidate: the names of both sides.
-
-    Returns:
-        The pairs, the most similar names of each round first.
-    """
-    left, right = list(reference), list(candidate)
-    pairs: list[tuple[str, str]] = []
-    while left and right:
-        every = max(len(left), len(right)) <= FEW
-        options = ((other, left) for other in right) if every else _neighbours(left, right)
-        found = _greedy(options)
-        pairs += found
-        first, second = ({names[side] for names in found} for side in (0, 1))
-        left, right = ([n for n in left if n not in first], [n for n in right if n not in second])
-    return pairs
-
-
-def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
-    """Returns pairs from ``(partner, names to choose from)``, the most similar first; each name is used once."""
-    rated, matcher = [], difflib.SequenceMatcher()
-    for other, names in options:
-        matcher.set_seq2(other)  # analysed once for all names
-        for name in names:
-            matcher.set_seq1(name)
-            rated.append((matcher.ratio(), name, other))
+    """Pairs distinct names of two sides one-to-one, the most similar first; among many, only names of equal numbers."""
+    many = max(len(reference), len(candidate)) > FEW
+    groups: dict[tuple, tuple[list[str], list[str]]] = collections.defaultdict(lambda: ([], []))
+    for side, names in enumerate((reference, candidate)):
+        held: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+        for name in sorted(names):
+            held[tuple(sorted(numbers(name))) if many else ()].append(name)
+        for key, equal in held.items():
+            for at, name in enumerate(equal):
+                groups[key, at // FEW][side].append(name)
     found: dict[str, str] = {}
     taken: set[str] = set()
-    for _, name, other in sorted(rated, reverse=True):
-        if name not in found and other not in taken:
-            found[name] = other
-            taken.add(other)
+    matcher = difflib.SequenceMatcher()
+    for left, right in groups.values():
+        rated = []
+        for other in right:
+            matcher.set_seq2(other)  # analysed once for all names
+            for name in left:
+                matcher.set_seq1(name)
+                rated.append((matcher.ratio(), name, other))
+        for _, name, other in sorted(rated, reverse=True):
+            if name not in found and other not in taken:
+                found[name] = other
+                taken.add(other)
     return list(found.items())
-
-
-def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields each name of the right side with its neighbours on the left side."""
-    near: dict[str, dict[str, None]] = {other: {} for other in right}
-    for key in (_by_numbers, _by_text):
-        first, second = sorted(left, key=key), sorted(right, key=key)
-        keys = [key(name) for name in first]
-        for place, other in enumerate(second):
-            # The name's relative place in its own side, and its insertion point in the other side.
-            for at in (place * len(first) // len(second), bisect.bisect_left(keys, key(other))):
-                near[other].update(dict.fromkeys(first[max(0, at - WINDOW) : at + WINDOW + 1]))
-    return ((other, list(names)) for other, names in near.items())
-
-
-def _by_numbers(name: str) -> tuple:
-    return tuple(int(number) for number in re.findall(r"\d+", name)), _by_text(name)
-
-
-def _by_text(name: str) -> tuple:
-    return tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))
