@@ -22,7 +22,7 @@ from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import main_position
-from parity.ir.precision import retraced, round_other_way, widen
+from parity.ir.precision import Hook, retraced, round_other_way, widen
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
@@ -287,16 +287,19 @@ class Side:
         return results
 
 
+def _retraced(side: Side, hook: Hook) -> Side:
+    function = retraced(side.program.function, hook)
+    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
+
+
 def rounded_side(side: Side) -> Side:
     """Returns a side whose casts to narrow floats round the other way."""
-    function = retraced(side.program.function, round_other_way)
-    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
+    return _retraced(side, round_other_way)
 
 
 def unchecked_side(side: Side) -> Side:
     """Returns a side whose checks for numbers that are not finite find none."""
-    function = retraced(side.program.function, Unchecked())
-    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
+    return _retraced(side, Unchecked())
 
 
 def widened_side(side: Side) -> Side:

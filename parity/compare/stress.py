@@ -1,6 +1,5 @@
 """Stress runs: unproved programs that agree on the standard batch are also run on stress inputs."""
 
-import collections
 import dataclasses
 import functools
 import itertools
@@ -88,7 +87,7 @@ def stress(evidence: Evidence) -> Stressed:
     spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
     for group, finding in [
         *_beyond_rounding(evidence, _over_counts, compared),
-        *_unguarded(evidence, checks, spoilt),
+        *_unguarded(evidence, spoilt),
     ]:
         found.setdefault(group, []).append(finding)
     label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
@@ -253,39 +252,24 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
             yield group, off, noise, f"with {starts[start][0].name}"
 
 
-def _unguarded(
-    evidence: Evidence, checks: Sequence[collections.Counter[str]], trials: Sequence[Trial]
-) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of entries that only a side with more checks of some kind keeps finite, by these."""
-    more = [place for place in (0, 1) if checks[place] - checks[1 - place]]
+def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
+    """Yields ``(group, finding)`` of leaves with an entry that is finite on one side only, and only by its checks."""
     for trial in trials:
-        run = _Run.of(evidence, trial)
-        unchecked = _nudged(evidence, trial, unchecked_side)
+        run, unchecked = _Run.of(evidence, trial), _nudged(evidence, trial, unchecked_side)
         sides = (run.reference, run.candidate)
-        for place, group in itertools.product(more, COMPARED):
-            guarded, bare = (side.get(group, {}) for side in (sides[place], sides[1 - place]))
-            for off in _kept_finite(guarded, bare, lambda: unchecked(place, 0)[group]):  # noqa: B023 - called here
-                shown = {
-                    name: str(side[group][off.path][off.worst])
-                    for name, side in zip(SIDES, sides, strict=True)
-                }
-                found = dataclasses.replace(off, **shown)
-                yield group, _finding(found, 0.0, f"on wild data ({trial.name})")
-
-
-def _kept_finite(
-    guarded: Mapping[str, np.ndarray],
-    bare: Mapping[str, np.ndarray],
-    unchecked: Callable[[], Mapping[str, np.ndarray]],
-) -> Iterator[Deviation]:
-    """Yields leaves with an entry that is finite on the guarded side only, and no longer if its checks find nothing."""
-    for path in guarded:
-        kept = _finite(guarded[path]) & ~_finite(bare[path]) if path in bare else np.zeros(())
-        where = np.argwhere(kept & ~_finite(unchecked()[path])) if kept.any() else ()
-        if len(where):
-            worst = tuple(map(int, where[0]))
-            note = "finite on one side only"
-            yield Deviation(path=path, relative=float("inf"), worst=worst, note=note)
+        for place, group in itertools.product((0, 1), COMPARED):
+            guarded, bare = (side.get(group, {}) for side in sides[:: 1 - 2 * place])
+            for path in [path for path in guarded if path in bare]:
+                kept = _finite(guarded[path]) & ~_finite(bare[path])
+                where = np.argwhere(kept & ~_finite(unchecked(place, 0)[group][path])) if kept.any() else ()
+                if len(where):
+                    worst = tuple(map(int, where[0]))
+                    texts = {
+                        name: str(side[group][path][worst]) for name, side in zip(SIDES, sides, strict=True)
+                    }
+                    note = "finite on one side only"
+                    off = Deviation(path=path, relative=float("inf"), worst=worst, note=note, **texts)
+                    yield group, _finding(off, 0.0, f"on wild data ({trial.name})")
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from jax import lax
 from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import CALLS, bind_placed, bodies, equations, evaluate, opened
 
-__all__ = ["changed_types", "is_narrow", "retraced", "round_other_way", "rounds", "widen", "widened"]
+__all__ = ["Hook", "changed_types", "is_narrow", "retraced", "round_other_way", "rounds", "widen", "widened"]
 
 Hook = Callable[[Any, list[Any]], Sequence[Any]]
 """Returns the results of an equation, given its operands."""

@@ -85,15 +85,9 @@ def pair_modules(
         Pairs of leaves by how their modules were found.
     """
     sides = (_kinds(reference, states[0]), _kinds(candidate, states[1]))
-    members = [collections.defaultdict(list), collections.defaultdict(list)]
-    for held, leaves in zip(members, (reference, candidate), strict=True):
-        for name, leaf in leaves.items():
-            held[_module(name)].append(leaf)
     found: dict[str, Pairs] = collections.defaultdict(list)
     for kind in sides[0].keys() & sides[1].keys():
-        left, right = (
-            {module: held[module] for module in side[kind]} for held, side in zip(members, sides, strict=True)
-        )
+        left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
         how, pairs = "module", dict(zip(left, right, strict=True))
@@ -130,18 +124,21 @@ Held = tuple[tuple[str, tuple[int, ...], str], ...]
 """Names, shapes and dtypes of leaves in a module."""
 
 
-def _kinds(leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]) -> dict[tuple[Held, Held], list[str]]:
-    """Returns the modules by their leaves and their states."""
-    held: dict[str, tuple[list, list]] = collections.defaultdict(lambda: ([], []))
+def _kinds(
+    leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]
+) -> dict[tuple[Held, Held], dict[str, list[Leaf]]]:
+    """Returns the modules with their leaves, by the kinds of their leaves and their states."""
+    own, state = collections.defaultdict(dict), collections.defaultdict(list)
     for name, leaf in leaves.items():
         if _module(name):
-            held[_module(name)][0].append((_last(name), leaf.shape, leaf.dtype))
+            own[_module(name)][_last(name)] = leaf
     for name, leaf in states.items():
-        for module in held.keys() & set(_ends(_module(name))):
-            held[module][1].append((_last(name), leaf.shape, leaf.dtype))
-    kinds: dict[tuple[Held, Held], list[str]] = collections.defaultdict(list)
-    for module, (own, state) in held.items():
-        kinds[tuple(sorted(own)), tuple(sorted(state))].append(module)
+        for module in own.keys() & set(_ends(_module(name))):
+            state[module].append((_last(name), leaf.shape, leaf.dtype))
+    kinds: dict[tuple[Held, Held], dict[str, list[Leaf]]] = collections.defaultdict(dict)
+    for module, held in own.items():
+        kind = tuple(sorted((last, leaf.shape, leaf.dtype) for last, leaf in held.items()))
+        kinds[kind, tuple(sorted(state[module]))][module] = list(held.values())
     return kinds
 
 
