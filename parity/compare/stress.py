@@ -261,9 +261,10 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[tuple[st
             guarded, bare = (side.get(group, {}) for side in sides[:: 1 - 2 * place])
             for path in [path for path in guarded if path in bare]:
                 kept = _finite(guarded[path]) & ~_finite(bare[path])
-                where = np.argwhere(kept & ~_finite(unchecked(place, 0)[group][path])) if kept.any() else ()
-                if len(where):
-                    worst = tuple(map(int, where[0]))
+                if kept.any():
+                    kept &= ~_finite(unchecked(place, 0)[group][path])
+                if kept.any():
+                    worst = tuple(map(int, np.argwhere(kept)[0]))
                     texts = {
                         name: str(side[group][path][worst]) for name, side in zip(SIDES, sides, strict=True)
                     }
