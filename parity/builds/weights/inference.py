@@ -371,10 +371,24 @@ class _Search:
         self._beside(role)
         states = (self._of(0, Role.STATE), self._of(1, Role.STATE)) if role is Role.PARAMS else ({}, {})
         for further in (states, ({}, {})):
-            for how, pairs in pair_modules(self._of(0, role), self._of(1, role), order, further).items():
+            for how, pairs in pair_modules(
+                self._of(0, role), self._of(1, role), lambda: self._anchored(order()), further
+            ):
                 for name, other in pairs:
                     self._pair([name], [other], how)
         self._beside(role)
+
+    def _anchored(self, order: Order) -> Order:
+        """Returns places in the order of use that begin with the place, in the reference, of the paired leaf before."""
+        partners = {one.candidate[0]: one.reference[0] for one in self.entries}
+        known = ({path: path for path in partners.values()}, partners)
+        anchored: list[dict[str, tuple[float, ...]]] = [{}, {}]
+        for ranks, pairs, found in zip(order, known, anchored, strict=True):
+            before: float = -1
+            for path in sorted(ranks, key=ranks.__getitem__):
+                before = order[0].get(pairs.get(path, ""), before)
+                found[path] = (before, ranks[path])
+        return anchored[0], anchored[1]
 
     def _beside(self, role: Role) -> None:
         paired = [
@@ -468,7 +482,7 @@ class _Search:
             if len(names) == len(others) > 1:
                 held = zip(sides, (names, others), strict=True)
                 left, right = ({name: [leaves[name]] for name in each} for leaves, each in held)
-                how, pairs = pair_in_order(left, right, order())
+                how, pairs = pair_in_order(left, right, self._anchored(order()))
             else:
                 how, pairs = "shape" if len(others) == 1 else NEAREST, dict(pair_nearest(names, others))
             for name, other in pairs.items():

@@ -3,7 +3,8 @@
 import collections
 import difflib
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from parity.builds.tree import Leaf
 from parity.builds.weights.map import ORDER_ALONE
@@ -14,8 +15,8 @@ __all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_in_order", "pa
 FEW = 64
 """Number of names per side up to which all pairs are rated, since that takes quadratic time."""
 
-Order = tuple[Mapping[str, int], Mapping[str, int]]
-"""For each side, path of a leaf -> rank of its first use in the program."""
+Order = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""For each side, path of a leaf -> rank of its first use in the program; comparable."""
 
 Pairs = list[tuple[str, str]]
 
@@ -71,7 +72,7 @@ def pair_modules(
     candidate: Mapping[str, Leaf],
     order: Callable[[], Order],
     states: tuple[Mapping[str, Leaf], Mapping[str, Leaf]] = ({}, {}),
-) -> dict[str, Pairs]:
+) -> Iterator[tuple[str, Pairs]]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
     Modules of one kind are paired in the order in which the programs use them, except where names say otherwise.
@@ -81,22 +82,25 @@ def pair_modules(
         order: only called if several modules are of one kind.
         states: for each side further leaves, such as running averages, that tell modules of one kind apart.
 
-    Returns:
-        Pairs of leaves by how their modules were found.
+    Yields:
+        How modules of one kind are found, and pairs of their leaves; kinds of few modules first.
     """
     sides = (_kinds(reference, states[0]), _kinds(candidate, states[1]))
-    found: dict[str, Pairs] = collections.defaultdict(list)
-    for kind in sides[0].keys() & sides[1].keys():
+    for kind in sorted(sides[0].keys() & sides[1].keys(), key=lambda kind: (len(sides[0][kind]), kind)):
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
         how, pairs = "module", dict(zip(left, right, strict=True))
         if len(pairs) > 1:
             how, pairs = pair_in_order(left, right, order())
-        found[how] += [
-            (f"{module}/{last}", f"{other}/{last}") for module, other in pairs.items() for last, *_ in kind[0]
-        ]
-    return found
+        yield (
+            how,
+            [
+                (f"{module}/{last}", f"{other}/{last}")
+                for module, other in pairs.items()
+                for last, *_ in kind[0]
+            ],
+        )
 
 
 def pair_in_order(
@@ -112,7 +116,7 @@ def pair_in_order(
     if not automatic and left.keys() == right.keys() and len(left) == len(reference):
         return "numbers in the name", {name: right[key] for key, name in left.items()}
     used = (
-        sorted(side, key=lambda name: (min(ranks.get(leaf.path, math.inf) for leaf in side[name]), name))
+        sorted(side, key=lambda name: (min(ranks.get(leaf.path, (math.inf,)) for leaf in side[name]), name))
         for side, ranks in zip((reference, candidate), order, strict=True)
     )
     pairs = prefer_names(dict(zip(*used, strict=True)))
