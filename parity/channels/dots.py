@@ -1,6 +1,7 @@
 """The channel ``dots``: types of dots, exponentials, sums and roots, as the source requests them."""
 
 import collections
+import re
 from collections.abc import Hashable, Iterator, Sequence
 
 from parity.channels.channel import Aspect, Channel, Settled
@@ -25,6 +26,11 @@ def _full(one: TypedOp) -> Hashable:
 
 def _family(one: TypedOp) -> str:
     return FAMILIES.get(one.kind, one.kind)
+
+
+def _real(one: TypedOp) -> str:
+    """Returns the types without ``complex``: rotary angles may be complex numbers, with the digits of their parts."""
+    return re.sub(r"complex<(\w+)>", r"\1", one.types)
 
 
 def _without_types(one: TypedOp) -> Hashable:
@@ -92,12 +98,12 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
 
 def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> Iterator[Finding]:
     """Yields a finding for each group of unpaired operations whose family and types the other side does not have."""
-    known = {(_family(one), one.types) for one in other}
+    known = {(_family(one), _real(one)) for one in other}
     families, results = {family for family, _ in known}, {one.result for one in other}
     groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
     for one in entries:
         in_others = _family(one) in families or results != {one.result}
-        if in_others and (_family(one), one.types) not in known:
+        if in_others and (_family(one), _real(one)) not in known:
             groups[_full(one), one.provenance.line].append(one)
     for one, *more in groups.values():
         yield Finding(

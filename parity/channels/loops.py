@@ -142,7 +142,9 @@ class _Comparison:
         for (index, left), (_, right) in sorted(pairs, key=lambda pair: pair[0][0]):
             findings += self._pair(left, right, f"{path}{index}")
         for side, alone in zip(SIDES, (missing, extra), strict=True):
-            findings += [self._alone(loop, f"{path}{index}", side) for index, loop in alone]
+            findings += [
+                self._alone(loop, f"{path}{index}", side) for index, loop in alone if _is_written(loop)
+            ]
         return findings
 
     def _pair(self, first: Loop, second: Loop, path: str) -> list[Finding]:
@@ -223,6 +225,7 @@ class _Comparison:
             where=f"{self.stage} loop {path} of the {side} ({loop.provenance.summary})",
             **one_sided(side, text, "no such loop"),
             cause=_alone_cause(loop, side),
+            next_step='accept it, if it is meant, by parity.Waiver(channel="loops", reason=...)',
         )
 
 
@@ -269,11 +272,14 @@ def _trip_cause(first: int | None, second: int | None) -> str:
     return "another number of layers, repeats, chunks or microbatches"
 
 
+def _is_written(loop: Loop) -> bool:
+    """True unless a backend made a loop of an operation, such as a scatter, for which the other program has others."""
+    return loop.provenance.label in ("", "rng")
+
+
 def _alone_cause(loop: Loop, side: str) -> str:
     if loop.provenance.label == "rng":
         return f"random bits drawn by the {side} only"
-    if loop.provenance.label:
-        return f"a {loop.provenance.label} that the backend turned into a loop on the {side} only"
     if loop.provenance.rematted:
         return (
             f"a whole scan recomputed: the checkpoint of the {side} is around the scan, not inside its body"

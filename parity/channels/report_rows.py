@@ -87,7 +87,7 @@ def map_table(weights: WeightMap) -> list[Row]:
 
 def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
     """Returns one row for each module, or leaf outside of modules, that has different names on both sides."""
-    names: collections.Counter[tuple[str, str]] = collections.Counter()
+    names: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
     for entry in entries:
         if entry.role in (Role.PARAMS, Role.STATE) and len(entry.reference) == len(entry.candidate) == 1:
             left, right = (strip_container(side[0]).split("/") for side in (entry.reference, entry.candidate))
@@ -95,8 +95,16 @@ def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
                 continue
             while len(left) > 1 and len(right) > 1 and left[-1] == right[-1]:
                 left, right = left[:-1], right[:-1]
-            names["/".join(left), "/".join(right)] += 1
-    return [{"reference": one, "candidate": other, "leaves": count} for (one, other), count in names.items()]
+            names["/".join(left), "/".join(right)].append(entry)
+    return [
+        {
+            "reference": one,
+            "candidate": other,
+            "leaves": len(held),
+            "guessed": any(each.is_guess for each in held),
+        }
+        for (one, other), held in names.items()
+    ]
 
 
 def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row]:

@@ -1,14 +1,11 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
-import collections
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 
 from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import NEAREST, ConflictError, Entry, MapError, normalise
-from parity.builds.weights.names import prefer_names
+from parity.builds.weights.map import ConflictError, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
@@ -17,13 +14,10 @@ from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import one_sided, with_sources
 from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
-from parity.compare.pairing import state_order
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
 """Cause of a finding on a guessed pair of leaves that a probe contradicts."""
-MISPLACED = "a wrong guess: the programs use leaves of this kind in another order"
-"""Cause of such a finding if names do not confirm the pair, and the order of use gives the leaf another partner."""
 
 
 def tree(evidence: Evidence) -> ChannelResult:
@@ -131,50 +125,18 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     wrong = [one for one in certify(evidence, guessed) if one.contradicted]
     if not wrong:
         return []
-    rules = _rules_by_order(evidence, guessed)
     found = [
         Finding(
             where=" + ".join(one.candidate),
             reference=" + ".join(one.reference),
             candidate=f"paired by {one.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause=MISPLACED if one.reference in rules else CONTRADICTED,
-            next_step=rules.get(
-                one.reference, "give the pair a weight rule for it; `parity map` shows all entries"
-            ),
+            cause=CONTRADICTED,
+            next_step="give the pair a weight rule for it; `parity map` shows all entries",
         )
         for one in wrong
     ]
-    found.sort(key=lambda one: one.cause != MISPLACED)
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))]
-
-
-def _rules_by_order(evidence: Evidence, guessed: Sequence[Entry]) -> dict[tuple[str, ...], str]:
-    """Returns, for leaves that only names pair and the order of use pairs with others, the advice to write a rule."""
-    ranks = [side.read(state_order) for side in evidence.sides]
-    kinds = collections.defaultdict(list)
-    for one in guessed:
-        (path, *_), (other, *_) = one.reference, one.candidate
-        if one.matched_by == NEAREST and path in ranks[0] and other in ranks[1]:
-            leaf = evidence.builds[0].leaves[path]
-            kinds[leaf.role, leaf.shape, leaf.dtype].append((path, other))
-    advice = {}
-    for pairs in kinds.values():
-        sides = zip(zip(*pairs, strict=True), ranks, strict=True)
-        used = [sorted(paths, key=rank.__getitem__) for paths, rank in sides]
-        named = {normalise(path): (path, other) for path, other in pairs}
-        order = dict(zip(*(map(normalise, paths) for paths in used), strict=True))
-        for name, right in prefer_names(order).items():
-            path, other = named[name]
-            if right == normalise(other):
-                continue
-            left = re.escape(name)
-            (module, _, end), (partner, _, last) = left.rpartition("/"), right.rpartition("/")
-            if end == re.escape(last) and module and partner:
-                left, right = f"{module}/(.*)", rf"{partner}/\1"
-            rule = f'give the rule Rule(reference=(r"{left}",), candidate=(r"{right}",))'
-            advice[(path,)] = f"a guess: by the order of use, {rule}"
-    return advice
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

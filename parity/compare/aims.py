@@ -40,7 +40,6 @@ class Aims:
         wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
         scales: magnitudes of constants that computed numbers are used with; those of only one side first.
         elsewhere: constants of only one side that no run targets, as text.
-        guards: number of operations of either side that check for numbers that are not finite, by kind.
     """
 
     read: frozenset[Place]
@@ -50,7 +49,6 @@ class Aims:
     wraps: Mapping[str, int]
     scales: Sequence[float]
     elsewhere: Sequence[str]
-    guards: tuple[collections.Counter[str], collections.Counter[str]]
 
 
 def harvest(evidence: Evidence) -> Aims:
@@ -99,7 +97,6 @@ def harvest(evidence: Evidence) -> Aims:
             and each.use in (Use.COMPARED, Use.CLAMPED)
             and _is_elsewhere(evidence, key[2], each)
         ),
-        guards=(constants[0].guards, constants[1].guards),
     )
 
 

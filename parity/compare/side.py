@@ -17,16 +17,17 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import Clock, SideError
 from parity.compare.memo import Memo, Once
 from parity.compare.unpaired import typed
+from parity.ir.checks import Unchecked
 from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import main_position
-from parity.ir.precision import retraced, round_other_way, widen
+from parity.ir.precision import Hook, retraced, round_other_way, widen
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
-__all__ = ["INPUT", "STATE", "Side", "Trace", "rounded_side", "widened_side"]
+__all__ = ["INPUT", "STATE", "Side", "Trace", "rounded_side", "unchecked_side", "widened_side"]
 
 STATE, INPUT = "state", "input"
 """The kinds of arguments."""
@@ -286,10 +287,19 @@ class Side:
         return results
 
 
+def _retraced(side: Side, hook: Hook) -> Side:
+    function = retraced(side.program.function, hook)
+    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
+
+
 def rounded_side(side: Side) -> Side:
     """Returns a side whose casts to narrow floats round the other way."""
-    function = retraced(side.program.function, round_other_way)
-    return dataclasses.replace(side, program=dataclasses.replace(side.program, function=function))
+    return _retraced(side, round_other_way)
+
+
+def unchecked_side(side: Side) -> Side:
+    """Returns a side whose checks for numbers that are not finite find none."""
+    return _retraced(side, Unchecked())
 
 
 def widened_side(side: Side) -> Side:

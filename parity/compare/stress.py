@@ -2,17 +2,19 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from parity.builds.build import SEED, Group
-from parity.compare.aims import Aims, harvest
+from parity.compare.aims import harvest
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
-from parity.compare.side import Side, rounded_side, widened_side
+from parity.compare.side import Side, rounded_side, unchecked_side, widened_side
 from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales, padded
 from parity.compare.unpaired import split_step
+from parity.ir.checks import count_checks
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float, is_mask
 from parity.values.stress_inputs import measured_difference, off_over_counts
@@ -81,10 +83,11 @@ def stress(evidence: Evidence) -> Stressed:
     starts = [(trial, _Run.of(evidence, trial)) for trial in trials]
     compared = [(trial, run) for trial, run in starts if not run.routes_apart]
     # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
-    spoilt = () if aims.guards[0] == aims.guards[1] else tuple(not_finite(evidence))
+    checks = [count_checks(side.traced.jaxpr) for side in evidence.sides]
+    spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
     for group, finding in [
         *_beyond_rounding(evidence, _over_counts, compared),
-        *_unguarded(evidence, aims, spoilt),
+        *_unguarded(evidence, spoilt),
     ]:
         found.setdefault(group, []).append(finding)
     label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
@@ -249,33 +252,25 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
             yield group, off, noise, f"with {starts[start][0].name}"
 
 
-def _unguarded(evidence: Evidence, aims: Aims, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of entries that only a side with more checks of some kind keeps finite."""
-    more = (aims.guards[0] - aims.guards[1], aims.guards[1] - aims.guards[0])
+def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
+    """Yields ``(group, finding)`` of leaves with an entry that is finite on one side only, and only by its checks."""
     for trial in trials:
-        run = _Run.of(evidence, trial)
+        run, unchecked = _Run.of(evidence, trial), _nudged(evidence, trial, unchecked_side)
         sides = (run.reference, run.candidate)
-        for guarded, bare in [sides[:: 1 - 2 * place] for place in (0, 1) if more[place]]:
-            for group in COMPARED:
-                for off in _kept_finite(guarded.get(group, {}), bare.get(group, {})):
-                    shown = {
-                        name: str(side[group][off.path][off.worst])
-                        for name, side in zip(SIDES, sides, strict=True)
+        for place, group in itertools.product((0, 1), COMPARED):
+            guarded, bare = (side.get(group, {}) for side in sides[:: 1 - 2 * place])
+            for path in [path for path in guarded if path in bare]:
+                kept = _finite(guarded[path]) & ~_finite(bare[path])
+                if kept.any():
+                    kept &= ~_finite(unchecked(place, 0)[group][path])
+                if kept.any():
+                    worst = tuple(map(int, np.argwhere(kept)[0]))
+                    texts = {
+                        name: str(side[group][path][worst]) for name, side in zip(SIDES, sides, strict=True)
                     }
-                    found = dataclasses.replace(off, **shown)
-                    yield group, _finding(found, 0.0, f"on wild data ({trial.name})")
-
-
-def _kept_finite(guarded: Mapping[str, np.ndarray], bare: Mapping[str, np.ndarray]) -> Iterator[Deviation]:
-    """Yields leaves with an entry that is finite on the guarded side only."""
-    for path in guarded:
-        where = (
-            np.argwhere(_finite(guarded[path]) & ~_finite(bare[path])) if path in bare else np.zeros((0, 0))
-        )
-        if len(where):
-            worst = tuple(map(int, where[0]))
-            note = "finite on one side only"
-            yield Deviation(path=path, relative=float("inf"), worst=worst, note=note)
+                    note = "finite on one side only"
+                    off = Deviation(path=path, relative=float("inf"), worst=worst, note=note, **texts)
+                    yield group, _finding(off, 0.0, f"on wild data ({trial.name})")
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

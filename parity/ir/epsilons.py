@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, all_bodies, opened
+from parity.ir.jaxprs import CALLS, MOVES, all_bodies, opened
 from parity.ir.location import equation_source
 
 LARGEST = 1e-3
 """Larger constants change what a run computes."""
 ADDING = {"add": "add", "sub": "add", "max": "max", "select_n": "max"}
-MOVES = LAYOUT_ONLY | {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"}
 ROOTS = frozenset({"rsqrt", "sqrt", "log", "pow", "integer_pow"})
 AT_ZERO = ROOTS | {"div"}
 """Operations whose results near zero depend on a small constant; a divisor may be far from zero, as in a softmax."""
@@ -163,10 +162,16 @@ def _readers(jaxpr: Any) -> Mapping[Any, list[Any]]:
     return found
 
 
+def _operation(equation: Any) -> str:
+    """Returns the name of an operation; ``div`` for a negative power, which is in the gradient of a divisor."""
+    name = equation.primitive.name
+    return "div" if name == "integer_pow" and equation.params["y"] < 0 else name
+
+
 def _meets_zero(value: Any, jaxpr: Any, at: frozenset[str]) -> bool:
     """True if one of the operations reads a value, or a caller might."""
     return value in jaxpr.outvars or any(
-        equation.primitive.name in at | CALLS
+        _operation(equation) in at | CALLS
         or (equation.primitive.name in MOVES and _meets_zero(equation.outvars[0], jaxpr, at))
         for equation in _readers(jaxpr).get(value, ())
     )

@@ -23,6 +23,8 @@ CALLS = REMAT | {
 """Equations that run their one body on their operands."""
 LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
 """Equations that return their operands, possibly placed elsewhere or fenced by a barrier."""
+MOVES = LAYOUT_ONLY | {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"}
+"""Equations whose results are constants if their operands are."""
 
 
 def opened(jaxpr: Any) -> Any:
@@ -87,7 +89,12 @@ def bind(equation: Any, inputs: Sequence[Any]) -> list[Any]:
         name: None if isinstance(value, jax.sharding.Sharding) else value
         for name, value in equation.params.items()
     }
-    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
+    return bind_placed(equation.replace(params=params), inputs)
+
+
+def bind_placed(equation: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Returns the results of an equation, with its shardings."""
+    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
     return list(outputs) if equation.primitive.multiple_results else [outputs]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bodies, equations, evaluate, opened
+from parity.ir.jaxprs import CALLS, bind_placed, bodies, equations, evaluate, opened
 
 Hook = Callable[[Any, list[Any]], Sequence[Any]]
 """Returns the results of an equation, given its operands."""
@@ -106,7 +106,7 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
         equation: neither a call nor control flow.
         inputs: its operands.
     """
-    outputs = _bind(equation, inputs)
+    outputs = bind_placed(equation, inputs)
     if equation.primitive.name != CAST or not is_narrow(outputs[0]):
         return outputs
     (wide,), (near,) = inputs, outputs
@@ -123,14 +123,14 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
     return [jnp.where(odd & (back != wide) & jnp.isfinite(other), other, near)]
 
 
-def widen(equation: Any, inputs: list[Any], bind: Bind | None = None) -> list[Any]:
+def widen(equation: Any, inputs: list[Any], bind: Bind = bind_placed) -> list[Any]:
     """Returns the results of an equation in float32 instead of a narrow type; an equation with a body runs unchanged.
 
     Args:
         inputs: its operands, widened.
         bind: runs an equation; with its shardings by default.
     """
-    bind, name = bind or _bind, equation.primitive.name
+    name = equation.primitive.name
     if name == "reduce_precision":
         return inputs
     if name == "bitcast_convert_type" or (bodies(equation) and not name.startswith("scatter")):
@@ -152,11 +152,6 @@ def widen(equation: Any, inputs: list[Any], bind: Bind | None = None) -> list[An
 def widened(value: Any) -> Any:
     """Returns an array with narrow floats as float32; others unchanged."""
     return lax.convert_element_type(value, WIDE) if is_narrow(value) else value
-
-
-def _bind(equation: Any, inputs: list[Any]) -> list[Any]:
-    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
-    return list(outputs) if equation.primitive.multiple_results else [outputs]
 
 
 def retraced(function: Callable[..., Any], hook: Hook) -> Callable[..., Any]:

@@ -157,8 +157,12 @@ def _renamed(case: CaseResult) -> str:
     rows = case.rows("tree", "renamed")
     if not rows:
         return ""
-    names = listed([f"{row['reference']} is {row['candidate']}" for row in rows], MOST_RENAMED)
-    return f"{case.id.partition('/')[0]}: {names}; `parity map` shows all"
+    rows = sorted(rows, key=lambda row: not row.get("guessed"))
+    doubts = [" (guessed)" if row.get("guessed") else "" for row in rows]
+    names = [
+        f"{row['reference']} is {row['candidate']}{doubt}" for row, doubt in zip(rows, doubts, strict=True)
+    ]
+    return f"{case.id.partition('/')[0]}: {listed(names, MOST_RENAMED)}; `parity map` shows all"
 
 
 def print_details(console: Console, results: Sequence[CaseResult]) -> None:

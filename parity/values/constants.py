@@ -4,7 +4,6 @@ A program that branches on a step or on a range of numbers behaves differently o
 follows each argument through elementwise operations with constants, so that ``count / 100 > 2.5`` is known as 250.
 """
 
-import collections
 import dataclasses
 import enum
 import functools
@@ -71,12 +70,10 @@ class Constants:
 
     Args:
         seen: each once by use, constant, argument and number.
-        guards: number of operations that check for numbers that are not finite, by kind.
         wraps: ``{result: divisor}`` by position, of results that are a remainder of an argument.
     """
 
     seen: frozenset[ConstantUse]
-    guards: collections.Counter[str]
     wraps: Mapping[int, int]
 
 
@@ -224,17 +221,6 @@ MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
 }
 
 
-def _guard(op: Op, name: str, sides: Sequence[_Known]) -> str:
-    """Returns the kind of numbers that an operation checks for: ``finite``, ``nan``, ``infinite``, or none."""
-    if name == "is_finite":
-        return "finite"
-    if name != "compare":
-        return ""
-    if op.operands[0] == op.operands[1]:
-        return "nan"
-    return "infinite" if any(math.isinf(number) for side in sides for number in side.numbers) else ""
-
-
 def met_constants(program: StableProgram) -> Constants:
     """Returns the constants that a program combines with its arguments and with computed numbers.
 
@@ -252,7 +238,7 @@ def met_constants(program: StableProgram) -> Constants:
         for step, divisor in form.steps
         if step == "remainder"
     }
-    return Constants(seen=frozenset(walk.seen), guards=walk.guards, wraps=wraps)
+    return Constants(seen=frozenset(walk.seen), wraps=wraps)
 
 
 def _inverse(step: str, after: float, constant: float) -> Sequence[float]:
@@ -270,7 +256,6 @@ class _Walk(Walk[_Known]):
     def __init__(self, program: StableProgram, unknown: _Known):
         super().__init__(program, unknown)
         self.seen: dict[ConstantUse, None] = {}
-        self.guards: collections.Counter[str] = collections.Counter()
 
     def results(self, op: Op) -> _Known:
         for inner in op.regions:
@@ -278,8 +263,6 @@ class _Walk(Walk[_Known]):
             self.region(inner)
         operands = self.of(op.operands)
         name = op.form.name.rpartition(".")[2]
-        if guard := _guard(op, name, operands):
-            self.guards[guard] += 1
         for use, side, constants in MEETINGS[name](op, operands) if name in MEETINGS else ():
             self._add(op, use, side, constants)
         return _result(op, name, operands)

@@ -23,7 +23,15 @@ from parity.builds.weights.map import (
     normalise,
     strip_container,
 )
-from parity.builds.weights.modules import Order, beside_paired, copied, moment_of, pair_modules, pair_nearest
+from parity.builds.weights.modules import (
+    Order,
+    beside_paired,
+    copied,
+    moment_of,
+    pair_in_order,
+    pair_modules,
+    pair_nearest,
+)
 from parity.builds.weights.names import is_automatic, name_words, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
@@ -68,7 +76,7 @@ def infer(
             search.by_use(role, use())
         search.by_related(role)
         search.by_module(role, order)
-        search.by_shape(role)
+        search.by_shape(role, order)
         search.unfold()
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
@@ -146,6 +154,7 @@ class _Search:
             for side in self.sides:
                 side.copies = set()
         self.idle: list[str] = []
+        self.shifted: set[tuple[str, ...]] = set()
         self.entries: list[Entry] = []
 
     def _of(self, side: int, role: Role) -> dict[str, Leaf]:
@@ -244,17 +253,30 @@ class _Search:
             )
 
     def by_name(self, role: Role) -> None:
-        candidate = self._of(1, role)
+        candidate, self.shifted = self._of(1, role), self._shifted(role)
         for name, leaf in self._of(0, role).items():
-            if name in candidate and leaf.shape == candidate[name].shape:
+            if (
+                name in candidate
+                and leaf.shape == candidate[name].shape
+                and _without_numbers(name) not in self.shifted
+            ):
                 self._pair([name], [name], "name")
+
+    def _shifted(self, role: Role) -> set[tuple[str, ...]]:
+        """Returns the names, without numbers, of lists that count from another number on each side."""
+        first: list[dict[tuple[str, ...], tuple[int, ...]]] = [{}, {}]
+        for side, found in enumerate(first):
+            for name in self._of(side, role):
+                key, place = _without_numbers(name), tuple(map(int, numbers(name)))
+                found[key] = min(found.get(key, place), place)
+        return {key for key in first[0].keys() & first[1].keys() if first[0][key] != first[1][key]}
 
     def by_words(self, role: Role) -> None:
         """Pairs leaves whose names have equal words, such as ``layer_0/pre_norm`` and ``layers/0/PreNorm``."""
         found = tuple(_by_words(self._of(side, role)) for side in (0, 1))
         for key, names in found[0].items():
             others = found[1].get(key, [])
-            if len(names) == len(others) == 1:
+            if len(names) == len(others) == 1 and _without_numbers(names[0]) not in self.shifted:
                 self._pair(names, others, "words of the name")
 
     def by_stack(self, role: Role) -> None:
@@ -349,10 +371,24 @@ class _Search:
         self._beside(role)
         states = (self._of(0, Role.STATE), self._of(1, Role.STATE)) if role is Role.PARAMS else ({}, {})
         for further in (states, ({}, {})):
-            for how, pairs in pair_modules(self._of(0, role), self._of(1, role), order, further).items():
+            for how, pairs in pair_modules(
+                self._of(0, role), self._of(1, role), lambda: self._anchored(order()), further
+            ):
                 for name, other in pairs:
                     self._pair([name], [other], how)
         self._beside(role)
+
+    def _anchored(self, order: Order) -> Order:
+        """Returns places in the order of use that begin with the place, in the reference, of the paired leaf before."""
+        partners = {one.candidate[0]: one.reference[0] for one in self.entries}
+        known = ({path: path for path in partners.values()}, partners)
+        anchored: list[dict[str, tuple[float, ...]]] = [{}, {}]
+        for ranks, pairs, found in zip(order, known, anchored, strict=True):
+            before: float = -1
+            for path in sorted(ranks, key=ranks.__getitem__):
+                before = order[0].get(pairs.get(path, ""), before)
+                found[path] = (before, ranks[path])
+        return anchored[0], anchored[1]
 
     def _beside(self, role: Role) -> None:
         paired = [
@@ -430,8 +466,8 @@ class _Search:
                 for name, other in pairs.items():
                     self._pair([name], [other], RELATED)
 
-    def by_shape(self, role: Role) -> None:
-        """Pairs the remaining leaves by shape and dtype, nearest names first.
+    def by_shape(self, role: Role, order: Callable[[], Order]) -> None:
+        """Pairs the remaining leaves by shape and dtype, in the order of use; nearest names first if some are missing.
 
         A name that both sides have is left out: its shapes differ, so it needs a rule.
         """
@@ -442,8 +478,15 @@ class _Search:
                 if name not in sides[1 - side]:
                     kinds[side].setdefault(_kind(leaf), []).append(name)
         for kind, others in kinds[1].items():
-            for name, other in pair_nearest(kinds[0].get(kind, ()), others):
-                self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
+            names = kinds[0].get(kind, [])
+            if len(names) == len(others) > 1:
+                held = zip(sides, (names, others), strict=True)
+                left, right = ({name: [leaves[name]] for name in each} for leaves, each in held)
+                how, pairs = pair_in_order(left, right, self._anchored(order()))
+            else:
+                how, pairs = "shape" if len(others) == 1 else NEAREST, dict(pair_nearest(names, others))
+            for name, other in pairs.items():
+                self._pair([name], [other], how)
 
 
 def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
@@ -509,6 +552,10 @@ def _by_words(leaves: Mapping[str, Leaf]) -> dict[tuple, list[str]]:
         if not is_automatic(name):
             found.setdefault((name_words(name), leaf.shape, leaf.dtype), []).append(name)
     return found
+
+
+def _without_numbers(name: str) -> tuple[str, ...]:
+    return tuple(word for word in name_words(name) if word.isalpha())
 
 
 def _kind(leaf: Leaf) -> tuple:

@@ -22,6 +22,7 @@ __all__ = [
     "GUESSED",
     "HOLDERS",
     "NEAREST",
+    "ORDER_ALONE",
     "RELATED",
     "ConflictError",
     "Entry",
@@ -34,6 +35,7 @@ __all__ = [
 
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
+ORDER_ALONE = "order of use alone"
 RELATED = "related name"
 FOLLOWS = "parameter it belongs to"
 AGAINST_USE = "name, although the programs use it like "
@@ -82,6 +84,12 @@ class Entry:
     transform: Transform
     role: Role
     matched_by: str
+
+    @property
+    def is_guess(self) -> bool:
+        """True if sizes, names and use leave the pair ambiguous; a proof, a probe or a rule settles it."""
+        guesses = (NEAREST, RELATED, ORDER_ALONE, AGAINST_USE)
+        return GUESSED in self.matched_by or self.matched_by.startswith(guesses)
 
 
 class MapError(ValueError):
@@ -138,12 +146,8 @@ class WeightMap:
 
     @property
     def guessed(self) -> list[Entry]:
-        """The entries that sizes, names and use leave ambiguous; a proof, a probe or a rule settles them."""
-        return [
-            entry
-            for entry in self.entries
-            if GUESSED in entry.matched_by or entry.matched_by.startswith((NEAREST, RELATED, AGAINST_USE))
-        ]
+        """The entries that are guesses."""
+        return [entry for entry in self.entries if entry.is_guess]
 
     @property
     def is_identity(self) -> bool:

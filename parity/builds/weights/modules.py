@@ -1,25 +1,22 @@
 """Pairs modules of both sides, so that leaves of a module stay together, moments with parameters, and names."""
 
-import bisect
 import collections
 import difflib
 import math
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from parity.builds.tree import Leaf
-from parity.builds.weights.map import NEAREST
-from parity.builds.weights.names import is_automatic, numbers, prefer_names
+from parity.builds.weights.map import ORDER_ALONE
+from parity.builds.weights.names import apart_by_one_number, is_automatic, numbers, prefer_names
 
-__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "pair_nearest"]
+__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_in_order", "pair_modules", "pair_nearest"]
 
 FEW = 64
-"""Number of names per side up to which all pairs are rated."""
-WINDOW = 2
-"""Number of neighbours on either side of a name's place in each order that are rated if there are more names."""
+"""Number of names per side up to which all pairs are rated, since that takes quadratic time."""
 
-Order = tuple[Mapping[str, int], Mapping[str, int]]
-"""For each side, path of a leaf -> rank of its first use in the program."""
+Order = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""For each side, path of a leaf -> rank of its first use in the program; comparable."""
 
 Pairs = list[tuple[str, str]]
 
@@ -75,74 +72,78 @@ def pair_modules(
     candidate: Mapping[str, Leaf],
     order: Callable[[], Order],
     states: tuple[Mapping[str, Leaf], Mapping[str, Leaf]] = ({}, {}),
-) -> dict[str, Pairs]:
+) -> Iterator[tuple[str, Pairs]]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name. If one of them is named automatically, or only numbers that the
-    other side does not have distinguish those of a side, they are paired in the order in which the programs use them.
+    Modules of one kind are paired in the order in which the programs use them, except where names say otherwise.
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
-        order: only called if several modules are of one kind, and their names show no place.
+        order: only called if several modules are of one kind.
         states: for each side further leaves, such as running averages, that tell modules of one kind apart.
 
-    Returns:
-        Pairs of leaves by how their modules were found.
+    Yields:
+        How modules of one kind are found, and pairs of their leaves; kinds of few modules first.
     """
     sides = (_kinds(reference, states[0]), _kinds(candidate, states[1]))
-    found: dict[str, Pairs] = collections.defaultdict(list)
-    for kind in sides[0].keys() & sides[1].keys():
+    for kind in sorted(sides[0].keys() & sides[1].keys(), key=lambda kind: (len(sides[0][kind]), kind)):
         left, right = sides[0][kind], sides[1][kind]
         if len(left) != len(right):
             continue
-        if len(left) == 1:
-            how, pairs = "module", {left[0]: right[0]}
-        elif any(map(is_automatic, (*left, *right))) or _are_counted(left, right):
-            ranks = order()
-            used = (_by_use(left, reference, ranks[0]), _by_use(right, candidate, ranks[1]))
-            how, pairs = "module, in the order of use", prefer_names(dict(zip(*used, strict=True)))
-        else:
-            how, pairs = NEAREST, dict(pair_nearest(left, right))
-        found[how] += [
-            (f"{module}/{last}", f"{other}/{last}") for module, other in pairs.items() for last, *_ in kind[0]
-        ]
-    return found
+        how, pairs = "module", dict(zip(left, right, strict=True))
+        if len(pairs) > 1:
+            how, pairs = pair_in_order(left, right, order())
+        yield (
+            how,
+            [
+                (f"{module}/{last}", f"{other}/{last}")
+                for module, other in pairs.items()
+                for last, *_ in kind[0]
+            ],
+        )
 
 
-def _are_counted(left: Sequence[str], right: Sequence[str]) -> bool:
-    """True if the names of a side are those of one list, such as ``norms/0``, and the other's have other numbers."""
-    lists = [len({re.sub(r"\d+", "#", name) for name in side}) == 1 for side in (left, right)]
-    held = [
-        sorted(sorted(numbers(name)) for name in side) for side in (left, right)
-    ]  # in any order in a name
-    return any(lists) and held[0] != held[1]
+def pair_in_order(
+    reference: Mapping[str, Sequence[Leaf]], candidate: Mapping[str, Sequence[Leaf]], order: Order
+) -> tuple[str, dict[str, str]]:
+    """Pairs names by their numbers, else in the order in which the programs use their leaves, unless words object.
+
+    Returns:
+        How they are paired, `ORDER_ALONE` if names do not confirm it; and the pairs.
+    """
+    automatic = any(map(is_automatic, (*reference, *candidate)))
+    left, right = ({tuple(sorted(numbers(name))): name for name in side} for side in (reference, candidate))
+    if not automatic and left.keys() == right.keys() and len(left) == len(reference):
+        return "numbers in the name", {name: right[key] for key, name in left.items()}
+    used = (
+        sorted(side, key=lambda name: (min(ranks.get(leaf.path, (math.inf,)) for leaf in side[name]), name))
+        for side, ranks in zip((reference, candidate), order, strict=True)
+    )
+    pairs = prefer_names(dict(zip(*used, strict=True)))
+    counted = all(map(numbers, pairs)) and apart_by_one_number(list(pairs), list(pairs.values()))
+    return "order of use" if automatic or counted else ORDER_ALONE, pairs
 
 
 Held = tuple[tuple[str, tuple[int, ...], str], ...]
 """Names, shapes and dtypes of leaves in a module."""
 
 
-def _kinds(leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]) -> dict[tuple[Held, Held], list[str]]:
-    """Returns the modules by their leaves and their states."""
-    held: dict[str, tuple[list, list]] = collections.defaultdict(lambda: ([], []))
+def _kinds(
+    leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]
+) -> dict[tuple[Held, Held], dict[str, list[Leaf]]]:
+    """Returns the modules with their leaves, by the kinds of their leaves and their states."""
+    own, state = collections.defaultdict(dict), collections.defaultdict(list)
     for name, leaf in leaves.items():
         if _module(name):
-            held[_module(name)][0].append((_last(name), leaf.shape, leaf.dtype))
+            own[_module(name)][_last(name)] = leaf
     for name, leaf in states.items():
-        for module in held.keys() & set(_ends(_module(name))):
-            held[module][1].append((_last(name), leaf.shape, leaf.dtype))
-    kinds: dict[tuple[Held, Held], list[str]] = collections.defaultdict(list)
-    for module, (own, state) in held.items():
-        kinds[tuple(sorted(own)), tuple(sorted(state))].append(module)
+        for module in own.keys() & set(_ends(_module(name))):
+            state[module].append((_last(name), leaf.shape, leaf.dtype))
+    kinds: dict[tuple[Held, Held], dict[str, list[Leaf]]] = collections.defaultdict(dict)
+    for module, held in own.items():
+        kind = tuple(sorted((last, leaf.shape, leaf.dtype) for last, leaf in held.items()))
+        kinds[kind, tuple(sorted(state[module]))][module] = list(held.values())
     return kinds
-
-
-def _by_use(modules: Sequence[str], leaves: Mapping[str, Leaf], ranks: Mapping[str, int]) -> list[str]:
-    """Returns modules in the order of the first use of any of their leaves; unused ones come last, by name."""
-    first: dict[str, float] = collections.defaultdict(lambda: math.inf)
-    for name, leaf in leaves.items():
-        first[_module(name)] = min(first[_module(name)], ranks.get(leaf.path, math.inf))
-    return sorted(modules, key=lambda module: (first[module], module))
 
 
 def copied(parameters: Mapping[str, Leaf]) -> set[str]:
@@ -176,62 +177,28 @@ def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tup
 
 
 def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs distinct names of two sides one-to-one until one side has none left.
-
-    Rating every pair takes quadratic time. For many names only neighbours are rated (the sorted neighbourhood
-    method): names at the same place after sorting both sides by the numbers in them or as text.
-
-    Args:
-        reference, candidate: the names of both sides.
-
-    Returns:
-        The pairs, the most similar names of each round first.
-    """
-    left, right = list(reference), list(candidate)
-    pairs: list[tuple[str, str]] = []
-    while left and right:
-        every = max(len(left), len(right)) <= FEW
-        options = ((other, left) for other in right) if every else _neighbours(left, right)
-        found = _greedy(options)
-        pairs += found
-        first, second = ({names[side] for names in found} for side in (0, 1))
-        left, right = ([n for n in left if n not in first], [n for n in right if n not in second])
-    return pairs
-
-
-def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
-    """Returns pairs from ``(partner, names to choose from)``, the most similar first; each name is used once."""
-    rated, matcher = [], difflib.SequenceMatcher()
-    for other, names in options:
-        matcher.set_seq2(other)  # analysed once for all names
-        for name in names:
-            matcher.set_seq1(name)
-            rated.append((matcher.ratio(), name, other))
+    """Pairs distinct names of two sides one-to-one, the most similar first; among many, only names of equal numbers."""
+    many = max(len(reference), len(candidate)) > FEW
+    groups: dict[tuple, tuple[list[str], list[str]]] = collections.defaultdict(lambda: ([], []))
+    for side, names in enumerate((reference, candidate)):
+        held: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+        for name in sorted(names):
+            held[tuple(sorted(numbers(name))) if many else ()].append(name)
+        for key, equal in held.items():
+            for at, name in enumerate(equal):
+                groups[key, at // FEW][side].append(name)
     found: dict[str, str] = {}
     taken: set[str] = set()
-    for _, name, other in sorted(rated, reverse=True):
-        if name not in found and other not in taken:
-            found[name] = other
-            taken.add(other)
+    matcher = difflib.SequenceMatcher()
+    for left, right in groups.values():
+        rated = []
+        for other in right:
+            matcher.set_seq2(other)  # analysed once for all names
+            for name in left:
+                matcher.set_seq1(name)
+                rated.append((matcher.ratio(), name, other))
+        for _, name, other in sorted(rated, reverse=True):
+            if name not in found and other not in taken:
+                found[name] = other
+                taken.add(other)
     return list(found.items())
-
-
-def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields each name of the right side with its neighbours on the left side."""
-    near: dict[str, dict[str, None]] = {other: {} for other in right}
-    for key in (_by_numbers, _by_text):
-        first, second = sorted(left, key=key), sorted(right, key=key)
-        keys = [key(name) for name in first]
-        for place, other in enumerate(second):
-            # The name's relative place in its own side, and its insertion point in the other side.
-            for at in (place * len(first) // len(second), bisect.bisect_left(keys, key(other))):
-                near[other].update(dict.fromkeys(first[max(0, at - WINDOW) : at + WINDOW + 1]))
-    return ((other, list(names)) for other, names in near.items())
-
-
-def _by_numbers(name: str) -> tuple:
-    return tuple(int(number) for number in re.findall(r"\d+", name)), _by_text(name)
-
-
-def _by_text(name: str) -> tuple:
-    return tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))

@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["is_automatic", "name_words", "numbers", "prefer_names", "related"]
+__all__ = ["apart_by_one_number", "is_automatic", "name_words", "numbers", "prefer_names", "related"]
 
 MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
@@ -63,7 +63,7 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
         names, others = (sorted(held, key=_by_number) for held in (row, row.values()))
         used = [row[name] for name in names]
         # A use in reverse is a convention: p5, p4, p3 are the blocks 0, 1, 2.
-        if used != others[::-1] and _apart_by_one_number(names, others):
+        if used != others[::-1] and apart_by_one_number(names, others):
             chosen |= zip(names, others, strict=True)
     return chosen
 
@@ -73,7 +73,7 @@ def is_automatic(name: str) -> bool:
     return re.search(r"(^|/)[A-Z][A-Za-z0-9]*/\d+(/|$)", name) is not None
 
 
-def _apart_by_one_number(names: Sequence[str], others: Sequence[str]) -> bool:
+def apart_by_one_number(names: Sequence[str], others: Sequence[str]) -> bool:
     """True if all numbers of the names are those of the others but for one that is added to all, such as 1 and 0."""
     pairs = [(_by_number(name), _by_number(other)) for name, other in zip(names, others, strict=True)]
     steps = {tuple(map(operator.sub, *pair)) for pair in pairs if len(pair[0]) == len(pair[1])}

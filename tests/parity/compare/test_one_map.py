@@ -145,11 +145,11 @@ def test_a_guess_is_shown_and_probed_if_nothing_is_proved():
 
 
 def test_a_wrong_guess_is_named_by_its_leaves():
-    """Nearest names pair one with a matrix that the candidate uses as two."""
-    wrong = build("candidate", ("twin", "bone"), {"forward": differing})
+    """Related names pair one with a matrix that the candidate uses as two."""
+    wrong = build("candidate", ("two_b", "one_b"), {"forward": differing})
     tree = outcome(build("reference", ("one", "two"), {"forward": forward}), wrong).channels["tree"]
     assert tree.verdict is Verdict.FAILED
-    assert "params/bone: reference params/one, candidate paired by shape and nearest name" in (
+    assert "params/one_b: reference params/one, candidate paired by related name" in (
         tree.findings[0].sentence()
     )
 

@@ -81,6 +81,10 @@ def both(first, second):
     )
 
 
+def shares(epsilon):
+    return lambda x: jnp.sum(x * jnp.exp(x) / (jnp.exp(x).sum() + epsilon))
+
+
 def plain(function):
     return function
 
@@ -92,6 +96,7 @@ def plain(function):
         (chain(1e-6, 1e-6, 1e-6), scanned),  # once in the body
         (chain(1e-6, 1e-6), lambda x: 1 / (x + jnp.float32(1e-6))),  # once less
         (jax.nn.softmax, lambda x: jnp.exp(x - x.max()) / (jnp.exp(x - x.max()).sum() + 1e-9)),
+        (jax.grad(shares(0.0)), jax.grad(shares(1e-9))),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + CAPTURED)),
         (lambda x: 1 / jnp.maximum(x, 1e-6), lambda x: 1 / jnp.where(x < 1e-6, 1e-6, x)),
         (lambda x: 1 / (x + 1e-6), lambda x: 1 / (x + 1.0000001e-6)),
@@ -121,6 +126,7 @@ def test_other_forms_are_no_change(reference, candidate):
         (lambda x: 1 / jnp.clip(x, 1e-6), lambda x: 1 / jnp.clip(x, 1e-4)),
         (scanned, chain(1e-5, 1e-5, 1e-5)),
         (chain(1e-6), chain(1e-6, 1e-9)),  # a guard more
+        (jax.grad(shares(1e-9)), jax.grad(shares(1e-5))),
         (lambda x: jax.nn.tanh(x) * jax.lax.rsqrt(x + 1e-6), lambda x: jax.nn.tanh(x) * jax.lax.rsqrt(x)),
         (lambda x: jnp.log(jnp.where(x < 1e-6, 1e-6, x)), lambda x: jnp.log(jnp.where(x < 1e-5, 1e-5, x))),
     ],

@@ -79,13 +79,6 @@ def test_a_constant_that_may_be_another_number_is_none():
     assert any(each.use is Use.ADDED and each.constant == pytest.approx(1e-5) for each in seen)
 
 
-def test_checks_for_numbers_that_are_not_finite_are_counted_by_kind():
-    assert harvested(jnp.isfinite, ARRAY).guards == {"finite": 1}
-    assert harvested(jnp.isnan, ARRAY).guards == {"nan": 1}
-    assert harvested(jnp.nan_to_num, ARRAY).guards == {"nan": 1, "infinite": 2}
-    assert not harvested(lambda x: x > 3, ARRAY).guards
-
-
 def test_a_result_that_is_a_remainder_wraps():
     assert harvested(lambda c: (c + 1) % 8, COUNT).wraps == {0: 8}
     assert not harvested(lambda c: c + 1, COUNT).wraps

@@ -50,13 +50,32 @@ def test_automatic_names_are_paired_as_whole_modules_in_the_order_of_use():
         for i in range(3)
         for leaf in ("kernel", "bias")
     }
-    assert {entry.matched_by for entry in weights.entries} == {"module, in the order of use"}
+    assert {entry.matched_by for entry in weights.entries} == {"order of use"}
 
 
 def test_a_list_and_modules_that_are_numbered_otherwise_are_paired_in_the_order_of_use():
     names = ("blocks/0/norm", "blocks/1/norm", "last")
     reference = leaves(", ".join(f"params/norms_{i}/scale 5" for i in range(3)))
     candidate = leaves(", ".join(f"model/{name}/scale 5" for name in names))
+    weights = infer(reference, candidate, order=lambda: order(list(reference), list(candidate)))
+    assert pairs(weights) == dict(zip(reference, candidate, strict=True))
+    assert weights.guessed == list(weights.entries)  # a program may use the last norm in a block
+
+
+def test_branches_in_another_order_keep_the_norm_behind_its_convolution():
+    reference = leaves("params/a/kernel 3x3, params/b/kernel 1x3, params/one/scale 3, params/two/scale 3")
+    candidate = leaves("model/c/kernel 3x3, model/d/kernel 1x3, model/x/scale 3, model/y/scale 3")
+    used = order(
+        ["params/a/kernel", "params/one/scale", "params/b/kernel", "params/two/scale"],
+        ["model/d/kernel", "model/x/scale", "model/c/kernel", "model/y/scale"],
+    )
+    found = pairs(infer(reference, candidate, order=lambda: used))
+    assert found["params/one/scale"] == "model/y/scale" and found["params/two/scale"] == "model/x/scale"
+
+
+def test_a_list_that_counts_from_one_is_paired_in_the_order_of_use_for_sure():
+    reference = leaves(", ".join(f"params/norms_{i}/scale 5" for i in range(3)))
+    candidate = leaves(", ".join(f"model/norm_{i}/scale 5" for i in (1, 2, 3)))
     weights = infer(reference, candidate, order=lambda: order(list(reference), list(candidate)))
     assert pairs(weights) == dict(zip(reference, candidate, strict=True)) and not weights.guessed
 

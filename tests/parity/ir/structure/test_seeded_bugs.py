@@ -1,6 +1,7 @@
 """Each planted bug is caught by its channel, with a finding that names the place."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -158,6 +159,16 @@ def test_another_trip_count_names_the_factor(programs, cpu):
     assert "reference 3 trips, candidate 6 trips" in words(channel)
     assert "factor of 2" in words(channel)
     assert channel.detail == "lowered 2, optimised 2"
+
+
+def test_a_loop_that_the_backend_makes_of_a_scatter_is_no_difference():
+    """The compiler of jaxlib 0.10 makes one on a CPU."""
+    table, rows, ids = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((13, 4), (6, 4), (6,)))
+    ids = ids.update(dtype=jnp.int32)
+    scattered = Build(lambda table, rows, ids: table.at[ids].add(rows), table, rows, ids)
+    multiplied = Build(lambda table, rows, ids: table + jax.nn.one_hot(ids, 13).T @ rows, table, rows, ids)
+    for one, other in itertools.permutations((scattered, multiplied)):
+        assert compare_loops(one.loops, other.loops).verdict is Verdict.EQUAL
 
 
 def test_an_inner_trip_count_names_its_place(programs, cpu):
