@@ -31,6 +31,8 @@ _NEUTRAL = {
 }
 _NEUTRAL_INTEGERS = {"add": 0, "subtract": 0, "multiply": 1, "and": -1, "or": 0, "xor": 0}
 _RIGHT_ONLY = ("subtract", "divide")
+_SUNK = ("divide", "maximum", "minimum")
+"""Operations that XLA moves before a broadcast of their operands, even if they would vanish."""
 _SIGNS = {"add": "subtract", "subtract": "add"}
 
 
@@ -88,7 +90,7 @@ def _neutral(table: Terms, call: Call) -> View | None:
         if known is None or neutral is None:
             continue
         same = known == neutral and math.copysign(1, known) == math.copysign(1, neutral)
-        if same and (one is left or call.name not in _RIGHT_ONLY):
+        if same and (one is left or call.name not in _RIGHT_ONLY) and not (one.repeats and call.name in _SUNK):
             return one
     return None
 
