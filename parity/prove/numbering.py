@@ -131,7 +131,7 @@ class Numbering:
 
         XLA does that before it inlines calls, and before it moves constants into loops and branches.
         """
-        copies = "#copies" if self._reads_copies(op) else ""
+        copies = self._copies(op)
         if self._fixed.keys().isdisjoint(op.operands) and (op.operands or op.form.name not in _FIXED):
             return copies
         found = [self._fixed.get(value) for value in op.operands]
@@ -150,18 +150,20 @@ class Numbering:
         ]
         return f"#hidden {hidden}{copies}" if hidden else copies
 
-    def _reads_copies(self, op: Op) -> bool:
-        """True if an operation reads a float computed twice: XLA simplifies before it shares equal operations."""
+    def _copies(self, op: Op) -> str:
+        """Returns as text how often floats that an operation reads are computed: XLA simplifies before it shares."""
         if op.form.name in _SEEN_THROUGH and op.operands:
             self._behind[op.results.start] = self._behind.get(op.operands[0], op.operands[0])
         if not is_float(op.form.slots_out[0]):
-            return False
-        read = {self._behind.get(value, value) for value in op.operands} & self._computed
-        copies = len({self.env[value] for value in read}) < len(read)
-        if copies and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
+            return ""
+        sources = [self._behind.get(value, value) for value in op.operands]
+        read = [self._computed.intersection(values) for values in (op.operands, sources)]
+        more = [len(values) - len({self.env[value] for value in values}) for values in read]
+        if any(more) and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
             self._squares.update(op.results)
-            return False
-        return copies or (op.form.name in _SEEN_THROUGH and not self._squares.isdisjoint(op.operands))
+            return ""
+        is_root = op.form.name in _SEEN_THROUGH and not self._squares.isdisjoint(op.operands)
+        return f"#copies {more}" if any(more) or is_root else ""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function of its operands."""

@@ -31,10 +31,8 @@ _WRITES = names_of("scatter", "dynamic_update_slice")
 _AT_ONCE = names_of("reshape", "broadcast_in_dim", "transpose", "convert")
 """Moves that XLA removes before it looks at their readers."""
 Made = tuple[int, ...] | str | None
-"""The shape in which a float was computed, or a move as text if XLA removes that late.
-
-None for arguments, constants and sums of several elements, of which XLA makes no other operation; () for such a sum
-behind a sum of single elements, which another sum does not read at once."""
+"""The shape in which a float was computed, or a move as text if XLA removes that late; None for arguments, constants
+and sums of several elements, of which XLA makes no other operation; () for such a sum behind a late move."""
 
 
 class RuledNumbering(Numbering):
@@ -56,7 +54,6 @@ class RuledNumbering(Numbering):
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
         self._made: dict[int, Made] = {}
-        """Where a moved float was computed, or a move of it that XLA removes late."""
         self._slow: set[int] = set()
         """Floats behind a move that XLA removes late."""
 
@@ -148,10 +145,14 @@ class RuledNumbering(Numbering):
                 view = dataclasses.replace(view, source=source)
         return table.shaped(Value(view, known.type))
 
-    def _is_product(self, operand: Value) -> bool:
-        """True for a product or quotient, which XLA does not combine with a sum that reads it."""
-        term = self.table.terms.get(self.table.plain(operand.view).source)
-        return term is not None and term.name in ("multiply", "divide")
+    def _reads_plain(self, operand: Value, adds: bool) -> bool:
+        """True if no move between an operand and its elementwise reader matters to XLA."""
+        table = self.table
+        source, made = table.reshaped.get(operand.view.source, (operand.view.source, None))
+        if operand.view.repeats:
+            return not isinstance(made, str)
+        term = table.terms.get(source)
+        return made == () or (adds and term is not None and term.name in ("multiply", "divide"))
 
     def _source(self, number: int) -> int:
         known = self.table.values.get(number)
@@ -222,11 +223,7 @@ class RuledNumbering(Numbering):
         if facts(op.form.name).group is Group.ELEMENTWISE:
             adds = op.form.name in _SUMS and all(table.known(x.view) != 0 for x in operands)
             operands = [
-                Value(table.plain(x.view), x.type)
-                if not table.is_late(x.view) and (x.view.repeats or (adds and self._is_product(x)))
-                or table.reshaped.get(x.view.source, (0, None))[1] == ()
-                else x
-                for x in operands
+                Value(table.plain(x.view), x.type) if self._reads_plain(x, adds) else x for x in operands
             ]
         table.narrow = _is_narrow(operands, out)
         table.built = False

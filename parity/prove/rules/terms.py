@@ -247,10 +247,6 @@ class Terms(Table):
         source, _ = self.reshaped.get(view.source, (view.source, ()))
         return dataclasses.replace(view, source=source)
 
-    def is_late(self, view: View) -> bool:
-        """True for a float whose last move XLA removes late."""
-        return isinstance(self.reshaped.get(view.source, (0, ()))[1], str)
-
     def is_given(self, view: View) -> bool:
         """True if no operation computes a value. A loop of one turn vanishes, so a carry may be a product."""
         return self.nodes[view.source][0].startswith(_GIVEN)
