@@ -153,12 +153,14 @@ class Numbering:
     def _copies(self, op: Op) -> str:
         """Returns as text how often floats that an operation reads are computed: XLA simplifies before it shares."""
         if op.form.name in _SEEN_THROUGH and op.operands:
-            self._behind[op.results.start] = self._behind.get(op.operands[0], op.operands[0])
+            self._behind[op.results.start] = op.operands[0]
         if not is_float(op.form.slots_out[0]):
             return ""
-        sources = [self._behind.get(value, value) for value in op.operands]
-        read = [self._computed.intersection(values) for values in (op.operands, sources)]
-        more = [len(values) - len({self.env[value] for value in values}) for values in read]
+        more, level = [], op.operands
+        while level:
+            read = self._computed.intersection(level)
+            more.append(len(read) - len({self.env[value] for value in read}))
+            level = [self._behind[value] for value in level if value in self._behind]
         if any(more) and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
             self._squares.update(op.results)
             return ""

@@ -29,7 +29,7 @@ _SUMS = names_of("add", "subtract")
 _WRITES = names_of("scatter", "dynamic_update_slice")
 """XLA removes a write of a whole array only after it has simplified what is around it."""
 _AT_ONCE = names_of("reshape", "broadcast_in_dim", "transpose", "convert")
-"""Moves that XLA removes before it looks at their readers."""
+"""Moves that XLA removes before it simplifies their readers."""
 Made = tuple[int, ...] | str | None
 """The shape in which a float was computed, or a move as text if XLA removes that late; None for arguments, constants
 and sums of several elements, of which XLA makes no other operation; () for such a sum behind a late move."""
