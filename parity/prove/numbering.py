@@ -15,8 +15,8 @@ __all__ = ["Numbering", "Table", "captures", "number_program", "split_classes", 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")
-_ROOTS = names_of("sqrt", "rsqrt", "cbrt", "power")
-_OF_SQUARES = _ROOTS | {"stablehlo.multiply"}
+_SEEN_THROUGH = names_of(Group.REARRANGES, Group.PICKS, "abs", "sqrt", "rsqrt", "cbrt", "power")
+"""Operations that XLA simplifies together with the operation that reads them."""
 _CROSSED = "#crossed"
 """The word of a value that a loop or a branch captures."""
 _METHODS = {
@@ -84,8 +84,10 @@ class Numbering:
         """Values computed from constants: the region, and the calls through which they came."""
         self._computed: set[int] = set()
         """Floats and booleans computed from others than constants, and all values computed from them."""
+        self._behind: dict[int, int] = {}
+        """The values behind results of `_SEEN_THROUGH`."""
         self._squares: set[int] = set()
-        """Products of two values of one number."""
+        """Products of two copies of one value."""
         self.ordered: Container[int] = frozenset()
         """First results of operations whose operands keep their order; see `ordered_operations`."""
         self.fenced = True
@@ -136,9 +138,9 @@ class Numbering:
 
         XLA does that before it inlines calls, and before it moves constants into loops and branches.
         """
-        root = "#root" if op.form.name in _OF_SQUARES and self._is_root_of_copies(op) else ""
+        copies = self._copies(op)
         if self._fixed.keys().isdisjoint(op.operands) and (op.operands or op.form.name not in _FIXED):
-            return root
+            return copies
         found = [self._fixed.get(value) for value in op.operands]
         call, near, rounds = {id(op.chain)}, (_EVERYWHERE, self._region), False
         if None not in found:
@@ -153,14 +155,24 @@ class Numbering:
             for at, each in enumerate(found)
             if each and (each[0] not in near or (rounds and each[1] != call))
         ]
-        return f"#hidden {hidden}{root}" if hidden else root
+        return f"#hidden {hidden}{copies}" if hidden else copies
 
-    def _is_root_of_copies(self, op: Op) -> bool:
-        """True for a root of a square of copies: XLA simplifies it before it shares equal operations."""
-        if op.form.name == "stablehlo.multiply" and op.operands[0] != op.operands[1]:
-            left, right = (self.env[value] for value in op.operands)
-            self._squares.update(op.results if left == right else ())
-        return op.form.name in _ROOTS and not self._squares.isdisjoint(op.operands)
+    def _copies(self, op: Op) -> str:
+        """Returns as text how often floats that an operation reads are computed: XLA simplifies before it shares."""
+        if op.form.name in _SEEN_THROUGH and op.operands:
+            self._behind[op.results.start] = op.operands[0]
+        if not is_float(op.form.slots_out[0]):
+            return ""
+        more, level = [], op.operands
+        while level:
+            read = self._computed.intersection(level)
+            more.append(len(read) - len({self.env[value] for value in read}))
+            level = [self._behind[value] for value in level if value in self._behind]
+        if any(more) and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
+            self._squares.update(op.results)
+            return ""
+        is_root = op.form.name in _SEEN_THROUGH and not self._squares.isdisjoint(op.operands)
+        return f"#copies {more}" if any(more) or is_root else ""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function of its operands."""

@@ -31,6 +31,8 @@ _NEUTRAL = {
 }
 _NEUTRAL_INTEGERS = {"add": 0, "subtract": 0, "multiply": 1, "and": -1, "or": 0, "xor": 0}
 _RIGHT_ONLY = ("subtract", "divide")
+_SUNK = ("divide", "maximum", "minimum")
+"""Operations that XLA moves before a broadcast of their operands, even if they would vanish."""
 _SIGNS = {"add": "subtract", "subtract": "add"}
 
 
@@ -85,7 +87,7 @@ def _neutral(table: Terms, call: Call) -> View | None:
     left, right = call.operands
     for one, other in ((left, right), (right, left)):
         known = table.known(other)
-        if known is None or neutral is None:
+        if known is None or neutral is None or (one.repeats and call.name in _SUNK):
             continue
         same = known == neutral and math.copysign(1, known) == math.copysign(1, neutral)
         if same and (one is left or call.name not in _RIGHT_ONLY):
@@ -196,8 +198,8 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
-    condition="reals; of sums one operand is an argument or a constant; not two powers, whose exponents XLA adds; only "
-    "with a known number in a loop that adds two products",
+    condition="reals; not two powers, whose exponents XLA adds; only with a known number in a loop that adds two "
+    "products",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. LLVM makes one operation of a sum "
     "and one of its products; it chooses the one whose operands are read later.",
     attacked_by="operands in either order",
@@ -207,8 +209,6 @@ def _order(table: Terms, call: Call) -> Call | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
     if not table.may_swap(*call.operands):
-        return None
-    if call.name == "add" and not any(map(table.is_given, call.operands)):
         return None
     if call.name == "multiply" and all(table.is_power(view.source) for view in call.operands):
         return None

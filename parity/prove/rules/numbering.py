@@ -28,6 +28,11 @@ _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 _SUMS = names_of("add", "subtract")
 _WRITES = names_of("scatter", "dynamic_update_slice")
 """XLA removes a write of a whole array only after it has simplified what is around it."""
+_AT_ONCE = names_of("reshape", "broadcast_in_dim", "transpose", "convert")
+"""Moves that XLA removes before it simplifies their readers."""
+Made = tuple[int, ...] | str | None
+"""The shape in which a float was computed, or a move as text if XLA removes that late; None for arguments, constants
+and sums of several elements, of which XLA makes no other operation; () for such a sum behind a late move."""
 
 
 class RuledNumbering(Numbering):
@@ -48,10 +53,9 @@ class RuledNumbering(Numbering):
         """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
         self._certain: set[int] = set()
         """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
-        self._made: dict[int, tuple[int, ...] | None] = {}
-        """The shape in which a moved float was computed; None for arguments, constants, and sums of several elements.
-
-        XLA makes no other operation of these."""
+        self._made: dict[int, Made] = {}
+        self._slow: set[int] = set()
+        """Floats behind a move that XLA removes late."""
 
     def _plain(self, op: Op) -> int:
         """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
@@ -89,17 +93,34 @@ class RuledNumbering(Numbering):
         """Binds the results; a computed float in another shape than that in which it was computed is another value."""
         value, source = op.results.start, self._source(number)
         self._made.pop(value, None)
+        self._slow.discard(value)
         if op.form.name == "stablehlo.reduce" and self._adds_up(op):
             self._made.update(dict.fromkeys(op.results))
         for position, operand in enumerate(op.operands if number in self.table.values else ()):
             if self._source(self.env[operand]) == source:
                 kind = parse_array(str(op.source.operands[position].type))
                 written = op.form.name in _WRITES
-                self._made[value] = op.form.shapes[0] if written else self._shape(operand, kind)
+                made = op.form.shapes[0] if written else self._shape(operand, kind)
+                self._made[value] = self._late(op, operand, self.table.values[number], made)
                 number = self._reshaped(self.table.values[number], self._made[value])
         return super()._bind(op, number)
 
-    def _shape(self, value: int, kind: Array | None) -> tuple[int, ...] | None:
+    def _late(self, op: Op, operand: int, moved: Value, made: Made) -> Made:
+        """Returns where a moved float was computed, or the move if XLA removes it after it simplifies the readers."""
+        table, before, shape = self.table, self.table.values.get(self.env[operand]), moved.type.shape
+        if isinstance(made, str) or before is None or table.known(moved.view) is not None:
+            return made
+        if before.view.repeats and op.form.name != "stablehlo.broadcast_in_dim":
+            kept = [[size for size in each if size > 1] for each in (before.type.shape, shape)]
+            return f"{op.form.name} {kept[0] == kept[1]}"
+        if not moved.view.is_whole or (op.form.name in _AT_ONCE and operand not in self._slow):
+            return made
+        self._slow.update(op.results)
+        if made is None:
+            return None if table.is_given(moved.view) else ()
+        return op.form.name if made == shape else made
+
+    def _shape(self, value: int, kind: Array | None) -> Made:
         """Returns the shape in which a float was computed; None if it may be read in any shape."""
         known = self.table.values.get(self.env[value])
         if value in self._made or known is None or kind is None:
@@ -107,7 +128,7 @@ class RuledNumbering(Numbering):
         is_given = value in self._stated or self.table.is_given(known.view)
         return None if is_given else self.table.reshaped.get(known.view.source, (0, kind.shape))[1]
 
-    def _reshaped(self, known: Value, made: tuple[int, ...] | None) -> int:
+    def _reshaped(self, known: Value, made: Made) -> int:
         """Returns the number of a moved value, for floats and converted booleans by both shapes."""
         table, view, shape = self.table, self.table.plain(known.view), known.type.shape
         term = table.terms.get(view.source)
@@ -115,17 +136,23 @@ class RuledNumbering(Numbering):
             term is not None and (term.name, term.elements) == ("convert", ("i1",))
         )
         if made is not None and rounds and "past-moves" not in table.enabled:
-            same_units = _units(made) == _units(shape) and (view.repeats or len(made) == len(shape))
-            if not (made == shape if view.is_whole else same_units):
+            same = made == shape
+            if not (view.is_whole or isinstance(made, str)):
+                same = _units(made) == _units(shape) and (view.repeats or len(made) == len(shape))
+            if not same:
                 source = table.number(f"#reshaped {made} {shape}", view.source)
                 table.reshaped[source] = view.source, made
                 view = dataclasses.replace(view, source=source)
         return table.shaped(Value(view, known.type))
 
-    def _is_product(self, operand: Value) -> bool:
-        """True for a product or quotient, which XLA does not combine with a sum that reads it."""
-        term = self.table.terms.get(self.table.plain(operand.view).source)
-        return term is not None and term.name in ("multiply", "divide")
+    def _reads_plain(self, operand: Value, adds: bool) -> bool:
+        """True if no move between an operand and its elementwise reader matters to XLA."""
+        table = self.table
+        source, made = table.reshaped.get(operand.view.source, (operand.view.source, None))
+        if operand.view.repeats:
+            return not isinstance(made, str)
+        term = table.terms.get(source)
+        return made == () or (adds and term is not None and term.name in ("multiply", "divide"))
 
     def _source(self, number: int) -> int:
         known = self.table.values.get(number)
@@ -196,8 +223,7 @@ class RuledNumbering(Numbering):
         if facts(op.form.name).group is Group.ELEMENTWISE:
             adds = op.form.name in _SUMS and all(table.known(x.view) != 0 for x in operands)
             operands = [
-                Value(table.plain(x.view), x.type) if x.view.repeats or (adds and self._is_product(x)) else x
-                for x in operands
+                Value(table.plain(x.view), x.type) if self._reads_plain(x, adds) else x for x in operands
             ]
         table.narrow = _is_narrow(operands, out)
         table.built = False

@@ -91,7 +91,7 @@ class Terms(Table):
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered: True while an operation is numbered whose operands keep their order; see `ordered_operations`.
         built: True if the operation that is being numbered is still present in its normal form.
-        reshaped: moved floats: the source, and the shape in which it was computed.
+        reshaped: moved floats: the source, and the shape in which it was computed, or its last move as text.
         shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
         reals: known floats by number, none of them NaN or too small for a normal f32.
@@ -108,7 +108,7 @@ class Terms(Table):
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
-        self.reshaped: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.reshaped: dict[int, tuple[int, tuple[int, ...] | str]] = {}
         self.folded: dict[int, np.ndarray] = {}
         self.reals: dict[int, float] = {}
         self._powers: list[bool] = []

@@ -72,6 +72,46 @@ FLOATS = {
         lambda x, y: jnp.sqrt(jnp.tanh(x) * jnp.tanh(x)),
         lambda x, y: (lambda z: jnp.sqrt(z * z))(jnp.tanh(x)),
     ),
+    "a quotient by a repeated float, reshaped": (
+        lambda x, y: y / jnp.repeat(jnp.exp(x[:, 0]), 6).reshape(4, 6),
+        lambda x, y: y / jnp.broadcast_to(jnp.exp(x[:, :1]), (4, 6)),
+    ),
+    "a quotient by a repeated float, transposed": (
+        lambda x, y: y / jnp.broadcast_to(jnp.exp(x[:, 0]), (6, 4)).T,
+        lambda x, y: y / jnp.broadcast_to(jnp.exp(x[:, :1]), (4, 6)),
+    ),
+    "products with a repeated float, divided by one": (
+        lambda x, y: jnp.broadcast_to(x[0] * 1.1, (4, 6)) / 1.0 * 0.7 * 0.3 * y,
+        lambda x, y: jnp.broadcast_to(x[0] * 1.1, (4, 6)) * 0.7 * 0.3 * y,
+    ),
+    "products through one known row": (
+        lambda x, y: lax.dynamic_index_in_dim((x * 1.1)[None], 0, 0, False) * 0.7 * 0.3 + y,
+        lambda x, y: x * 1.1 * 0.7 * 0.3 + y,
+    ),
+    "products through a sum of one": (
+        lambda x, y: (x * 1.1)[None].sum(0) * 0.7 * 0.3 + y,
+        lambda x, y: x * 1.1 * 0.7 * 0.3 + y,
+    ),
+    "products through a slice of copies": (
+        lambda x, y: jnp.broadcast_to((x * 1.1)[None], (2, 4, 6))[0] * 0.7 * 0.3 + y,
+        lambda x, y: x * 1.1 * 0.7 * 0.3 + y,
+    ),
+    "products through parts put together again": (
+        lambda x, y: (lambda z: jnp.concatenate([z[:, :2], z[:, 2:]], 1))(x * 1.1) * 0.7 * 0.3 + y,
+        lambda x, y: x * 1.1 * 0.7 * 0.3 + y,
+    ),
+    "a logarithm of the larger of two copies": (
+        lambda x, y: jnp.log(jnp.maximum(jnp.exp(x), jnp.exp(x))) + y,
+        lambda x, y: (lambda z: jnp.log(jnp.maximum(z, z)))(jnp.exp(x)) + y,
+    ),
+    "roots of two copies multiplied": (
+        lambda x, y: jnp.sqrt(jnp.abs(x)) * jnp.sqrt(jnp.abs(x)) + y,
+        lambda x, y: (lambda z: z * z)(jnp.sqrt(jnp.abs(x))) + y,
+    ),
+    "parts of two copies joined": (
+        lambda x, y: jnp.concatenate([(x / 3)[:, :2], (x / 3)[:, 2:]], 1) * 0.3 + y,
+        lambda x, y: (lambda z: jnp.concatenate([z[:, :2], z[:, 2:]], 1))(x / 3) * 0.3 + y,
+    ),
     "two contracted axes, one of one element": (
         lambda x, y: jnp.einsum("abhk,abhk->ab", x[:, None, None], y[:, None, None]),
         lambda x, y: jnp.einsum("ahk,ahk->a", x[:, None], y[:, None])[:, None],
@@ -239,7 +279,6 @@ FLOATS = {
         lambda x, y: x * y + jnp.tanh(y) * x,
         lambda x, y: jnp.tanh(y) * x + y * x,
     ),
-    "sum of sums": (lambda x, y: (x + y) + 2.0 * x, lambda x, y: 2.0 * x + (x + y)),
     "products of exponentials": (
         lambda x, y: jnp.exp(x * y) * jnp.exp(y),
         lambda x, y: jnp.exp(y) * jnp.exp(x * y),
