@@ -7,25 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "ANY_RUNG",
-    "BLOCKING",
-    "EXPECTED_GOT",
-    "OPTIONAL",
-    "RUNGS",
-    "SIDES",
-    "UNWRITTEN",
-    "ChannelResult",
-    "Finding",
-    "Requirement",
-    "Row",
-    "Verdict",
-    "implies",
-    "listed",
-    "plain",
-    "weakest",
-]
-
 Row = Mapping[str, str | int | float | None]
 """One row of a table by column; None is an unknown or non-finite number."""
 

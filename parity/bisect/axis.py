@@ -8,13 +8,10 @@ from typing import Any
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
-from parity.compare.origin.result import SearchResult
 from parity.compare.session import Session
 from parity.run.record import CaseResult
 from parity.run.run import run_case
 from parity.verdicts import BLOCKING, ChannelResult
-
-__all__ = ["Question", "SearchResult", "Signature", "Status", "signature_of"]
 
 
 class Status(enum.StrEnum):

@@ -15,8 +15,6 @@ from parity.bisect.axis import Status
 from parity.bisect.history import Check, Found, History
 from parity.compare.backends.cache import digest
 
-__all__ = ["search_commits"]
-
 
 def search_commits(
     check: Check,

@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from parity.bisect.axis import Question, SearchResult, Status
+from parity.bisect.axis import Question, Status
 from parity.cases.case import Case
-
-__all__ = ["minimal_part", "search_settings"]
+from parity.compare.origin.result import SearchResult
 
 Settings = Mapping[str, str]
 Kept = Sequence[Settings]

@@ -20,8 +20,6 @@ from parity.bisect.axis import Signature, Status
 from parity.run.explain import blocking
 from parity.verdicts import ChannelResult
 
-__all__ = ["REPORT", "Check", "Found", "History", "PlaceResult", "UntestableError", "result_of"]
-
 REPORT = "{report}"
 """Placeholder for the file that the command writes its report to."""
 SECONDS = 3_600

@@ -3,16 +3,15 @@
 import collections
 import dataclasses
 
-from parity.bisect.axis import Question, SearchResult
+from parity.bisect.axis import Question
 from parity.builds.tree import Role
 from parity.builds.weights.map import strip_container
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import Alignment
 from parity.compare.origin.evaluated import evaluate_case, on_one_device
+from parity.compare.origin.result import SearchResult
 from parity.compare.origin.trace import Trace
 from parity.values.ladder import FLOOR_FACTOR
-
-__all__ = ["search_modules"]
 
 MOST = 24
 """Maximum number of rows of the table."""

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.bisect.axis import Question, SearchResult, Signature, Status, signature_of
+from parity.bisect.axis import Question, Signature, Status, signature_of
 from parity.bisect.config import search_settings
 from parity.bisect.module import search_modules
 from parity.bisect.size import search_sizes
@@ -13,12 +13,11 @@ from parity.builds.weights.map import MapError
 from parity.cases.case import Case
 from parity.compare.clock import SideError
 from parity.compare.origin.operation import locate
+from parity.compare.origin.result import SearchResult
 from parity.compare.session import Session
 from parity.run.explain import places
 from parity.run.record import Bisect, CaseResult
 from parity.run.run import run_case
-
-__all__ = ["AXES", "bisect_case", "conclude"]
 
 
 def search_operations(question: Question) -> SearchResult:

@@ -14,8 +14,6 @@ from parity.cases.settings import collect, find_settings, load_pairs
 from parity.compare.backends.environment import describe_environment
 from parity.ir.functions import is_users
 
-__all__ = ["check_free", "replay", "write_repro"]
-
 SCHEMA = 1
 CODE = "code"
 SCRIPT = '''"""Shows the failure that repro.json describes: exits with 1 if it is there, 0 if not, 3 otherwise."""

@@ -9,14 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.bisect.axis import Question, SearchResult, Status
+from parity.bisect.axis import Question, Status
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.clock import SideError
+from parity.compare.origin.result import SearchResult
 from parity.ir.jaxprs import bodies, opened
-
-__all__ = ["MESH", "search_sizes", "sized"]
 
 AXES = (0, 1)
 """The dimensions of a batch that are cut."""

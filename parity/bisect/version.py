@@ -20,8 +20,6 @@ from parity.bisect.axis import Status
 from parity.bisect.history import Check, Found, History, UntestableError
 from parity.compare.backends.cache import default_folder, digest
 
-__all__ = ["available", "overlay", "search_versions"]
-
 
 def search_versions(
     check: Check,

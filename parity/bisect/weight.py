@@ -4,15 +4,14 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 
-from parity.bisect.axis import Question, SearchResult
+from parity.bisect.axis import Question
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity, Permute
 from parity.channels import CHANNELS
 from parity.compare.evidence import Evidence
+from parity.compare.origin.result import SearchResult
 from parity.verdicts import BLOCKING
-
-__all__ = ["search_weights"]
 
 MOST = 200
 """Maximum number of changes that are tried."""

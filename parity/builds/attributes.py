@@ -10,8 +10,6 @@ from flax import nnx
 
 from parity.builds.tree import Leaf
 
-__all__ = ["Effects", "changes", "collect_effects", "note_effects", "settings_of"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effects:

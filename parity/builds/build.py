@@ -19,19 +19,6 @@ from parity.builds.skeleton import Skeleton, skeleton
 from parity.builds.tree import Codec, Leaf, describe, flatten
 from parity.ir.jax_internals import short_sharding_errors, traced_closures
 
-__all__ = [
-    "SEED",
-    "Build",
-    "Flavour",
-    "Group",
-    "Program",
-    "Saving",
-    "building",
-    "linen_build",
-    "nnx_build",
-    "renamed",
-]
-
 SEED = 20_240_229
 """Seed of the batch and the initial state of a case."""
 

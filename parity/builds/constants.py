@@ -14,8 +14,6 @@ from jax.extend.core import jaxpr_as_fun
 from parity.ir.jax_internals import live, short_sharding_errors
 from parity.ir.jaxprs import forwarded_arguments
 
-__all__ = ["Constants", "take_apart", "traceable", "traced_once"]
-
 KEYS = 16
 """Number of keys that must give the same array; two would give the same boolean every second time."""
 

@@ -11,8 +11,6 @@ from collections.abc import Collection
 import jax
 import numpy as np
 
-__all__ = ["FAMILIES", "FixedAxesError", "MeshSpec", "Mode", "TooFewDevicesError", "Topology"]
-
 NEAR = 0.75
 """Least similarity of a misspelt name by ``difflib``: that of ``fspd`` and ``fsdp``."""
 

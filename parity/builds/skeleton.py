@@ -9,8 +9,6 @@ from flax import linen, nnx
 
 from parity.builds.tree import key_name
 
-__all__ = ["Skeleton", "fill", "leaves_of", "skeleton", "skeleton_of_paths"]
-
 Skeleton = dict[str, "Skeleton"] | list["Skeleton"] | str | None
 """Dicts and lists whose leaves are paths; None is a node without arrays, such as an optimizer's empty state."""
 

@@ -12,19 +12,6 @@ import numpy as np
 from flax import linen, nnx
 from jax.experimental import multihost_utils
 
-__all__ = [
-    "Codec",
-    "Leaf",
-    "Role",
-    "as_data",
-    "describe",
-    "flatten",
-    "is_counter",
-    "key_name",
-    "same_bits",
-    "to_host",
-]
-
 Flat = dict[str, Any]
 
 

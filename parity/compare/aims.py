@@ -13,8 +13,6 @@ from parity.compare.side import INPUT, Side
 from parity.ir.location import inlined_source
 from parity.values.constants import Constants, ConstantUse, Use, met_constants
 
-__all__ = ["MARGIN", "Aims", "harvest"]
-
 SMALL = 0.1
 """Largest added constant that counts as an epsilon, which keeps a number from being zero."""
 MARGIN = 16

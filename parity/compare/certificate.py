@@ -24,8 +24,6 @@ from parity.ir.jax_internals import key_implementation
 from parity.ir.precision import rounds
 from parity.verdicts import SIDES
 
-__all__ = ["certify", "export"]
-
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
 ROUNDING = {True: 2.0**-6, False: 2.0**-20}

@@ -5,8 +5,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
-__all__ = ["PHASES", "Clock", "SideError"]
-
 PHASES: tuple[str, ...] = ("build", "trace", "lower", "prove", "compile", "execute", "audit", "judge")
 """``audit`` follows random keys; ``judge`` is the work of channels themselves, the weight map included."""
 

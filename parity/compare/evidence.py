@@ -34,8 +34,6 @@ from parity.verdicts import SIDES, Finding, Requirement, Verdict
 if TYPE_CHECKING:
     from parity.prove.exact import Equality, ProofCache
 
-__all__ = ["Evidence"]
-
 FORWARD = "forward"
 """The program of `twins` that only calls the model."""
 

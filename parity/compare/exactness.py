@@ -14,8 +14,6 @@ from parity.prove.exact.rounded import BITS, NUMBERS, Rounding
 from parity.prove.rules.registry import MOVED
 from parity.verdicts import SIDES, Finding
 
-__all__ = ["ZEROS", "difference", "equal_exactly", "named", "relation", "walk"]
-
 MOST_STEPS = 300_000
 """Maximum number of operations, iteration by iteration, before the proof stops."""
 MOST_TRIED = 20_000

@@ -15,8 +15,6 @@ from parity.ir.hlo.model import LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.lowered import lowered_loops
 
-__all__ = ["Row", "Section", "inspect_sides", "loop_rows", "summarise_case"]
-
 Row = dict[str, str | int | None]
 """One line of a table by column; None is an unknown number."""
 

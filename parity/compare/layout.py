@@ -8,8 +8,6 @@ import jax
 from parity.builds.tree import Leaf, Role, as_data
 from parity.compare.side import Side
 
-__all__ = ["Placed", "bytes_by_role", "entries", "placed", "whole_share"]
-
 
 def entries(spec: jax.sharding.PartitionSpec, rank: int) -> tuple[tuple[str, ...], ...]:
     """Returns the mesh axes of each dimension, one tuple per dimension; ``P('a')`` and ``P('a', None)`` agree."""

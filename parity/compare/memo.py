@@ -4,8 +4,6 @@ import types
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-__all__ = ["Memo", "Once"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, prove
 
-__all__ = ["NOTHING", "prove_modulo_sharding"]
-
 NOTHING = "nothing"
 
 

@@ -9,8 +9,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.ir.jax_internals import hoisted_constants, kept_arguments
 
-__all__ = ["compile_to_one"]
-
 
 def compile_to_one(evidence: Evidence) -> bool:
     """Returns True if both sides compile to one program, up to names: on this backend equal bits for all inputs.

@@ -30,16 +30,6 @@ from parity.prove.proof import NO_UNPAIRED
 from parity.prove.search import side_of
 from parity.verdicts import SIDES
 
-__all__ = [
-    "Pairing",
-    "pair_positions",
-    "pair_programs",
-    "state_arguments",
-    "state_fingerprints",
-    "state_order",
-    "unmatched_frontier",
-]
-
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
 SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "

@@ -8,8 +8,6 @@ from parity.builds.meshes import FixedAxesError, TooFewDevicesError
 from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
 
-__all__ = ["place"]
-
 
 def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
     """Returns the cases on a backend, with meshes that fit it; ids stay unchanged.

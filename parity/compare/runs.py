@@ -21,16 +21,6 @@ from parity.values.ladder import Absent, Judge, Rounding, deviation, is_within
 from parity.values.noise import DRAWS, measure_floor, nudge, to_float64
 from parity.values.routing import ChangedChoice, find_flips, forced_inputs, margin_noise
 
-__all__ = [
-    "Outputs",
-    "Runs",
-    "changed_choices",
-    "judged_runs",
-    "only_ties",
-    "pair_outputs",
-    "unmeasured_rounding",
-]
-
 Outputs = dict[str, dict[str, np.ndarray]]
 
 

@@ -16,8 +16,6 @@ from parity.compare.start import state_bytes
 from parity.values.vacuity import constant_leaves, dead_gradients, not_finite
 from parity.verdicts import Finding
 
-__all__ = ["idle_outputs", "why_not_sampled"]
-
 MOST_OPERATIONS = 500
 """Maximum number of operations; compiling so many without optimisation takes up to half a second."""
 MOST_BYTES = 2**26

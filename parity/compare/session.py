@@ -23,8 +23,6 @@ from parity.verdicts import ANY_RUNG, Requirement
 if TYPE_CHECKING:
     from parity.prove.exact import ProofCache
 
-__all__ = ["Session"]
-
 KEPT_SIDES = 8
 """Number of traced and compiled sides kept in memory; the least recently used is dropped first."""
 KEPT_CREATORS = 2

@@ -27,8 +27,6 @@ from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
-__all__ = ["INPUT", "STATE", "Side", "Trace", "rounded_side", "unchecked_side", "widened_side"]
-
 STATE, INPUT = "state", "input"
 """The kinds of arguments."""
 

@@ -16,8 +16,6 @@ from parity.compare.memo import Memo, Once
 from parity.ir.jax_internals import content
 from parity.ir.location import SourceLocation, result_source
 
-__all__ = ["Start", "state_bytes"]
-
 MANY_OF_A_TYPE = 20
 """Number of leaves of a type, on average, from which a state is made operation by operation."""
 COPIES = 4

@@ -20,8 +20,6 @@ from parity.values.noise import DRAWS, is_float, is_mask
 from parity.values.stress_inputs import measured_difference, off_over_counts
 from parity.verdicts import SIDES, Finding, listed
 
-__all__ = ["COMPARED", "stress"]
-
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
 """Maximum number of constants that the detail lists."""

@@ -17,8 +17,6 @@ from parity.compare.runs import judged_runs
 from parity.values.noise import is_float, is_mask, nudge
 from parity.values.stress_inputs import EXTREMES, perturb
 
-__all__ = ["Trial", "aimed", "at_counts", "extreme_trials", "not_finite", "over_scales", "padded"]
-
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_MARKS, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 4, 40, 16
 BELOW = 32.0
 """Factor by which numbers are below a constant so that their sum is about as small."""

@@ -15,19 +15,6 @@ from parity.builds.tree import as_data
 from parity.builds.weights.map import WeightMap
 from parity.ir.jax_internals import key_implementation
 
-__all__ = [
-    "POINTER",
-    "UnpairedArray",
-    "beginning",
-    "carry_state",
-    "describe_unpaired",
-    "rename_to_reference",
-    "split_step",
-    "typed",
-    "with_counters_of",
-    "without_unpaired",
-]
-
 POINTER = 8
 """Bytes of a result's pointer in the table of results."""
 

@@ -9,8 +9,6 @@ from jax.extend import core
 
 from parity.ir.jaxprs import MOVES, bind_placed, equations
 
-__all__ = ["Unchecked", "count_checks"]
-
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 

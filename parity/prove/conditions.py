@@ -9,8 +9,6 @@ from parity.ir.stablehlo.program import Kind, Op, StableProgram
 from parity.prove.numbering import users
 from parity.prove.rules.types import is_whole_number, parse_array
 
-__all__ = ["Conditions", "filling", "once_known", "without"]
-
 MOVES = names_of(Group.REARRANGES, "convert")
 _JOINS = MOVES | names_of("and", "or", "xor", "not", "reduce", "multiply", "subtract")
 """Operations that combine several conditions, or masks made of them, into one."""

@@ -6,8 +6,6 @@ from typing import Any
 from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.program import Op, StableProgram
 
-__all__ = ["increment"]
-
 PLACES = frozenset({"sdy.sharding_constraint", "annotate_device_placement"})
 """Operations, and calls of the backend, that return their operand on other devices or in another memory."""
 

@@ -17,8 +17,6 @@ from parity.prove.numbering import Numbering, Table, captures, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, attributes_of, side_of
 
-__all__ = ["Exchange"]
-
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
 """Approximate limit of the operations that are numbered again to find the effect of a difference."""

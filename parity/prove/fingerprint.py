@@ -8,8 +8,6 @@ from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.numbering import Table, number_program
 
-__all__ = ["argument_fingerprints"]
-
 _MAX_ROUNDS = 8
 
 

@@ -10,23 +10,6 @@ from parity.ir.functions import origin, written
 from parity.ir.location import Frame, SourceLocation
 from parity.verdicts import SIDES, Finding
 
-__all__ = [
-    "ALONE",
-    "ANOTHER_VALUE",
-    "MOST_ENTRIES",
-    "TABLE",
-    "UNSURE",
-    "Frontier",
-    "FrontierSide",
-    "Trait",
-    "Unlike",
-    "attribute_differences",
-    "computed",
-    "difference",
-    "number",
-    "short",
-]
-
 _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
 
-__all__ = ["is_float", "ordered_operations"]
-
 _FUSED = names_of(
     Group.ELEMENTWISE,
     Group.REARRANGES,

@@ -8,8 +8,6 @@ import numpy as np
 
 from parity.prove.frontier import Frontier, Trait, Unlike, number
 
-__all__ = ["apart_in", "grade", "regrouped"]
-
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
 WRITTEN = 1e-6
 """Relative tolerance within which two constants count as one, because people write constants with six digits."""

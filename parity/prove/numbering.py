@@ -10,8 +10,6 @@ from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.fusion import is_float, ordered_operations
 
-__all__ = ["Numbering", "Table", "captures", "number_program", "split_classes", "users"]
-
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")

@@ -17,8 +17,6 @@ from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.prove.rules.weight_views import NOTHING_MOVED, WeightViews, given, not_met
 from parity.verdicts import SIDES, Finding, Verdict
 
-__all__ = ["NO_UNPAIRED", "Proof", "UnpairedPositions", "is_one_program", "prove"]
-
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _MAX_TRIED = 20_000
 """Largest program, in operations, for which the prover determines the rules that a proof needs."""

@@ -28,8 +28,6 @@ from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array
 from parity.verdicts import SIDES, listed
 
-__all__ = ["Search", "attributes_of", "side_of"]
-
 BARRIER = "stablehlo.optimization_barrier"
 OPEN = "{?"
 """A dimension that a sharding leaves open, as a vmap does without ``spmd_axis_name``."""

@@ -15,8 +15,6 @@ from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Op, StableProgram
 from parity.values.walk import Walk
 
-__all__ = ["ConstantUse", "Constants", "Use", "met_constants"]
-
 MOST_STEPS, MOST_FORMS, MOST_NUMBERS = 24, 6, 32
 HUGE = 1e30
 """Larger constants, such as masks and the ends of a dtype, are not numbers that data reaches."""

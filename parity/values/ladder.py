@@ -10,20 +10,6 @@ import numpy as np
 from parity.builds.tree import same_bits
 from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, Verdict, weakest
 
-__all__ = [
-    "ARBITRATION",
-    "FLOOR_FACTOR",
-    "Absent",
-    "Deviation",
-    "Judge",
-    "Place",
-    "Rounding",
-    "climb",
-    "deviation",
-    "is_within",
-]
-
-
 FLOOR_FACTOR = 10.0
 """A leaf is within the floor up to this multiple of its measured noise."""
 

@@ -8,18 +8,6 @@ import numpy as np
 from parity.builds.tree import Leaf, Role
 from parity.values.ladder import deviation
 
-__all__ = [
-    "DRAWS",
-    "finite_norm",
-    "is_float",
-    "is_mask",
-    "measure_floor",
-    "nudge",
-    "randomise",
-    "resolution",
-    "to_float64",
-]
-
 Flat = Mapping[str, np.ndarray]
 DRAWS = 3
 """Number of perturbed runs of the reference."""

@@ -13,8 +13,6 @@ from parity.values.ladder import FLOOR_FACTOR
 from parity.values.noise import resolution
 from parity.verdicts import Finding
 
-__all__ = ["ChangedChoice", "find_flips", "forced_inputs", "margin_noise"]
-
 Flat = Mapping[str, np.ndarray]
 PREFERRED, MARGIN, FORCED = "/preferred", "/margin", "forced/"
 

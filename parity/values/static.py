@@ -14,8 +14,6 @@ from parity.ir.stablehlo.operations import Operation, facts
 from parity.ir.stablehlo.program import Op, StableProgram
 from parity.values.walk import Walk
 
-__all__ = ["Content", "Fact", "result_facts"]
-
 
 class Content(enum.StrEnum):
     """Common content of all entries of a value, as far as the program's text shows it."""

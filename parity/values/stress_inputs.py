@@ -10,8 +10,6 @@ from parity.builds.tree import Leaf, Role
 from parity.values.ladder import FLOOR_FACTOR, Deviation, deviation
 from parity.values.noise import finite_norm, is_float
 
-__all__ = ["EXTREMES", "StressKind", "measured_difference", "off_over_counts", "perturb"]
-
 Flat = Mapping[str, np.ndarray]
 COARSE = 10.0
 """Bound on a leaf's deviation, as a multiple of its change when the reference is perturbed."""

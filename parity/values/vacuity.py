@@ -8,8 +8,6 @@ import numpy as np
 
 from parity.verdicts import EXPECTED_GOT, Finding
 
-__all__ = ["constant_leaves", "dead_gradients", "is_declared", "not_finite", "nothing_moved", "same_buffers"]
-
 NOT_FINITE = "look for the first: an overflow, a logarithm of a negative number, a mask that hides everything"
 
 Flat = Mapping[str, np.ndarray]

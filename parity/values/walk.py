@@ -5,8 +5,6 @@ from typing import Generic, TypeVar
 
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
-__all__ = ["Walk"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from parity.builds.tree import Role, same_bits
 from parity.builds.weights.map import WeightMap, strip_container
 from parity.verdicts import SIDES, listed
 
-__all__ = ["Conversion", "convert"]
-
 SHOWN = 12
 """Maximum number of leaves that a message lists; the remaining ones are counted."""
 

@@ -16,8 +16,6 @@ from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Transform
 from parity.verdicts import SIDES
 
-__all__ = ["PROOF", "SCHEMA", "Certified", "ExportedLeaf", "ExportedMap", "ExportedSide", "read_map"]
-
 SCHEMA, KIND = 1, "parity weight map"
 PROOF = "proof"
 CONFIRMED = (PROOF, "probe")

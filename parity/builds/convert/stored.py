@@ -18,8 +18,6 @@ import numpy as np
 
 from parity.builds.tree import flatten, same_bits, to_host
 
-__all__ = ["Stored", "check_new", "one_line", "read_stored", "write_stored"]
-
 ITEM = "_METADATA"
 """The file that every Orbax item has."""
 STEP = re.compile(r"(?:\D*[_-])?(\d+)")

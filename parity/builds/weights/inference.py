@@ -35,8 +35,6 @@ from parity.builds.weights.modules import (
 from parity.builds.weights.names import is_automatic, name_words, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
-__all__ = ["Uses", "infer"]
-
 Leaves = Mapping[str, Leaf]
 Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
 """Program -> for reference and candidate, ``{path: fingerprint of how the program uses the leaf}``."""

@@ -16,23 +16,6 @@ from parity.builds.tree import Leaf, Role
 from parity.builds.weights.transforms import Identity, Transform
 from parity.verdicts import SIDES
 
-__all__ = [
-    "AGAINST_USE",
-    "FOLLOWS",
-    "GUESSED",
-    "HOLDERS",
-    "NEAREST",
-    "ORDER_ALONE",
-    "RELATED",
-    "ConflictError",
-    "Entry",
-    "MapError",
-    "Rule",
-    "WeightMap",
-    "normalise",
-    "strip_container",
-]
-
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
 ORDER_ALONE = "order of use alone"

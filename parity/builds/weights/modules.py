@@ -10,8 +10,6 @@ from parity.builds.tree import Leaf
 from parity.builds.weights.map import ORDER_ALONE
 from parity.builds.weights.names import apart_by_one_number, is_automatic, numbers, prefer_names
 
-__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_in_order", "pair_modules", "pair_nearest"]
-
 FEW = 64
 """Number of names per side up to which all pairs are rated, since that takes quadratic time."""
 

@@ -6,8 +6,6 @@ import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["apart_by_one_number", "is_automatic", "name_words", "numbers", "prefer_names", "related"]
-
 MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
 KINDS = frozenset({"proj", "projection", "linear", "dense"})

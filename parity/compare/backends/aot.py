@@ -25,8 +25,6 @@ from parity.ir.jax_internals import (
     kept_arguments,
 )
 
-__all__ = ["AheadOfTime", "missing_compiler"]
-
 PACKAGE = "libtpu"
 FLAGS = "LIBTPU_INIT_ARGS"
 LOADING = 120.0

@@ -13,8 +13,6 @@ import jax
 
 from parity.builds.meshes import MeshSpec, Topology
 
-__all__ = ["LEVEL", "UNOPTIMISED", "Backend", "quiet"]
-
 KEPT_LINES = 4
 LEVEL = "xla_backend_optimization_level"
 UNOPTIMISED: dict[str, Any] = {LEVEL: 0}

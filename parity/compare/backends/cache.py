@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DiskCache", "default_folder", "digest", "replace_file"]
-
 SUFFIX = ".json.gz"
 MOST = 2**30
 KEPT = 0.8

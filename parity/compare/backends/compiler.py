@@ -13,8 +13,6 @@ from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.compare.backends.environment import version
 from parity.compare.backends.workers import SECONDS, Pool, RemoteError, WorkerError, default_memory
 
-__all__ = ["Compilation", "Compiler", "Request", "Resources", "shared"]
-
 FORMAT = "4"
 """Part of every key: entries of another format are not found."""
 PACKAGES = ("jax", "jaxlib", "libtpu")

@@ -10,8 +10,6 @@ import jax
 from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import LEVEL, Backend, quiet
 
-__all__ = ["Accelerators", "Devices", "Lowering"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Devices(Backend):

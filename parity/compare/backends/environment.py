@@ -7,8 +7,6 @@ import subprocess
 import sys
 from importlib import metadata
 
-__all__ = ["DEVICES", "PACKAGES", "PLATFORMS", "describe_environment", "prepare"]
-
 DEVICES = 8
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "chex", "libtpu", "pytest")
 PLATFORMS = {"tpu": "tpu,cpu", "gpu": "cuda,cpu"}

@@ -26,19 +26,6 @@ from parity.compare.backends.environment import PACKAGES, PLATFORMS, git_commit,
 from parity.compare.backends.worker import call
 from parity.compare.backends.workers import GIB, POLL, RemoteError, WorkerError
 
-__all__ = [
-    "OWN",
-    "RemoteCall",
-    "attend",
-    "check_address",
-    "declared",
-    "here",
-    "machines",
-    "session",
-    "wait_for_any",
-]
-
-
 OWN = "local"
 """In place of an address: a Ray that is started for the run and ends with it."""
 ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")

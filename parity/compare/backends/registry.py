@@ -9,8 +9,6 @@ from parity.compare.backends.backend import UNOPTIMISED, Backend
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.devices import Accelerators, Devices, Lowering
 
-__all__ = ["find", "known_backends"]
-
 BACKENDS: dict[str, Backend] = {
     "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=tuple(UNOPTIMISED.items())),
     "tpu": Accelerators(

@@ -15,8 +15,6 @@ from typing import Any
 
 from parity.compare.backends.environment import prepare
 
-__all__ = ["call", "main"]
-
 Notify = Callable[[str], None]
 
 

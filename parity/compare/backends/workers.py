@@ -17,17 +17,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "GIB",
-    "SECONDS",
-    "Pool",
-    "RemoteError",
-    "Worker",
-    "WorkerError",
-    "default_memory",
-    "machine_memory",
-]
-
 GIB = 2**30
 SHARE = 0.8
 """Default share of the machine's memory that workers may fill."""

@@ -13,8 +13,6 @@ from parity.compare.origin.source import functions_around
 from parity.compare.origin.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["GIVEN", "ITERATIONS", "MOVES", "NEAR", "RECAST", "Alignment", "before_moves", "floors", "ordered"]
-
 T = TypeVar("T")
 
 GIVEN = frozenset({"argument", "constant"})

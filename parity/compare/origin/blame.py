@@ -19,8 +19,6 @@ from parity.ir.functions import function_of, made_at, origin, set_outside, toget
 from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers
 
-__all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame", "twins"]
-
 Level = tuple[tuple[int, int], tuple[int, int]]
 """A pair of corresponding operations, and a pair of their operands that are not the same value."""
 

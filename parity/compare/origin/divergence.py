@@ -9,8 +9,6 @@ from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignmen
 from parity.compare.origin.source import functions_around
 from parity.compare.origin.trace import Node
 
-__all__ = ["Divergence", "find_divergences"]
-
 BRANCH = frozenset({"branch"})
 
 

@@ -24,8 +24,6 @@ from parity.ir.precision import rounds
 from parity.values.ladder import FLOOR_FACTOR, deviation
 from parity.values.noise import measure_floor, nudge
 
-__all__ = ["Evaluated", "Result", "evaluate_case", "on_one_device"]
-
 DRAWS = 2
 """Number of evaluations of the reference with nudged weights and inputs."""
 

@@ -20,8 +20,6 @@ from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, computed, number
 from parity.verdicts import SIDES, Finding, listed
 
-__all__ = ["describe", "follow", "locate"]
-
 SURE = 2
 """Maximum number of functions that may hold the cause if the first one is named without doubt."""
 MOST = 5

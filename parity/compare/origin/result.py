@@ -6,8 +6,6 @@ from typing import Any
 
 from parity.verdicts import Finding
 
-__all__ = ["SearchResult"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchResult:

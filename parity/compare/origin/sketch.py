@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Sketch", "distance", "sketch"]
-
 PROJECTIONS = 8
 """Number of random projections; the mean of their squares estimates the squared distance to within a third."""
 MASKING = 1e8

@@ -6,8 +6,6 @@ from parity.compare.origin.trace import Node
 from parity.ir.functions import function_of
 from parity.ir.location import Frame, SourceLocation, equation_source
 
-__all__ = ["functions_around", "innermost", "place_text", "shared", "site"]
-
 
 def site(node: Node) -> SourceLocation:
     """Returns the source location of a value; for slices and stacks of a loop, that of the loop.

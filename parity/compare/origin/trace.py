@@ -16,8 +16,6 @@ from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
 from parity.ir.precision import widen, widened
 
-__all__ = ["COMPILED", "Layouts", "Node", "Trace", "evaluate"]
-
 Layouts = Mapping[tuple[int, ...], Sequence[tuple[Transform, bool]]]
 """Shape of a weight -> the transforms that carry it to the other side; False to invert the transform."""
 

@@ -29,8 +29,6 @@ from parity.compare.timing.rounds import (
 )
 from parity.ir.hlo.memory import read_memory
 
-__all__ = ["BOUNDS", "exceeds", "measure_each", "quantity", "subjects"]
-
 BOUNDS: Mapping[str, float] = {
     "trace": 1.10,
     "lower": 1.10,

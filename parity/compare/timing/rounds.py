@@ -16,19 +16,6 @@ import numpy as np
 from parity.builds.build import SEED, Group
 from parity.compare.side import Side
 
-__all__ = [
-    "ROUNDS",
-    "Paired",
-    "Steps",
-    "compile_seconds",
-    "first_step",
-    "initialise",
-    "interleave",
-    "paired",
-    "source",
-    "steps",
-]
-
 ROUNDS = 7
 LOW, HIGH = 0.25, 0.75
 """A candidate is slower if it is slower in three rounds of four."""

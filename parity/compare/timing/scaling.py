@@ -18,8 +18,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 
-__all__ = ["AXES", "FULL", "HIGHEST", "SHORT", "fit", "measure_scaling", "parse_sizes", "phases"]
-
 SHORT: Mapping[str, tuple[int, ...]] = {
     "layers": (10, 30, 100),
     "leaves": (100, 300, 1_000),

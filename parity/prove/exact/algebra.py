@@ -10,8 +10,6 @@ from parity.prove.exact.definedness import Definedness, Sign
 from parity.prove.exact.scalars import Tables, fold, in_range, rounded, saturate, wrap
 from parity.prove.exact.terms import REAL, Axis, Label, Node, RefusalError, Terms
 
-__all__ = ["Algebra", "Number"]
-
 Number = int | Fraction
 BOOL = "i1"
 COMMUTING = frozenset(name for name, each in FUNCTIONS.items() if each.commutes)

@@ -16,8 +16,6 @@ from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import Node, RefusalError, Terms
 from parity.verdicts import listed
 
-__all__ = ["Equality", "definitions", "equal", "explain", "where", "words"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Equality:

@@ -12,8 +12,6 @@ from parity.ir.stablehlo import program as stablehlo
 from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact.terms import RefusalError
 
-__all__ = ["SHARDING", "Block", "Contents", "Step", "WalkedFunctions"]
-
 SHARDING = "sdy.sharding"
 """The attribute that holds the shardings of results."""
 NAMING = frozenset({"sdy.manual_computation", "stablehlo.all_gather", "stablehlo.all_reduce"})

@@ -13,9 +13,6 @@ from parity.prove.exact.operations import Handler, is_extreme, join, part, signe
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError
 
-__all__ = ["CONTRACTIONS", "dot_roles", "gather", "reduce", "reducer"]
-
-
 ROLES = ("batching", "lhs", "rhs", "contracting")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.terms import REAL, Terms
 
-__all__ = ["Definedness", "Sign"]
-
 PASSING = frozenset({"over", "concat", "reshape", "slice", "at", "take"})
 """Kinds whose values are those of their arguments, or sums of them."""
 ONE = 0x3F800000

@@ -16,9 +16,6 @@ from parity.prove.exact.operations import cut, join
 from parity.prove.exact.tensors import Tensor
 from parity.prove.exact.terms import REAL, RefusalError
 
-__all__ = ["collective", "device_count", "manual"]
-
-
 Mesh = tuple[tuple[str, int], ...]
 """Names and sizes of the axes, the slowest first; devices are numbered in this order."""
 

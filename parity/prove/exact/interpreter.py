@@ -17,8 +17,6 @@ from parity.prove.exact.tensors import Floats, Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
 from parity.prove.exact.thresholds import judged
 
-__all__ = ["REALS", "Arithmetic", "Interpreter", "Named", "Origin", "ProofCache"]
-
 SIZE_A_STEP = 10
 """Limit of terms and their arguments, as a multiple of the limit of operations."""
 

@@ -11,8 +11,6 @@ from parity.prove.exact.scalars import is_signed, width
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError
 
-__all__ = ["OPERATIONS", "elementwise", "signed_index"]
-
 Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
 
 NOT_OF_REALS = frozenset({"chlo.next_after", "stablehlo.reduce_precision"}) | names_of(

@@ -11,8 +11,6 @@ import numpy as np
 from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.terms import Axis, Label, RefusalError
 
-__all__ = ["Data", "Pieces"]
-
 DEEPEST = 200
 """Maximum depth of nested functions into which a reshape is moved."""
 Chosen = dict[Label, tuple[tuple[int, int, int], Label]]

@@ -21,8 +21,6 @@ from parity.prove.exact.operations import cut, join, part
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import RefusalError
 
-__all__ = ["Link", "Relation", "atom", "carry", "merge"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Link:

@@ -25,8 +25,6 @@ from parity.prove.exact.pieces import Data
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
 
-__all__ = ["BITS", "NUMBERS", "Rounding"]
-
 PIECE = ("piece",)
 ZEROS = ("0x0.0p+0", "-0x0.0p+0")
 

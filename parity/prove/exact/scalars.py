@@ -13,8 +13,6 @@ import numpy as np
 
 from parity.prove.exact.terms import REAL, RefusalError, Terms
 
-__all__ = ["Tables", "fits", "fold", "holds", "in_range", "is_signed", "rounded", "saturate", "width", "wrap"]
-
 COMPARE = {
     "EQ": operator.eq,
     "NE": operator.ne,

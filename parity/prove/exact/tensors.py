@@ -12,8 +12,6 @@ from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.pieces import Pieces
 from parity.prove.exact.terms import Axis, RefusalError
 
-__all__ = ["Floats", "Tensor", "Tensors"]
-
 MOST_PARTS = 4_096
 """Longest dimension that is split."""
 LARGE = 4_096

@@ -11,8 +11,6 @@ import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["REAL", "Axis", "Label", "Node", "RefusalError", "Terms", "sort_of"]
-
 REAL = "real"
 """The sort of all floating-point values: numbers, regardless of their dtype. All other sorts are element types."""
 

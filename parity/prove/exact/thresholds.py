@@ -12,8 +12,6 @@ from parity.prove.exact.tensors import Floats, Tensor
 from parity.prove.exact.terms import REAL, RefusalError
 from parity.prove.rules.types import is_whole_number, widens
 
-__all__ = ["judged"]
-
 SNAPS = names_of("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign")
 """Functions that return whole numbers."""
 CHOICES = frozenset(each.name for each in OPERATIONS.values() if each.chooses)

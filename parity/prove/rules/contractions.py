@@ -9,8 +9,6 @@ from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.views import View, whole
 
-__all__ = ["reduction_pattern", "sum_of_one"]
-
 _NEUTRAL = {"stablehlo.add": 0, "stablehlo.and": True}
 _FREE = ("f", 0)
 _Roles = list[tuple[tuple[str, int], int]]

@@ -12,8 +12,6 @@ from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
 from parity.prove.rules.types import is_whole_number, numpy_type
 from parity.prove.rules.views import View, compose, merged, refined
 
-__all__ = ["elementwise"]
-
 _MAX_STEPS = 16
 _COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
 _FOLDS = {

@@ -7,8 +7,6 @@ from parity.prove.rules.terms import Term, Terms, Value
 from parity.prove.rules.types import Array, is_number, is_whole_number
 from parity.prove.rules.views import View, compose
 
-__all__ = ["Call", "branch", "inside"]
-
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "LE", "LE": "LT"}
 """The direction of the negation; the orders exchange operands, too, and have one for integers only."""

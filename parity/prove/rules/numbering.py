@@ -21,8 +21,6 @@ from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import whole
 
-__all__ = ["RuledNumbering", "shared_alike"]
-
 _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 """The function that brings an operation into normal form, the operation's attributes, and its result type."""
 _SUMS = names_of("add", "subtract")

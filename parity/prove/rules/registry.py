@@ -8,17 +8,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = [
-    "BY_VALUE",
-    "MOVED",
-    "NARROW",
-    "NORMAL_FORMS",
-    "RULES",
-    "SIMPLIFICATIONS",
-    "RewriteRule",
-    "normal_form",
-]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 NARROW = "narrow-floats"

@@ -12,8 +12,6 @@ from parity.prove.rules.registry import BY_VALUE, NARROW, RULES, RewriteRule
 from parity.prove.rules.types import Array, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
-__all__ = ["FOLDED", "Application", "Term", "Terms", "Value"]
-
 _GIVEN = ("#argument ", "#hoisted ", "#moved ", "#part ", "#real ", "#literal")
 _TABLES = ("#literals", "#repeated", "stablehlo.constant ")
 _POWERS = ("exponential", "power")

@@ -7,18 +7,6 @@ import re
 
 import numpy as np
 
-__all__ = [
-    "Array",
-    "holds",
-    "is_narrow",
-    "is_number",
-    "is_whole_number",
-    "numpy_type",
-    "parse_array",
-    "reciprocal",
-    "widens",
-]
-
 _ARRAY = re.compile(r"tensor<((?:\d+x)*)((?:u?i\d+)|bf16|f16|f32|f64|complex<f\d+>|f\d+E\w+)>")
 _INTEGER = re.compile(r"u?i(\d+)")
 _FLOATS = {"bf16": (8, 7), "f16": (5, 10), "f32": (8, 23), "f64": (11, 52)}

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["Factors", "View", "compose", "cut", "joined", "merged", "refined", "whole"]
-
 Factors = tuple[tuple[int, int], ...]
 """(size, stride) of each digit, outermost first."""
 _Groups = list[list[tuple[int, int]]]

@@ -12,8 +12,6 @@ from parity.prove.rules.registry import MOVED, NORMAL_FORMS, RewriteRule
 from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
 
-__all__ = ["NOTHING_MOVED", "WeightView", "WeightViews", "given", "not_met"]
-
 Step = tuple[str, tuple[int, ...]]
 """``("reshape", shape)`` or ``("transpose", order)`` of each array; ``("join", (axis,))`` of all."""
 

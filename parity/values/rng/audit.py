@@ -10,8 +10,6 @@ from parity.values.rng.demand import Demand, draws_within
 from parity.values.rng.draws import Draw, Recorder
 from parity.verdicts import EXPECTED_GOT, Finding
 
-__all__ = ["Audited", "audit", "compare_draws", "named_by_leaf", "repeated_keys", "unforeseen_draws"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audited:

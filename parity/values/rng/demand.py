@@ -10,8 +10,6 @@ from jax.extend import core
 from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import CALLS, Place, all_bodies, opened, variables
 
-__all__ = ["DRAWS", "Demand", "draws_within"]
-
 DRAWS = frozenset({"random_bits", "random_gamma"})
 
 

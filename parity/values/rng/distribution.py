@@ -9,19 +9,6 @@ import numpy as np
 from parity.builds.weights.map import WeightMap
 from parity.verdicts import Finding, Verdict
 
-__all__ = [
-    "ANOTHER_CONSTANT",
-    "ANOTHER_KEY",
-    "ENOUGH",
-    "Samples",
-    "as_numbers",
-    "compare_distributions",
-    "compare_initial",
-    "compare_slices",
-    "smallest_difference",
-    "start_finding",
-]
-
 ENOUGH = 202_500
 """Normal numbers per side that suffice to find scales that differ by 2 % with probability `FOUND`."""
 MOST_SORTED = 65_536

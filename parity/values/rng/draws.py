@@ -16,8 +16,6 @@ from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
 from parity.values.rng.recipes import is_key
 
-__all__ = ["Draw", "Recorder"]
-
 FRAMES, THREEFRY = 3, "threefry2x32"
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)

@@ -17,8 +17,6 @@ from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import CALLS, bodies, evaluate, opened
 from parity.values.rng.demand import DRAWS
 
-__all__ = ["LeafProvenance", "Recipes", "is_key"]
-
 KEY = ("a key",)
 """Loose content of all keys derived from the program's key."""
 AS_IT_IS = frozenset({"random_clone", "name", "copy"})

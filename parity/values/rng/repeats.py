@@ -10,8 +10,6 @@ import numpy as np
 from parity.values.rng.distribution import Samples, as_numbers, start_finding
 from parity.verdicts import Finding
 
-__all__ = ["compare_repeats"]
-
 CHANCE = 1e-9
 """Bound on the probability of any equal parts by chance; below it, equal parts are a finding."""
 MOST_COUNTED = 65_536

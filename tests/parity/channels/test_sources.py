@@ -11,8 +11,9 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.bisect.axis import SearchResult, signature_of
+from parity.bisect.axis import signature_of
 from parity.bisect.report import conclude
+from parity.compare.origin.result import SearchResult
 from parity.compare.session import Session
 from parity.ir.location import result_source
 from parity.run.explain import explain
