@@ -198,8 +198,8 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     name="operand-order",
     on=("add", "multiply", "maximum", "minimum"),
     rewrites="x * y -> y * x, x + y -> y + x; maxima and minima likewise",
-    condition="reals; not two powers, whose exponents XLA adds; only with a known number in a loop that adds two "
-    "products",
+    condition="reals; of sums one operand is an argument or a constant; not two powers, whose exponents XLA adds; only "
+    "with a known number in a loop that adds two products",
     argument="IEEE 754 is commutative, except for which of two NaNs is returned. LLVM makes one operation of a sum "
     "and one of its products; it chooses the one whose operands are read later.",
     attacked_by="operands in either order",
@@ -209,6 +209,8 @@ def _order(table: Terms, call: Call) -> Call | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
     if not table.may_swap(*call.operands):
+        return None
+    if call.name == "add" and not any(map(table.is_given, call.operands)):
         return None
     if call.name == "multiply" and all(table.is_power(view.source) for view in call.operands):
         return None

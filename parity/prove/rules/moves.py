@@ -1,4 +1,4 @@
-"""Data movement as views, pads, and updates of an array at a known place."""
+"""Data movement as views, and updates of an array at a known place as concatenations."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -252,6 +252,14 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
     return None
 
 
+@RewriteRule(
+    name="update-in-place",
+    rewrites="an update of an array at a known place -> concatenation with the rest of the array",
+    condition="the update is shorter than the array along one axis; it is inside, or starts are clamped",
+    argument="Each place holds the same element; but XLA may add up a concatenation in parts.",
+    attacked_by="row put in place or joined, then added to",
+    loose=True,
+)
 def _replaced(
     table: Terms, out: Array, operand: Value, new: Array, view: View, starts: Sequence[int]
 ) -> View | None:
@@ -260,8 +268,29 @@ def _replaced(
         return table.accept("pad", view)
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
-    shapes = f"{list(out.shape)} {list(new.shape)} {list(starts)}"
-    return whole(table.number(f"~update {shapes}", table.flat(operand.view), table.flat(view)), out.count)
+    cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
+    if len(cuts) != 1 or not table.allows("update-in-place") or not table.allows("concatenate"):
+        number = table.number(
+            f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
+            table.flat(operand.view),
+            table.flat(view),
+        )
+        return whole(number, out.count)
+    axis, full = cuts[0], out.shape[cuts[0]]
+    first, last = starts[axis], starts[axis] + new.shape[axis]
+    parts = []
+    for low, high in ((0, first), (first, last), (last, full)):
+        if low == high:
+            continue
+        lows, limits = [0] * len(out.shape), list(out.shape)
+        lows[axis], limits[axis] = low, high
+        found = view if low == first else _part(table, operand, lows, limits, [1] * len(limits))
+        if found is None:
+            return None
+        size = tuple(limit - start for start, limit in zip(lows, limits, strict=True))
+        parts.append(Value(found, Array(size, out.element)))
+    table.use("update-in-place")
+    return _concatenate(table, Application({"dimension": axis}, out, parts))
 
 
 @RewriteRule(
@@ -269,7 +298,7 @@ def _replaced(
     rewrites="scatter of one window, which it replaces -> update of an array at that place",
     condition="one known index; the window is inside",
     argument="A scatter of one window writes each of its elements once. XLA makes the same operation of both.",
-    attacked_by="row set or put in place",
+    attacked_by="row set or joined",
     keeps_narrow=True,
 )
 def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Value]) -> View | None:
@@ -324,7 +353,7 @@ def _pad(table: Terms, op: Application) -> View | None:
 
 @normal_form("stablehlo.dynamic_update_slice")
 def _update(table: Terms, op: Application) -> View | None:
-    """Returns an update at a known place; starts are clamped."""
+    """Returns an update at a known place as a concatenation; starts are clamped."""
     operand, new, *starts = op.operands
     firsts = []
     for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):

@@ -279,6 +279,11 @@ FLOATS = {
         lambda x, y: x * y + jnp.tanh(y) * x,
         lambda x, y: jnp.tanh(y) * x + y * x,
     ),
+    "sum of sums": (lambda x, y: (x + y) + 2.0 * x, lambda x, y: 2.0 * x + (x + y)),
+    "sum of functions that end in products": (
+        lambda x, y: jnp.expm1(x) + jax.nn.silu(y),
+        lambda x, y: jax.nn.silu(y) + jnp.expm1(x),
+    ),
     "products of exponentials": (
         lambda x, y: jnp.exp(x * y) * jnp.exp(y),
         lambda x, y: jnp.exp(y) * jnp.exp(x * y),

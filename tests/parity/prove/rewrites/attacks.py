@@ -98,6 +98,12 @@ SINGLE = (
         miss=lambda x, y, v, t, k: jnp.pad(x[:, :-1], ((0, 0), (0, 1), (0, 0))) * y,
     ),
     Step(
+        name="row put in place or joined, then added to",
+        one=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 2, 0)) + y,
+        other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) + y,
+        miss=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 1, 0)) + y,
+    ),
+    Step(
         name="table of whole numbers, less one",
         one=lambda x, y, v, t, k: x * (jnp.asarray(TABLE + 1) - 1).astype(jnp.float32),
         other=lambda x, y, v, t, k: x * jnp.asarray(TABLE).astype(jnp.float32),
@@ -238,6 +244,14 @@ def _first_branch(rule: RewriteRule) -> Any:
     return careless
 
 
+def _unchanged(rule: RewriteRule) -> Any:
+    def careless(table: Terms, out: Any, operand: Value, *others: Any) -> View:
+        table.use(rule.name)
+        return operand.view
+
+    return careless
+
+
 def _any_captured(rule: RewriteRule) -> Any:
     def careless(numbering: numbering.RuledNumbering, number: int) -> int:
         numbering.table.use(rule.name)
@@ -273,6 +287,7 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "opposite-branch": (numbering, "branch", _first_branch),
     "captured": (numbering.RuledNumbering, "_crossed", _any_captured),
     "scatter-in-place": (numbering, "window_replaced", _first_window),
+    "update-in-place": (movements, "_replaced", _unchanged),
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
     "pad": (movements, "_padded", _no_padding),

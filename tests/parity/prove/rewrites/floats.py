@@ -78,9 +78,9 @@ FLOATS = (
         miss=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 1, 0)) * y,
     ),
     Step(
-        name="row set or put in place",
+        name="row set or joined",
         one=lambda x, y, v, t, k: x.at[:, 2].set(y[:, 0]) * y,
-        other=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, 2, 0)) * y,
+        other=lambda x, y, v, t, k: jnp.concatenate([x[:, :2], y[:, :1], x[:, 3:]], 1) * y,
         miss=lambda x, y, v, t, k: x.at[:, 1].set(y[:, 0]) * y,
     ),
     Step(
