@@ -214,7 +214,7 @@ def _unlike(one: Leaf, other: Leaf) -> Finding:
     """Returns a finding for a leaf that has the same name on both sides but another shape or role."""
     words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (one, other)]
     if one.role is not other.role:
-        words = [f"{word}, a {leaf.role} leaf" for word, leaf in zip(words, (one, other), strict=True)]
+        words = [f"{word}, role {leaf.role}" for word, leaf in zip(words, (one, other), strict=True)]
     what = "shape" if one.shape != other.shape else "role"
     step = "give both the same, or give the pair a weight rule with a transform"
     if one.role is not other.role:

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from parity.ir.functions import Frame, function_of
 from parity.ir.location import inlined_source
 from parity.ir.makers import table_makers
+from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.frontier import (
@@ -220,8 +221,11 @@ class Search:
 
     def _literal_text(self, op: Op, inputs: list[int]) -> str:
         if op.form.name == "stablehlo.constant":
-            text = str(op.form.attributes["value"]).partition(" : ")[0]
-            return short(text.removeprefix("dense<").removesuffix(">"))
+            text = (
+                str(op.form.attributes["value"]).partition(" : ")[0].removeprefix("dense<").removesuffix(">")
+            )
+            not_finite = dense_numbers(op.source.operation) if text.startswith("0x") else ()
+            return short(f"{not_finite[0]}" if not_finite else text)
         texts = [self._literals[number] for number in inputs]
         if op.form.name in _KEEPS:
             return texts[0]

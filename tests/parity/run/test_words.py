@@ -89,7 +89,7 @@ def leaf(path, shape, role=Role.PARAMS):
         ),
         (
             leaf("model/up/kernel", (3, 5), Role.STATE),
-            "reference float32[3, 5], a params leaf, candidate float32[3, 5], a state leaf; likely one name with "
+            "reference float32[3, 5], role params, candidate float32[3, 5], role state; likely one name with "
             "another role on each side; hold parameters as `params`",
         ),
     ],
