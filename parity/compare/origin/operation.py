@@ -139,7 +139,8 @@ class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        found = blame(parting, strategies) or Blame((None, None))
+        tried = () if parting.divergence.gradient else strategies  # its values are right where they are
+        found = blame(parting, tried) or Blame((None, None))
         self._is_default = found == Blame((None, None))
         self._after: tuple[str, ...] = ()
         if found.divergence:
@@ -220,8 +221,6 @@ class _Entry:
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
-        if "add_any" in names and len(set(names)) == 2:
-            return "because a gradient that only one side passes on, such as one that is not stopped, is added here"
         if self._alignment.follows(*self._parting.ends):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := self._parting.library_makers()):
@@ -257,7 +256,8 @@ class _Entry:
 
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
-        return (names, ", ".join(self._where()), *self._texts())
+        of = "gradient of " if self._parting.divergence.gradient else ""
+        return (f"{of}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
         return {
