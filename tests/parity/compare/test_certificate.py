@@ -4,6 +4,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from flax import linen, nnx
@@ -19,8 +20,9 @@ from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.run.explain import explain
+from parity.run.record import CaseResult
 from parity.run.run import run_case
-from parity.verdicts import Verdict
+from parity.verdicts import Verdict, plain
 
 # B batch, D embed, F hidden
 B, D, F = 8, 6, 10
@@ -330,11 +332,12 @@ def test_names_that_say_nothing_are_paired_in_the_order_of_use_as_a_guess():
     case = Case(
         id="toy/forward@single", reference=lambda: builds[0], candidate=lambda: builds[1], program="forward"
     )
-    channels = run_case(case, Session()).channels
+    result = run_case(case, Session())
+    channels = msgspec.convert(plain(result), CaseResult).channels  # as a report or a worker's result is read
     assert channels["values"].verdict is Verdict.FLOOR and channels["tree"].detail.startswith(
         "2 guessed, such as params/one"
     )
-    assert {"reference": "one", "candidate": "twin", "leaves": 1, "guessed": True} in channels["tree"].tables[
+    assert {"reference": "one", "candidate": "twin", "leaves": 1, "guessed": 1} in channels["tree"].tables[
         "renamed"
     ]
 
