@@ -8,7 +8,7 @@ TESTS ?= tests
 PART ?= 1/1
 SMOKE ?= 1/1
 MARKED ?= long
-# Programs of these tests are tiny and run once: unoptimised, on one thread, they compile four times as fast.
+# Programs of these tests are tiny and run once, so they compile unoptimised and on one thread.
 UNOPTIMISED = XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 ADDITIONS = $(addprefix docs/,test_pages.py test_commands.py test_language.py) models_nnx/test_presets.py \
 	$(addprefix parity/,test_architecture.py run/test_run.py cli channels/test_registry.py \

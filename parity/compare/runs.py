@@ -168,6 +168,7 @@ class Runs:
             rounding=lambda: self._roundings.get(group, Rounding()),
             exact=float64 if has_float64 else None,
             required=self.evidence.required_of_numbers,
+            each=bool(self.evidence.case.accept.waivers),
         )
 
 

@@ -78,12 +78,14 @@ class Judge:
         rounding: the noise of the reference's narrow types; called if a leaf is beyond its floor.
         exact: the reference's values in float64, or the reason why they are absent; None if the case has no such run.
         required: rungs that the case accepts.
+        each: True if each leaf must be arbitrated, because the case may waive others.
     """
 
     floor: Callable[[], Mapping[str, float]]
     exact: Callable[[], Flat | Absent] | None
     required: Requirement = ANY_RUNG
     rounding: Callable[[], Rounding] = Rounding
+    each: bool = False
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -171,7 +173,7 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     near = [has_floor[found.path] and found.relative <= FARTHEST for found in failing]
     truth: Flat | Absent = {}
     if any(near) and judge.exact:
-        truth = judge.exact() if near[0] else Absent("the worst leaf fails without one")
+        truth = judge.exact() if near[0] or judge.each else Absent("the worst leaf fails without one")
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
     rungs |= {found.path: _rung_beyond(found, reference, candidate, exact) for found in failing}

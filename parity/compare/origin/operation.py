@@ -1,6 +1,7 @@
 """The first operation with different values, on the way to the failing result, and the lines to blame, as text."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 
@@ -22,6 +23,8 @@ from parity.verdicts import SIDES, Finding, listed
 
 SURE = 2
 """Maximum number of functions that may hold the cause if the first one is named without doubt."""
+NEAR = 200
+"""Maximum number of operations around the first divergence whose functions are suspected."""
 MOST = 5
 """Maximum number of rows of the table of divergences."""
 
@@ -125,7 +128,7 @@ def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...
     nodes, matches = alignment.traces[1].nodes, alignment.matches[1]
     waiting = [each.candidate for each in found.divergences if each.candidate is not None][:1]
     backward = all(nodes[at].around.backward for at in waiting)
-    for at in waiting:
+    for at in itertools.islice(waiting, NEAR):
         if nodes[at].around.backward is backward and not alignment.corresponds(1, at):
             own = site(nodes[at]).own
             if own and function_of(own[0]) not in common:

@@ -194,12 +194,18 @@ def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidat
         assert _rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact) is Verdict.FAILED
 
 
-@pytest.mark.parametrize(("noise", "runs"), [(1e-3, False), (1e-9, True)])
-def test_the_float64_reference_runs_only_if_it_can_save_the_worst_leaf(noise, runs):
-    """The noise decides the worst leaf: ``b`` is too far off for each float64 result, ``a`` is not."""
+@pytest.mark.parametrize(
+    ("noise", "each", "runs"), [(1e-3, False, False), (1e-9, False, True), (1e-3, True, True)]
+)
+def test_the_float64_reference_runs_only_if_it_can_save_the_worst_leaf(noise, each, runs):
+    """The noise decides the worst leaf: ``b`` is too far off for each float64 result, ``a`` is not.
+
+    A case with waivers needs each leaf.
+    """
     calls = []
     lower = Judge(
         floor=lambda: {"a": noise, "b": 1e-6},
+        each=each,
         exact=lambda: calls.append(0) or {"a": np.array([8.0]), "b": np.array([4.0])},
     )
     result = climb({"a": f32(8.5), "b": f32(4.0)}, {"a": f32(8.25), "b": f32(8.0)}, lower)
