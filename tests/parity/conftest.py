@@ -121,6 +121,8 @@ def command(monkeypatch, capsys, tmp_path):
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", ["parity", *arguments])
         monkeypatch.delenv("COLUMNS", raising=False)
+        # Bytecode is told by size and second: a file that the same test edits within a second is not read again.
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
         capsys.readouterr()
         with imports_undone(), pytest.raises(SystemExit) as ended:
             cli.main()
