@@ -104,12 +104,14 @@ class Placement:
 
     Args:
         backend: name of the backend that compiles and runs the case.
+        options: options of the command line that make the case, such as ``--set layers=2``.
         requested_mesh: the mesh in the id, if the backend reduced it; empty if the case runs on it.
         skip_reason: why it cannot run on its backend, or at all; empty if it can.
         too_few_devices: why it cannot run with the available devices, which is an error; empty if it can.
     """
 
     backend: str = "cpu"
+    options: str = ""
     requested_mesh: str = ""
     skip_reason: str = ""
     too_few_devices: str = ""

@@ -211,7 +211,7 @@ def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
     Args:
         runnable: True if commands know the case by its id.
     """
-    found = explain(result.id, result.channels, runnable=runnable)
+    found = explain(result.id, result.channels, options=result.options, runnable=runnable)
     return "\n".join([found.headline, *found.rest]) if found else ""
 
 

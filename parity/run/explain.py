@@ -89,10 +89,13 @@ def _is_cause(result: ChannelResult, guesses: Collection[str]) -> bool:
     return any(left != right and "->" in left and "->" in right for left, right in types)
 
 
-def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool = True) -> Explanation | None:
+def explain(
+    case: str, channels: Mapping[str, ChannelResult], *, options: str = "", runnable: bool = True
+) -> Explanation | None:
     """Returns the explanation of a failure; None if no channel blocks.
 
     Args:
+        options: options that commands need to find the case.
         runnable: True if commands know the case by its id.
     """
     held = blocking(channels.values())
@@ -110,7 +113,8 @@ def explain(case: str, channels: Mapping[str, ChannelResult], *, runnable: bool 
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
         asked = next(one for one in held if one.name == "tree") if doubtful else channel if known else held[0]
-        parts.append((0, f"next: {_command(case, asked, cause if asked is channel else None)}"))
+        command = _command(case, asked, cause if asked is channel else None)
+        parts.append((0, " ".join(filter(None, ["next:", command, options]))))
     verdict = channel.verdict if channel.verdict in BLOCKING else "differs"
     line, rest = _fitted(f"{channel.name} {verdict}: ", parts, LONGEST - len(case))
     return Explanation(
@@ -173,12 +177,22 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
     if len(line) <= longest:
         return line, "; ".join(rest)
     rest = [text for at, (_, text) in enumerate(texts) if at in kept and ATTRIBUTES.search(text)] + rest
-    shorter = [(rank, PLACE.sub(_shortened, ATTRIBUTES.sub(" (...):", text))) for rank, text in texts]
+    short = _short_files({place[1] for _, text in texts for place in PLACE.finditer(text)})
+    shorter = [
+        (rank, PLACE.sub(lambda place: f"{short[place[1]]}:{place[2]}", ATTRIBUTES.sub(" (...):", text)))
+        for rank, text in texts
+    ]
     return _joined(head, shorter, kept), "; ".join(rest)
 
 
-def _shortened(place: re.Match[str]) -> str:
-    return f"{'/'.join(place[1].split('/')[-2:])}:{place[2]}"
+def _short_files(files: Collection[str]) -> dict[str, str]:
+    """Returns each file with its last folder, or with as many as distinguish all files."""
+    parts = 2
+    while True:
+        short = {file: "/".join(file.split("/")[-parts:]) for file in files}
+        if len({*short.values()}) == len(short):
+            return short
+        parts += 1
 
 
 def _joined(head: str, texts: Sequence[tuple[int, str]], kept: Collection[int]) -> str:

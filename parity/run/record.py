@@ -65,6 +65,7 @@ class CaseResult:
     mesh: str
     candidate_mesh: str = dataclasses.field(default="", metadata=OPTIONAL)
     asked: str = dataclasses.field(default="", metadata=OPTIONAL)
+    options: str = dataclasses.field(default="", metadata=OPTIONAL)
     backend: str
     verdict: str
     numbers_only: bool = dataclasses.field(default=False, metadata=OPTIONAL)
@@ -100,6 +101,7 @@ class CaseResult:
             mesh=str(case.mesh),
             candidate_mesh=str(case.candidate_mesh or ""),
             asked=case.placement.requested_mesh,
+            options=case.placement.options,
             backend=case.placement.backend,
             seconds={phase: round(spent, 4) for phase, spent in seconds.items()},
             **_judged(channels),
@@ -117,7 +119,7 @@ class CaseResult:
     @property
     def explanation(self) -> Explanation | None:
         """The cause of the failure, and the findings behind it; None if nothing blocks the case."""
-        return explain(self.id, self.channels)
+        return explain(self.id, self.channels, options=self.options)
 
     @property
     def first_difference(self) -> Finding | None:

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -135,7 +136,11 @@ class Request:
     def collect_cases(self, backend: Backend) -> list[Case]:
         """Returns the cases as the pairs define them; a worker process finds them in this way, too."""
         devices = backend.topology.devices if self.full_size and backend.topology else None
-        return collect(self.pairs, dict(self.settings), self.start, devices=devices, select=self.select)[1]
+        cases = collect(self.pairs, dict(self.settings), self.start, devices=devices, select=self.select)[1]
+        given = [("--pair", pair) for pair in self.pairs]
+        given += [("--set", f"{name}={value}") for name, value in self.settings]
+        options = shlex.join(word for option in given for word in option)
+        return [case.with_placement(options=options) for case in cases] if options else cases
 
     def select_cases(self, backend: Backend) -> list[Case]:
         """Returns the selected cases, placed on the backend of the request.

@@ -452,3 +452,19 @@ def test_programs_that_were_not_compared_are_not_the_same():
     table = printed(print_table, run(result(channels={"program": skipped, "values": Verdict.FLOOR})))
     row = next(line for line in table.splitlines() if line.startswith("toy-a/forward"))
     assert row.split()[1] == "-"
+
+
+def test_the_next_command_has_the_options_of_the_run():
+    found = explain.explain("toy-a/forward@single", {"values": VALUES}, options="--set 'scale=2 3'")
+    assert found is not None
+    assert found.line.endswith("next: parity bisect toy-a/forward@single --set 'scale=2 3'")
+
+
+def test_short_files_of_two_sides_stay_apart():
+    files = {f"/very/{'long/' * 60}{side}/layers/norms.py" for side in ("mine", "yours")}
+    reference, candidate = (f"{file}:3 in f" for file in sorted(files))
+    program = dataclasses.replace(
+        PROGRAM, findings=(Finding(where="add", reference=reference, candidate=candidate),)
+    )
+    line = first_line(VALUES, program)
+    assert "reference mine/layers/norms.py:3 in f, candidate yours/layers/norms.py:3 in f" in line
