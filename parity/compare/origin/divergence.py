@@ -319,7 +319,7 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
             continue  # the stopped values may differ only as values, such as in a softmax
         left, right = ordered(side, at, _used_instead(alignment, side, at))
         made_of = _leaves_below(alignment, left)
-        if made_of.issuperset(failing):
+        if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
             found.append((-len(made_of), left, right))
     if not found:
         return []

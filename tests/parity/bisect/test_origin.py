@@ -183,6 +183,20 @@ def test_a_stopped_gradient_differs_from_one_that_changes_nothing():
     assert "stop_gradient" in finding.sentence and blamed[1].endswith("stopped"), finding.sentence
 
 
+def test_a_stopped_constant_is_not_blamed_for_a_stopped_gradient():
+    def rate(at):
+        return jnp.cos(jnp.arange(3.0))[at]
+
+    def plain(x, w):
+        return jax.lax.stop_gradient(rate(1)) * jnp.tanh(x @ w) * jnp.sin(x @ w)
+
+    def stopped(x, w):
+        return rate(1) * jax.lax.stop_gradient(jnp.tanh(x @ w)) * jnp.sin(x @ w)
+
+    finding, _ = first(gradients(plain), gradients(stopped), X, W)
+    assert finding.facts["first"]["operations"][1] == "stop_gradient", finding.sentence
+
+
 class Terms:
     def summed(self, x, v, w):
         return self.term(x, v) + self.term(x, w)
