@@ -142,11 +142,9 @@ class Numbering:
         found = [self._fixed.get(value) for value in op.operands]
         call, near, rounds = {id(op.chain)}, (_EVERYWHERE, self._region), False
         if None not in found:
-            known = facts(op.form.name)
-            rounds = known.group is Group.ELEMENTWISE and is_float(op.form.slots_out[0])
-            rounds &= not (known.chooses or known.jumps)
+            rounds = _rounds(op.form.name, op.form.slots_out[0])
             place = _EVERYWHERE if op.form.name == _FIXED[0] else self._region
-            calls = call.union(*(each[1] for each in found if each and not rounds))
+            calls = call if rounds else call.union(*(each[1] for each in found if each))
             self._fixed.update(dict.fromkeys(op.results, (place, calls)))
         hidden = [
             (at, "call" if each[0] in near else "region")
@@ -157,11 +155,13 @@ class Numbering:
 
     def _copies(self, op: Op) -> str:
         """Returns as text how often floats that an operation reads are computed: XLA simplifies before it shares."""
-        if op.form.name in _SEEN_THROUGH and op.operands:
+        sees_through = op.form.name in _SEEN_THROUGH and bool(op.operands)
+        if sees_through:
             self._behind[op.results.start] = op.operands[0]
         if not is_float(op.form.slots_out[0]):
             return ""
-        more, level = [], op.operands
+        is_root = sees_through and not self._squares.isdisjoint(op.operands)
+        more, level = [], op.operands if is_root or len(op.operands) > 1 else ()  # one value is no copy
         while level:
             read = self._computed.intersection(level)
             more.append(len(read) - len({self.env[value] for value in read}))
@@ -169,7 +169,6 @@ class Numbering:
         if any(more) and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
             self._squares.update(op.results)
             return ""
-        is_root = op.form.name in _SEEN_THROUGH and not self._squares.isdisjoint(op.operands)
         return f"#copies {more}" if any(more) or is_root else ""
 
     def _plain(self, op: Op) -> int:
@@ -383,6 +382,13 @@ def _has_loops(region: Region) -> bool:
         op.live is not None and (op.form.kind == Kind.WHILE or any(map(_has_loops, op.regions)))
         for op in region.ops
     )
+
+
+@functools.lru_cache(maxsize=4_096)
+def _rounds(name: str, kind: str) -> bool:
+    """True for an operation that may round each entry of its result."""
+    known = facts(name)
+    return known.group is Group.ELEMENTWISE and is_float(kind) and not (known.chooses or known.jumps)
 
 
 @functools.lru_cache(maxsize=4_096)
