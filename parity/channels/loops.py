@@ -13,7 +13,6 @@ from parity.channels.channel import Aspect, Channel
 from parity.channels.report_rows import loop_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
-from parity.compare.side import Side
 from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
@@ -38,7 +37,8 @@ Loops = dict[str, LoopTree]
 def loops(evidence: Evidence) -> ChannelResult:
     """Compares while loops before and after optimisation; a proof leaves only the carries of the lowered loops open."""
     sides = evidence.read_sides if evidence.proof_covers_compiled else evidence.compiling()
-    left, right = (Loops(lowered=side.read(_lowered)) for side in sides)
+    found = {side: lowered_loops(side.functions) for side in sides}
+    left, right = (Loops(lowered=found[side]) for side in sides)
     if not evidence.proof_covers_compiled:
         for trees, side in zip((left, right), sides, strict=True):
             trees["optimised"] = optimised_loops(side.optimised)
@@ -54,10 +54,6 @@ def loops(evidence: Evidence) -> ChannelResult:
         findings = (*forwarded, *result.findings)
         result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
     return dataclasses.replace(result, tables=_tables(left, right, result))
-
-
-def _lowered(side: Side) -> LoopTree:
-    return lowered_loops(side.functions)
 
 
 def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[Row]]:

@@ -82,12 +82,6 @@ class Pairing:
     unmatched: tuple[Unmatched, ...]
     alone: UnpairedPositions = NO_UNPAIRED
 
-    @property
-    def moves_positions(self) -> bool:
-        """True unless all arguments and results are paired with those at their own positions."""
-        moved = any(left != right for left, right in (*self.arguments, *self.results))
-        return moved or bool(self.unmatched) or self.alone != NO_UNPAIRED
-
 
 def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:
     """Pairs arguments and results of two programs under any map, without counters that no result needs.

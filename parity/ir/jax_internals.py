@@ -61,10 +61,6 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
     return tuple(index - hoisted for index in indices[hoisted:])
 
 
-_OPEN = (b"callback", b"send", b"recv")
-"""Parts of the operations that call Python functions, of which a program has only the numbers."""
-
-
 def content(lowered: Any) -> str | None:
     """Returns a digest of a lowered program; None if the program does not determine the whole computation.
 
@@ -84,8 +80,9 @@ def content(lowered: Any) -> str | None:
             named = [{name: each[name] for name in each if name != "jax.result_info"} for each in results]
             main.attributes["res_attrs"] = ir.ArrayAttr.get([*map(ir.DictAttr.get, named)])
         bare.write_bytecode(file)
-    data = file.getvalue()
-    return None if any(part in data for part in _OPEN) else hashlib.sha256(data).hexdigest()
+    data = file.getvalue()  # a program has only the numbers of the Python functions that it calls
+    calls = any(name in data for name in (b"callback", b"send", b"recv"))
+    return None if calls else hashlib.sha256(data).hexdigest()
 
 
 def main_position(lowered: Any) -> dict[int, int]:

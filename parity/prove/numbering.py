@@ -142,9 +142,11 @@ class Numbering:
         found = [self._fixed.get(value) for value in op.operands]
         call, near, rounds = {id(op.chain)}, (_EVERYWHERE, self._region), False
         if None not in found:
-            rounds = _rounds(op.form.name, op.form.slots_out[0])
+            known = facts(op.form.name)
+            rounds = known.group is Group.ELEMENTWISE and is_float(op.form.slots_out[0])
+            rounds &= not (known.chooses or known.jumps)
             place = _EVERYWHERE if op.form.name == _FIXED[0] else self._region
-            calls = call if rounds else call.union(*(each[1] for each in found if each))
+            calls = call.union(*(each[1] for each in found if each and not rounds))
             self._fixed.update(dict.fromkeys(op.results, (place, calls)))
         hidden = [
             (at, "call" if each[0] in near else "region")
@@ -382,13 +384,6 @@ def _has_loops(region: Region) -> bool:
         op.live is not None and (op.form.kind == Kind.WHILE or any(map(_has_loops, op.regions)))
         for op in region.ops
     )
-
-
-@functools.lru_cache(maxsize=4_096)
-def _rounds(name: str, kind: str) -> bool:
-    """True for an operation that may round each entry of its result."""
-    known = facts(name)
-    return known.group is Group.ELEMENTWISE and is_float(kind) and not (known.chooses or known.jumps)
 
 
 @functools.lru_cache(maxsize=4_096)
