@@ -26,8 +26,10 @@ from parity.compare.pairing import (
 from parity.compare.session import Session
 from parity.compare.side import Side, built
 from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaired
+from parity.ir.jax_internals import content
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
+from parity.prove.proof import NO_UNPAIRED
 from parity.values.rng.demand import Demand
 from parity.verdicts import SIDES, Finding, Requirement, Verdict
 
@@ -161,6 +163,18 @@ class Evidence:
         return pair_programs(*self.sides, self.weights)
 
     @Once
+    def read_sides(self) -> tuple[Side, Side]:
+        """The sides whose lowered programs are read: the reference twice if both are one, position by position."""
+        pairing = self.pairing if self.on_one_mesh else None
+        if pairing is None or pairing.unmatched or pairing.alone != NO_UNPAIRED:
+            return self.sides
+        if any(left != right for left, right in (*pairing.arguments, *pairing.results)):
+            return self.sides
+        with self.session.clock.phase("both sides", "prove"):
+            left, right = (content(side.lowered) for side in self.sides)
+        return (self.reference, self.reference) if left and left == right else self.sides
+
+    @Once
     def operation_proof(self) -> Proof | None:
         """The proof operation by operation, or by rules, or its frontier; None without a `pairing`."""
         pairing = self.pairing
@@ -257,7 +271,7 @@ class Evidence:
         with self.session.clock.phase("both sides", "prove"):
             programs = (
                 read_program(side.functions, without=dropped) if dropped else side.operations
-                for side, dropped in zip(self.sides, pairing.alone.results, strict=True)
+                for side, dropped in zip(self.read_sides, pairing.alone.results, strict=True)
             )
             pairs = {"arguments": pairing.arguments, "results": pairing.results}
             return prover(*programs, **pairs, alone=pairing.alone)

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import operator
 import types
 import weakref
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 # jaxlib 0.10 to 0.12: the MLIR bindings are shipped but not documented as public API.
 import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
 from jax.core import Tracer
+from jaxlib.mlir.passmanager import PassManager  # pyright: ignore[reportMissingImports]
 
 from parity.ir.mlir import attribute_items, dictionary_items
 
@@ -60,16 +62,27 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
 
 
 def content(lowered: Any) -> str | None:
-    """Returns a digest of a lowered program; None if its text does not determine the whole computation.
+    """Returns a digest of a lowered program; None if the program does not determine the whole computation.
 
-    The text includes every constant in full, except those that JAX passes as further arguments of ``@main``
-    (``_lowering.const_args``, JAX 0.10 to 0.12). It includes nothing of the Python functions that it calls back.
+    Places in the source and names of results do not count. Constants do, except those that JAX passes as further
+    arguments of ``@main`` (``_lowering.const_args``, JAX 0.10 to 0.12).
     """
-    text = str(stablehlo_module(lowered).operation.get_asm(enable_debug_info=False))
     hoisted = getattr(getattr(lowered, "_lowering", None), "const_args", None)
-    if hoisted is None or len(hoisted) or "callback" in text or "dense_resource" in text:
+    if hoisted is None or len(hoisted):
         return None
-    return hashlib.sha256(text.encode()).hexdigest()
+    module, file = stablehlo_module(lowered), io.BytesIO()
+    with module.context:
+        bare = module.operation.clone()
+        PassManager.parse("builtin.module(strip-debuginfo)").run(bare)
+        main = next(filter(is_main, bare.regions[0].blocks[0].operations))
+        if "res_attrs" in main.attributes:
+            results = [dict(dictionary_items(each)) for each in main.attributes["res_attrs"]]
+            named = [{name: each[name] for name in each if name != "jax.result_info"} for each in results]
+            main.attributes["res_attrs"] = ir.ArrayAttr.get([*map(ir.DictAttr.get, named)])
+        bare.write_bytecode(file)
+    data = file.getvalue()  # a program has only the numbers of the Python functions that it calls
+    calls = any(name in data for name in (b"callback", b"send", b"recv"))
+    return None if calls else hashlib.sha256(data).hexdigest()
 
 
 def main_position(lowered: Any) -> dict[int, int]:

@@ -4,6 +4,7 @@ LLVM makes one operation of a sum and one of its products. It chooses the produc
 each order of operands in the same fused loop counts.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -46,6 +47,7 @@ def ordered_operations(program: StableProgram) -> frozenset[int]:
     return frozenset(value for value in group if root(value) in found)
 
 
+@functools.lru_cache(maxsize=4_096)
 def is_float(kind: str) -> bool:
     """True for the type of an array of floats, as text."""
     return "f" in kind.partition("<")[2]

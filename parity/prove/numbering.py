@@ -157,11 +157,13 @@ class Numbering:
 
     def _copies(self, op: Op) -> str:
         """Returns as text how often floats that an operation reads are computed: XLA simplifies before it shares."""
-        if op.form.name in _SEEN_THROUGH and op.operands:
+        sees_through = op.form.name in _SEEN_THROUGH and bool(op.operands)
+        if sees_through:
             self._behind[op.results.start] = op.operands[0]
         if not is_float(op.form.slots_out[0]):
             return ""
-        more, level = [], op.operands
+        is_root = sees_through and not self._squares.isdisjoint(op.operands)
+        more, level = [], op.operands if is_root or len(op.operands) > 1 else ()  # one value is no copy
         while level:
             read = self._computed.intersection(level)
             more.append(len(read) - len({self.env[value] for value in read}))
@@ -169,7 +171,6 @@ class Numbering:
         if any(more) and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
             self._squares.update(op.results)
             return ""
-        is_root = op.form.name in _SEEN_THROUGH and not self._squares.isdisjoint(op.operands)
         return f"#copies {more}" if any(more) or is_root else ""
 
     def _plain(self, op: Op) -> int:

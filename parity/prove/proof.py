@@ -260,21 +260,16 @@ class _Attempt:
         self.table = Table() if rules is None else Terms(rules)
         moved = given(self.table, sides, alone.moves.arguments)
         inputs = [self.table.number(f"#argument {position}") for position in range(len(arguments))]
-        numbered = [
-            number_program(
-                program,
-                self.table,
-                {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)}
-                | {
-                    at: self.table.number(f"#argument {at} of side {side} alone")
-                    for at in alone.arguments[side]
-                }
-                | moved[side],
-                **order,
-                kind=Numbering if rules is None else RuledNumbering,
-            )
-            for side, program in enumerate(sides)
+        known = [
+            {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)}
+            | {at: self.table.number(f"#argument {at} of side {side} alone") for at in alone.arguments[side]}
+            | moved[side]
+            for side in (0, 1)
         ]
+        kind = Numbering if rules is None else RuledNumbering
+        numbered = [number_program(sides[0], self.table, known[0], **order, kind=kind)]
+        one = sides[0] is sides[1] and known[0] == known[1]  # which gets the same numbers again
+        numbered += numbered if one else [number_program(sides[1], self.table, known[1], **order, kind=kind)]
         self._numberings = [numbering for numbering, _ in numbered]
         # The search numbers again and increases the counts.
         self.visited = (self._numberings[0].visited, self._numberings[1].visited)
