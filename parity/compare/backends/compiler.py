@@ -98,7 +98,7 @@ class Compiler:
     """Compiles in worker processes, each program once.
 
     Args:
-        limits: of the compiles, and the folder of their cache.
+        limits: how much the compiles may take, and the folder of their cache.
     """
 
     def __init__(self, limits: Resources):
