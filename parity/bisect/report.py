@@ -116,7 +116,7 @@ def bisect_case(
 
 
 def _search(name: str, question: Question) -> SearchResult:
-    """Returns the result of one search, told at once; an error of a side ends only this search."""
+    """Returns the result of one search and notifies of it; an error of a side ends only this search."""
     try:
         result = AXES[name](question)
     except (MapError, SideError) as error:

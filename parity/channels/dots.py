@@ -17,7 +17,7 @@ FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
 
 def dots(evidence: Evidence) -> ChannelResult:
     """Compares types of dots, exponentials, sums and roots, as the source requests them."""
-    return compare_dots(*(read_dtypes(side.functions) for side in evidence.sides))
+    return compare_dots(*(read_dtypes(side.operations) for side in evidence.sides))
 
 
 def _full(one: TypedOp) -> Hashable:

@@ -117,7 +117,7 @@ def _loops(sides: tuple[Side, Side]) -> Iterator[Section]:
     for stage, trees, shown, more in (
         (
             "before optimisation",
-            [lowered_loops(side.functions) for side in sides],
+            [lowered_loops(side.operations) for side in sides],
             (*numbers, "stacked_bytes"),
             "",
         ),
@@ -200,7 +200,7 @@ def _numbers(side: Side) -> dict[str, float | None]:
     moved = [one.total_bytes for one in collectives]
     compilation = getattr(side.compiled, "compilation", None)
     return {
-        "loops_lowered": lowered_loops(side.functions).count,
+        "loops_lowered": lowered_loops(side.operations).count,
         "loops_optimised": optimised_loops(side.optimised).count,
         "collectives": len(collectives),
         "moved_bytes": None if None in moved else sum(size for size in moved if size is not None),

@@ -55,15 +55,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns cases of DeepSeek-V3 in a training setup, with its predictor and the batch-split schedule.
-
-    Args:
-        settings: config fields to override.
-        devices: number of devices; they form ``fsdp x expert``.
-
-    Raises:
-        ConfigError: an invalid setting.
-    """
+    """Returns cases of DeepSeek-V3 in a training setup, with its predictor, on ``fsdp x expert``; see `Pair`."""
     expert = 8 if devices >= 64 else min(2, devices)
     base = dataclasses.replace(preset("deepseek3-671b"), **TRAINING)
     config = override(base, {**SPLIT, **settings})

@@ -237,13 +237,10 @@ TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy
 def full_size(names: Sequence[str], settings: Mapping[str, str], devices: int) -> list[Case]:
     """Returns cases of scanned models at published size in a training setup: bfloat16 compute, full remat.
 
+    The devices form ``fsdp x tensor``; see `Pair`.
+
     Args:
         names: of presets.
-        settings: config fields to override.
-        devices: number of devices; they form ``fsdp x tensor``.
-
-    Raises:
-        ConfigError: an invalid setting.
     """
     tensor = 8 if devices >= 64 else min(2, devices)
     mesh, shape = f"fsdp{devices // tensor}.tensor{tensor}-auto", (devices // tensor, 4_096)

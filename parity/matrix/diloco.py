@@ -126,15 +126,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns cases of Llama 2 7B in 4 replicas, plain and streaming: inner step, synchronisation, and both in one.
-
-    Args:
-        settings: config fields to override.
-        devices: number of devices; they form ``replica4 x fsdp``.
-
-    Raises:
-        ConfigError: an invalid setting.
-    """
+    """Returns cases of Llama 2 7B on ``replica4 x fsdp``: inner step, synchronisation, and both; see `Pair`."""
     base = dataclasses.replace(preset("llama2-7b"), **TRAINING)
     config, wide = override(base, settings), devices // 4
     plain = DilocoConfig(replicas=4, period=100)

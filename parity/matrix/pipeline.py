@@ -229,12 +229,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
     """Returns cases of Llama 2 7B in 2 stages and 16 repeats: twins for each gather, and auto against explicit meshes.
 
-    Args:
-        settings: config fields to override.
-        devices: number of devices; they form ``stage2 x fsdp``, or ``data x stage2`` for ZeRO-1.
-
-    Raises:
-        ConfigError: an invalid setting.
+    The devices form ``stage2 x fsdp``, or ``data x stage2`` for ZeRO-1; see `Pair`.
     """
     base = dataclasses.replace(preset("llama2-7b"), **TRAINING)
     options = {"stages": 2, "microbatches": 4, "repeats": 16}

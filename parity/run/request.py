@@ -13,7 +13,7 @@ from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings
 from parity.channels import ALL
 from parity.compare.backends.backend import Backend
-from parity.compare.backends.compiler import Resources
+from parity.compare.backends.compiler import Compiler, Resources
 from parity.compare.backends.environment import PLATFORMS
 from parity.compare.backends.registry import find
 from parity.compare.placement import place
@@ -126,7 +126,7 @@ class Request:
         Raises:
             ValueError: no backend has that name.
         """
-        return find(self.backend, self.resources.compiler())
+        return find(self.backend, Compiler(self.resources))
 
     @property
     def is_elsewhere(self) -> bool:

@@ -93,31 +93,18 @@ class Resources:
         """Returns the limits of each of ``parts`` processes."""
         return dataclasses.replace(self, workers=max(1, self.workers // parts), memory=self.memory // parts)
 
-    def compiler(self) -> "Compiler":
-        """Returns a compiler with these limits."""
-        cache = DiskCache(folder=self.cache) if self.cache else None
-        return Compiler(self.workers, cache, memory=self.memory, seconds=self.seconds)
-
 
 class Compiler:
     """Compiles in worker processes, each program once.
 
     Args:
-        workers: number of parallel compiles.
-        cache: of results that outlive the run; None for none.
-        memory, seconds: limits of the compiles, see `Pool`.
+        limits: how much the compiles may take, and the folder of their cache.
     """
 
-    def __init__(
-        self,
-        workers: int = 2,
-        cache: DiskCache | None = None,
-        *,
-        memory: int | None = None,
-        seconds: float = SECONDS,
-    ):
-        self.cache = cache
-        self._pool = Pool(workers, {"JAX_PLATFORMS": "cpu"}, memory=memory, seconds=seconds)
+    def __init__(self, limits: Resources):
+        self.cache = DiskCache(folder=limits.cache) if limits.cache else None
+        environment = {"JAX_PLATFORMS": "cpu"}
+        self._pool = Pool(limits.workers, environment, memory=limits.memory, seconds=limits.seconds)
 
     def start(self, function: str, request: Request) -> Callable[[], Compilation]:
         """Starts to compile and returns a function that waits for the result.
@@ -158,4 +145,4 @@ class Compiler:
 @functools.cache
 def shared() -> Compiler:
     """Returns the shared default compiler, which keeps nothing on disk."""
-    return Compiler()
+    return Compiler(Resources(workers=2, cache=None))

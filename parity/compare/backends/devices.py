@@ -20,17 +20,41 @@ class Devices(Backend):
         devices: finds the devices.
         tiled: True if arrays are stored in tiles there.
         options: compiler options, as flags of XLA without the dashes; LLVM's level in ``XLA_FLAGS`` replaces level 0.
+        remedy: how to get accelerators, to whose number meshes are fitted; empty for simulated devices.
     """
 
     name: str
     devices: Callable[[], list]
     options: tuple[tuple[str, Any], ...] = ()
     tiled: bool = False
+    remedy: str = ""
     executes = True
+
+    @property
+    def found(self) -> list:
+        """The devices.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not self.remedy:
+            return self.devices()
+        try:
+            with quiet():
+                return self.devices()
+        except RuntimeError as error:
+            reason = str(error).partition(" (set JAX_PLATFORMS")[0]
+            raise ValueError(
+                f"backend {self.name}: JAX finds no such device ({reason}); {self.remedy}"
+            ) from error
+
+    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
+        """See `Backend`."""
+        return spec.fitted(len(self.found), held) if self.remedy else super().fit(spec, held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
         """See `Backend`."""
-        return spec.on(self.devices()) if spec.axes else None
+        return spec.on(self.found) if spec.axes else None
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
         """See `Backend`. A program that will run is compiled in this process, when the result is requested."""
@@ -43,41 +67,6 @@ class Devices(Backend):
                 return lowered.compile(compiler_options=options)
 
         return compile_here
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Accelerators(Devices):
-    """A backend of the accelerators of this machine; meshes are fitted to their number.
-
-    Args:
-        remedy: how to get them, as text.
-    """
-
-    remedy: str = ""
-
-    @property
-    def found(self) -> list:
-        """The devices.
-
-        Raises:
-            ValueError: there is none.
-        """
-        try:
-            with quiet():
-                return self.devices()
-        except RuntimeError as error:
-            reason = str(error).partition(" (set JAX_PLATFORMS")[0]
-            raise ValueError(
-                f"backend {self.name}: JAX finds no such device ({reason}); {self.remedy}"
-            ) from error
-
-    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
-        """Returns the mesh fitted to the devices."""
-        return spec.fitted(len(self.found), held)
-
-    def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
-        """See `Backend`."""
-        return spec.on(self.found) if spec.axes else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

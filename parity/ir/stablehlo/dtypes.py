@@ -8,9 +8,9 @@ import dataclasses
 import re
 from typing import Any
 
-from parity.ir.location import SourceLocation, operation_source
-from parity.ir.stablehlo.functions import Functions
+from parity.ir.location import SourceLocation, inlined_source
 from parity.ir.stablehlo.program import Op
+from parity.ir.stablehlo.reader import read_program
 
 SENSITIVE = {
     "stablehlo.dot_general": "dot",
@@ -58,7 +58,7 @@ class TypedOp:
 
 
 def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
-    """Returns the precision-sensitive operations of a lowered program, once per call site.
+    """Returns the precision-sensitive operations of a lowered program, its calls inlined.
 
     Returns:
         The operations on floating-point values, in program order, without scalars that depend on no argument.
@@ -66,32 +66,15 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     Raises:
         ValueError: the module has no ``main`` function.
     """
-    functions = Functions.of(lowered)
-    with functions.module.context:
-        return tuple(_TypedOps(functions).function("main", SourceLocation()))
-
-
-class _TypedOps:
-    def __init__(self, functions: Functions):
-        self.functions = functions
-        self._known: dict[str, tuple[TypedOp, ...]] = {}
-
-    def function(self, name: str, caller: SourceLocation) -> list[TypedOp]:
-        """Returns the operations of a function as reached by one call."""
-        if name not in self._known:
-            found: list[TypedOp] = []
-            constants: set[int] = set()
-            for op in self.functions[name].body.walk():
-                if not op.regions and constants.issuperset(op.operands):
-                    constants.update(op.results)
-                if op.callee:
-                    found += self.function(op.callee, operation_source(op.source))
-                if op.name in SENSITIVE and (typed := _typed(op, constants)) is not None:
-                    found.append(typed)
-            self._known[name] = tuple(found)
-        return [
-            dataclasses.replace(one, provenance=one.provenance.called_by(caller)) for one in self._known[name]
-        ]
+    program, found = read_program(lowered), []
+    constants: set[int] = set()
+    with program.module_op.context:
+        for op in program.body.walk():
+            if not op.regions and constants.issuperset(op.operands):
+                constants.update(op.results)
+            if op.name in SENSITIVE and (typed := _typed(op, constants)) is not None:
+                found.append(typed)
+    return tuple(found)
 
 
 def _typed(op: Op, constants: set[int]) -> TypedOp | None:
@@ -109,7 +92,7 @@ def _typed(op: Op, constants: set[int]) -> TypedOp | None:
         operands=tuple(str(operand.type.element_type) for operand in list(op.source.operands)[:count]),
         result=result,
         sizes=sizes,
-        provenance=operation_source(op.source),
+        provenance=inlined_source(op),
         precision=_precision(op),
     )
 

@@ -116,7 +116,6 @@ class Functions:
         if form.kind == Kind.CALL:
             op.callee = symbol_of(str(form.attributes["callee"]))
         for region in regions:
-            region.owner = op
             op.effect = op.effect or any(inner.effect for inner in region.ops)
         for name in (*form.symbols, op.callee) if op.callee else form.symbols:
             op.effect = self[name].effect or op.effect

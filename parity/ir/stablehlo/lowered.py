@@ -1,4 +1,4 @@
-"""The loop tree of a lowered StableHLO module."""
+"""The loop tree of a lowered StableHLO program."""
 
 import functools
 import re
@@ -7,10 +7,10 @@ from typing import Any
 
 from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Loop, LoopTree, count_trips
-from parity.ir.location import SourceLocation, operation_source
-from parity.ir.stablehlo.affine import Scope, Values
-from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.program import Function, Kind, Op, Region
+from parity.ir.location import inlined_source
+from parity.ir.stablehlo.affine import Values, made_by
+from parity.ir.stablehlo.program import Kind, Op, Region
+from parity.ir.stablehlo.reader import read_program
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
 _ELEMENTS = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
@@ -19,7 +19,7 @@ _ELEMENTS = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 def lowered_loops(lowered: Any) -> LoopTree:
     """Returns the loop tree of a lowered program, before any optimisation.
 
-    A function called at several places counts at each of them.
+    A function called at several places counts at each of them, unless its operands are the same.
 
     Returns:
         The tree, with trip counts derived from counters, and stacked outputs.
@@ -27,70 +27,42 @@ def lowered_loops(lowered: Any) -> LoopTree:
     Raises:
         ValueError: the module has no ``main`` function or a loop carries a dynamic shape.
     """
-    functions = Functions.of(lowered)
-    with functions.module.context:
-        main = Scope(functions["main"])
-        reader = _Loops(Values(functions))
-        reader.has_loops(main.function)
-        loops = tuple(reader.loops(main.function.body, main, SourceLocation()))
-        return LoopTree(stage="lowered", loops=loops, operations=reader.operations)
+    program = read_program(lowered)
+    with program.module_op.context:
+        operations = sum(op.name != "stablehlo.constant" for op in program.body.walk())
+        loops = tuple(_loops(program.body, Values(program.body)))
+        return LoopTree(stage="lowered", loops=loops, operations=operations)
 
 
-class _Loops:
-    """The loops of a program.
+def _loops(region: Region, values: Values) -> Iterator[Loop]:
+    """Yields the loops directly inside a region."""
+    for op in region.ops:
+        if op.form.kind == Kind.WHILE:
+            yield _loop(op, values)
+        else:
+            for inner in op.regions:
+                yield from _loops(inner, values)
 
-    Attributes:
-        operations: operations of all functions that were read, each function once.
-    """
 
-    def __init__(self, values: Values):
-        self.values = values
-        self.operations = 0
-        self._known: dict[Function, bool] = {}
-
-    def has_loops(self, function: Function) -> bool:
-        """True if a function or one that it calls has loops; at the first call, counts its operations."""
-        if function not in self._known:
-            self._known[function] = False
-            for op in function.body.walk():
-                self.operations += op.form.name != "stablehlo.constant"
-                inside = op.callee and self.has_loops(self.values.functions[op.callee])
-                self._known[function] |= op.form.kind == Kind.WHILE or bool(inside)
-        return self._known[function]
-
-    def loops(self, region: Region, scope: Scope, caller: SourceLocation) -> list[Loop]:
-        """Returns the loops of a region in a scope, once per call site."""
-        found = []
-        for op in region.ops:
-            if op.form.kind == Kind.WHILE:
-                found.append(self._loop(op, scope, caller))
-            elif op.callee:
-                if self.has_loops(self.values.functions[op.callee]):
-                    callee, place = self.values.enter(op, scope), operation_source(op.source, caller)
-                    found += self.loops(callee.function.body, callee, place)
-            elif op.regions:
-                found += [loop for inner in op.regions for loop in self.loops(inner, scope, caller)]
-        return found
-
-    def _loop(self, op: Op, scope: Scope, caller: SourceLocation) -> Loop:
-        reader = _While(self.values, op, scope, operation_source(op.source, caller))
-        shapes = [*map(_shape, op.form.types)]
-        return Loop(
-            trips=reader.trips(),
-            carries=len(shapes),
-            carry_bytes=sum(shape.bytes for shape in shapes),
-            kept_bytes=sum(shape.bytes for slot, shape in enumerate(shapes) if reader.is_kept(slot)),
-            provenance=reader.provenance,
-            stacked=tuple(reader.stacked()),
-            inner=tuple(loop for region in op.regions for loop in self.loops(region, scope, caller)),
-        )
+def _loop(op: Op, values: Values) -> Loop:
+    reader = _While(values, op)
+    shapes = [*map(_shape, op.form.types)]
+    return Loop(
+        trips=reader.trips(),
+        carries=len(shapes),
+        carry_bytes=sum(shape.bytes for shape in shapes),
+        kept_bytes=sum(shape.bytes for slot, shape in enumerate(shapes) if reader.is_kept(slot)),
+        provenance=inlined_source(op),
+        stacked=tuple(reader.stacked()),
+        inner=tuple(loop for region in op.regions for loop in _loops(region, values)),
+    )
 
 
 class _While:
     """One while operation: its counter and its stacked outputs."""
 
-    def __init__(self, values: Values, op: Op, scope: Scope, provenance: SourceLocation):
-        self.values, self.op, self.scope, self.provenance = values, op, scope, provenance
+    def __init__(self, values: Values, op: Op):
+        self.values, self.op = values, op
         self.condition, self.body = op.regions
 
     @functools.cached_property
@@ -100,45 +72,43 @@ class _While:
         for slot, (value, kind) in enumerate(zip(self.body.outputs, self.op.form.types, strict=True)):
             if getattr(kind, "shape", None) != [] or "i" not in str(kind.element_type):
                 continue
-            change = self.values.affine(value, self.scope, self.body)
+            change = self.values.affine(value, self.body)
             if change is not None and (change.slot, change.factor) == (slot, 1) and change.offset:
                 found[slot] = change.offset
         return found
 
     def trips(self) -> int | None:
-        made = self.values.resolve(self.condition.outputs[0], self.scope)
-        test = made.op
-        if test is None or test.name != "stablehlo.compare":
+        test = made_by(self.values.resolve(self.condition.outputs[0]), "stablehlo.compare")
+        if test is None:
             return None
         match = _DIRECTION.search(str(test.form.attributes["comparison_direction"]))
         direction = match.group(1) if match else ""
-        sides = [self.values.affine(side, made.scope, self.condition) for side in test.operands]
+        sides = [self.values.affine(side, self.condition) for side in test.operands]
         return count_trips(sides, direction, self._step, self._start)
 
     def is_kept(self, slot: int) -> bool:
         """True if no iteration changes a carry."""
-        return self.values.invariant(self.op, slot, self.scope)
+        return self.values.invariant(self.op, slot)
 
     def _step(self, slot: int) -> int | None:
         return 0 if self.is_kept(slot) else self.counters.get(slot)
 
     def _start(self, slot: int) -> int | None:
-        return self.values.constant(self.op.operands[slot], self.scope)
+        return self.values.constant(self.op.operands[slot])
 
     def stacked(self) -> Iterator[Shape]:
         """Yields the carries that each iteration writes at a counter, along one dimension."""
         for slot, value in enumerate(self.body.outputs):
-            made = self.values.resolve(value, self.scope)
-            if made.op is None or made.op.name != "stablehlo.dynamic_update_slice":
+            update = made_by(self.values.resolve(value), "stablehlo.dynamic_update_slice")
+            if update is None:
                 continue
-            target, _, *starts = made.op.operands
-            own = self.values.resolve(target, made.scope)
-            places = [self.values.affine(start, made.scope, self.body) for start in starts]
+            target, _, *starts = update.operands
+            own = self.values.resolve(target)
+            places = [self.values.affine(start, self.body) for start in starts]
             moving = [place for place in places if place is None or place.factor]
             counted = len(moving) == 1 and moving[0] is not None and moving[0].slot in self.counters
-            if not counted or own.maker is not self.body or own.place != slot:
-                continue
-            yield _shape(self.op.form.types[slot])
+            if counted and own.region is self.body and own.place == slot:
+                yield _shape(self.op.form.types[slot])
 
 
 def _shape(kind: Any) -> Shape:

@@ -128,14 +128,12 @@ class Region:
     Args:
         types: types of the parameters, as text.
         outputs: values that it returns.
-        owner: the operation of a function that contains it; None for the body of a function.
     """
 
     parameters: tuple[int, ...]
     types: tuple[str, ...]
     ops: list[Op] = dataclasses.field(default_factory=list)
     outputs: tuple[int, ...] = ()
-    owner: Op | None = None
 
     def walk(self) -> Iterator[Op]:
         """Yields the operations and those inside them, outer before inner."""

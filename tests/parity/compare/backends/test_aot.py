@@ -371,7 +371,7 @@ def test_a_second_run_of_a_case_compiles_nothing(monkeypatch, tmp_path):
             monkeypatch.setattr(Pool, "submit", asked)
         if number == 2:
             monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_other=1")
-        return Session(backend=find("aot:v5p:2x2x1", resources.compiler()))
+        return Session(backend=find("aot:v5p:2x2x1", Compiler(resources)))
 
     # In one loop, because the call site is part of a program's locations, and these are part of the key.
     first, again, stale = [run_case(case, before(number), ("loops", "memory")) for number in range(3)]
@@ -393,7 +393,7 @@ def test_a_compiler_that_dies_is_an_error_of_its_side_and_other_channels_still_r
     monkeypatch.setattr(Compiler, "start", lambda self, _, request: start(self, "dying:die", request))
     (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     result = run_case(
-        case, Session(backend=find("aot:v5p:2x2x1", Compiler(1)))
+        case, Session(backend=find("aot:v5p:2x2x1", Compiler(Resources(workers=1, cache=None))))
     )  # its worker has the path above
     assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
     assert (

@@ -12,7 +12,7 @@ import pytest
 
 from parity.builds.meshes import MeshSpec
 from parity.compare.backends.backend import LEVEL, UNOPTIMISED
-from parity.compare.backends.devices import Accelerators
+from parity.compare.backends.devices import Devices
 from parity.compare.backends.environment import PLATFORMS
 from parity.compare.backends.registry import BACKENDS, find
 from parity.compare.evidence import Evidence
@@ -28,7 +28,7 @@ def few(monkeypatch):
     """``few(6)`` makes a backend ``few`` of six of the CPU's devices, as if there were no others."""
 
     def make(count):
-        backend = Accelerators(name="few", devices=lambda: jax.devices("cpu")[:count])
+        backend = Devices(name="few", remedy="add some", devices=lambda: jax.devices("cpu")[:count])
         monkeypatch.setitem(BACKENDS, "few", backend)
         return backend
 
@@ -144,7 +144,7 @@ def test_devices_that_are_not_there_are_one_message(capfd):
         os.write(2, b"E0000 common_lib.cc: no jellyfish\n")
         raise RuntimeError("Unable to initialize backend 'tpu': NOT_FOUND (set JAX_PLATFORMS='' to choose)")
 
-    backend = Accelerators(name="tpu", devices=none, remedy="run on a TPU machine")
+    backend = Devices(name="tpu", devices=none, remedy="run on a TPU machine")
     message = (
         "backend tpu: JAX finds no such device (Unable to initialize backend 'tpu': NOT_FOUND); "
         "run on a TPU machine"

@@ -13,7 +13,7 @@ import pytest
 
 from parity.compare.backends import compiler as compiling
 from parity.compare.backends.cache import DiskCache, default_folder, digest
-from parity.compare.backends.compiler import Compilation, Compiler, Request
+from parity.compare.backends.compiler import Compilation, Compiler, Request, Resources
 from parity.ir.jax_internals import compile_request
 
 VALUE = {"text": "HloModule m", "memory": {"temp": 3}, "cost": [1.5], "none": None}
@@ -182,7 +182,7 @@ def compiles(tmp_path, monkeypatch):
     monkeypatch.setenv("PARITY_TEST_LOG", str(log))
 
     def run(request, cache):
-        compiler = Compiler(1, cache=cache)
+        compiler = Compiler(Resources(workers=1, cache=cache and cache.folder))
         made = compiler.start("pretending:pretend", request)()
         compiler.close()
         return made, len(log.read_text().splitlines())

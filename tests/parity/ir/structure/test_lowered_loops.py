@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.lowered import lowered_loops
 
 F32 = 4
@@ -236,3 +237,39 @@ def test_three_levels_multiply():
 
     places = list(lowered_loops(jax.jit(lambda x: nest(x, (2, 3, 5))).lower(jnp.ones(4))).walk())
     assert [(place.path, place.times) for place in places] == [("0", 1), ("0.0", 2), ("0.0.0", 6)]
+
+
+CALLED = """
+module {
+  func.func public @main(%x: tensor<f32>) -> tensor<f32> {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %five = stablehlo.constant dense<5> : tensor<i32>
+    %end = func.call @same(%five) : (tensor<i32>) -> tensor<i32>
+    %out:2 = func.call @loop(%zero, %end, %x) : (tensor<i32>, tensor<i32>, tensor<f32>) -> (tensor<i32>, tensor<f32>)
+    return %out#1 : tensor<f32>
+  }
+  func.func private @same(%n: tensor<i32> {test.mark = "kept"}) -> tensor<i32> {
+    return %n : tensor<i32>
+  }
+  func.func private @loop(%i: tensor<i32> {test.mark = "kept"}, %n: tensor<i32>, %x: tensor<f32>)
+      -> (tensor<i32>, tensor<f32>) {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %out:2 = stablehlo.while(%a = %i, %b = %x) : tensor<i32>, tensor<f32>
+    cond {
+      %test = stablehlo.compare LT, %a, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %test : tensor<i1>
+    } do {
+      %next = stablehlo.add %a, %one : tensor<i32>
+      %more = stablehlo.add %b, %b : tensor<f32>
+      stablehlo.return %next, %more : tensor<i32>, tensor<f32>
+    }
+    return %out#0, %out#1 : tensor<i32>, tensor<f32>
+  }
+}
+"""
+
+
+def test_bounds_are_followed_through_calls_that_are_not_inlined():
+    like = jax.jit(jnp.sin).lower(1.0).compiler_ir("stablehlo")
+    module = ir.Module.parse(CALLED, context=like.context)
+    assert [loop.trips for loop in lowered_loops(module).loops] == [5]
