@@ -323,6 +323,9 @@ def _samples(
             for path in paths:
                 side[path].append(sampled(path, leaves[path]))
 
+    def wanted(first: np.ndarray) -> int:
+        return max(len(first), -(-ENOUGH // max(1, first.shape[1])))
+
     def is_open(entry: Entry) -> bool:
         return any(0 < sum(part.size for part in rows[0][path]) < ENOUGH for path in entry.reference)
 
@@ -332,7 +335,7 @@ def _samples(
         small[int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))].append(entry)
     for group in small.values():
         end = None
-        most = max(-(-ENOUGH // max(1, rows[0][path][0].shape[1])) for path in _paths(group)[0])
+        most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])
         left, right = (
             _further(evidence.session, build, paths, range(len(sides[0]), most))
             for build, paths in zip(evidence.builds, _paths(group), strict=True)
@@ -342,7 +345,7 @@ def _samples(
             add((one, _as_reference(group, other)), [*filter(is_open, group)])
             if time.monotonic() > end:
                 break
-    return [{path: np.concatenate(leaf) for path, leaf in side.items()} for side in rows]
+    return [{path: np.concatenate(leaf)[: wanted(leaf[0])] for path, leaf in side.items()} for side in rows]
 
 
 def _stacked(states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -364,7 +367,7 @@ def _further(
     """Yields some leaves of a build's initial states, of many keys at once, for at least the wanted keys in order."""
     total = sum(build.leaves[path].size for path in paths)
     count = max(1, min(len(wanted), MOST_KEYS, MOST_NUMBERS // max(1, total)))
-    make = session.start(build).of_keys(paths, count)
+    make = session.start(build).of_keys(paths)
     for start in range(SEED + wanted.start, SEED + wanted.stop, count):
         with session.clock.phase("initial states", "execute"):
-            yield to_host(make(jnp.arange(start, start + count)))
+            yield to_host(make(jax.vmap(jax.random.key)(jnp.arange(start, start + count))))

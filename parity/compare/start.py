@@ -1,11 +1,11 @@
 """The program that makes the initial state of a build, observed as far as a channel needs."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend import core
 
 from parity.builds.build import SEED, Build
@@ -103,19 +103,12 @@ class Start:
             _check_fits_in_memory(self.build)
         return self._evaluator(self.build.leaves)
 
-    def of_keys(self, paths: Collection[str], count: int) -> Callable[[jax.Array], dict[str, Any]]:
-        """Returns a function that makes some leaves for as many seeds, along a first axis; compiled as in `creator`."""
+    def of_keys(self, paths: Collection[str]) -> Callable[[jax.Array], dict[str, Any]]:
+        """Returns a function that makes some leaves from many keys, along a first axis; compiled as in `creator`."""
+        evaluate = self._evaluator(paths)
         if self._shares_types(paths):
-            evaluate = jax.vmap(self._evaluator(paths))
-            return lambda seeds: evaluate(jax.vmap(jax.random.key)(seeds))
-
-        def make(seed: jax.Array) -> dict[str, Any]:
-            state = self.build.create(jax.random.key(seed))
-            return {path: state[path] for path in paths}
-
-        with self.clock.phase(f"{self._name}s", "compile"):
-            lowered = jax.jit(lambda seeds: jax.lax.map(make, seeds)).lower(jnp.arange(count))
-            return lowered.compile(compiler_options=UNOPTIMISED)
+            return jax.vmap(evaluate)
+        return jax.jit(functools.partial(jax.lax.map, evaluate), compiler_options=UNOPTIMISED)
 
     def _shares_types(self, paths: Collection[str]) -> bool:
         types = {(leaf.shape, leaf.dtype) for leaf in map(self.build.abstract.get, paths)}
