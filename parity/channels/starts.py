@@ -329,12 +329,12 @@ def _samples(
     def is_open(entry: Entry) -> bool:
         return any(0 < sum(part.size for part in rows[0][path]) < ENOUGH for path in entry.reference)
 
-    add(map(_stacked, sides), entries)
+    add(({path: np.stack([state[path] for state in side]) for path in side[0]} for side in sides), entries)
     small = collections.defaultdict(list)
     for entry in filter(is_open, entries):
         small[int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))].append(entry)
     for group in small.values():
-        end = None
+        end, back = None, jax.vmap(WeightMap(tuple(group)).to_reference)
         most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])
         left, right = (
             _further(evidence.session, build, paths, range(len(sides[0]), most))
@@ -342,23 +342,10 @@ def _samples(
         )
         for one, other in zip(left, right, strict=True):
             end = end or time.monotonic() + SECONDS / len(small)
-            add((one, _as_reference(group, other)), [*filter(is_open, group)])
+            add((one, to_host(back(other))), [*filter(is_open, group)])
             if time.monotonic() > end:
                 break
     return [{path: np.concatenate(leaf)[: wanted(leaf[0])] for path, leaf in side.items()} for side in rows]
-
-
-def _stacked(states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {path: np.stack([state[path] for state in states]) for path in states[0]}
-
-
-def _as_reference(entries: Sequence[Entry], leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the candidate's leaves of several keys as the reference's."""
-    back = WeightMap(tuple(entries)).to_reference
-    if all(isinstance(entry.transform, Identity) for entry in entries):
-        return back(leaves)
-    count = len(next(iter(leaves.values())))
-    return _stacked([back({path: leaf[at] for path, leaf in leaves.items()}) for at in range(count)])
 
 
 def _further(

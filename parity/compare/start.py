@@ -111,7 +111,7 @@ class Start:
         return jax.jit(functools.partial(jax.lax.map, evaluate), compiler_options=UNOPTIMISED)
 
     def _shares_types(self, paths: Collection[str]) -> bool:
-        types = {(leaf.shape, leaf.dtype) for leaf in map(self.build.abstract.get, paths)}
+        types = {(leaf.shape, leaf.dtype) for leaf in (self.build.abstract[path] for path in paths)}
         return len(paths) >= MANY_OF_A_TYPE * len(types)
 
     def _evaluator(self, paths: Collection[str]) -> Callable[[jax.Array], dict[str, Any]]:

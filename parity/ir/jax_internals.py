@@ -273,10 +273,7 @@ def equation_scope(equation: Any) -> str:
 
 
 def live(jaxpr: Any, wanted: Sequence[bool] = ()) -> Any:
-    """Returns a jaxpr with the wanted results, or all, and the equations that they need.
-
-    ``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12.
-    """
+    """Returns a jaxpr that computes only the wanted results, or all (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters import partial_eval
 
     return partial_eval.dce_jaxpr(jaxpr, list(wanted) or [True] * len(jaxpr.outvars), instantiate=True)[0]
