@@ -5,7 +5,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
 from parity.channels.results import with_sources
-from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.clock import Clock
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -48,7 +47,7 @@ MOST_KEYS = 1_024
 """Maximum number of states that one run of a program makes."""
 MOST_NUMBERS = 4_000_000
 """Maximum number of elements in memory at once, if there is more than one state."""
-SECONDS = 10.0
+SECONDS = 2.0
 """Time limit for the states of further keys, which only small leaves need."""
 
 States = Sequence[Mapping[str, np.ndarray]]
@@ -283,8 +282,8 @@ def _compare_samples(
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
     places = {path: _places(as_numbers(sides[0][0][path][kept[path]]), keys) for path in _paths(entries)[0]}
 
-    def sampled(path: str, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.ravel(as_numbers(state[path][kept[path]])[places[path]])
+    def sampled(path: str, leaf: np.ndarray) -> np.ndarray:
+        return as_numbers(leaf[:, *kept[path]])[:, *places[path]].reshape(len(leaf), -1)
 
     left, right = _samples(evidence, entries, sides, sampled)
     power, least = smallest_difference(left, right)
@@ -309,62 +308,53 @@ def _samples(
     evidence: Evidence,
     entries: Sequence[Entry],
     sides: Sequence[States],
-    sampled: Callable[[str, Mapping[str, np.ndarray]], np.ndarray],
+    sampled: Callable[[str, np.ndarray], np.ndarray],
 ) -> list[dict[str, np.ndarray]]:
     """Returns elements of some leaves of both sides, one row for each key: as many keys as needed, or as time allows.
 
-    ``sides`` are the states of the first keys, with the paths of the reference. ``sampled`` leaves out slices that
-    repeat others, because they are no further draws.
+    ``sides`` are the states of the first keys, with the paths of the reference. ``sampled`` takes a leaf of several
+    keys; it leaves out slices that repeat others, because they are no further draws.
     """
     rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
 
-    def add(states: Sequence[Mapping[str, np.ndarray]], entries: Iterable[Entry]) -> None:
-        for path in _paths(entries)[0]:
-            for side, state in zip(rows, states, strict=True):
-                side[path].append(sampled(path, state))
+    def add(states: Iterable[Mapping[str, np.ndarray]], entries: Iterable[Entry]) -> None:
+        paths = _paths(entries)[0]
+        for side, leaves in zip(rows, states, strict=True):
+            for path in paths:
+                side[path].append(sampled(path, leaves[path]))
+
+    def wanted(first: np.ndarray) -> int:
+        return max(len(first), -(-ENOUGH // max(1, first.shape[1])))
 
     def is_open(entry: Entry) -> bool:
-        return any(0 < len(made := rows[0][path]) * made[0].size < ENOUGH for path in entry.reference)
+        return any(0 < sum(part.size for part in rows[0][path]) < ENOUGH for path in entry.reference)
 
-    for states in zip(*sides, strict=True):
-        add(states, entries)
+    add(({path: np.stack([state[path] for state in side]) for path in side[0]} for side in sides), entries)
     small = collections.defaultdict(list)
     for entry in filter(is_open, entries):
-        small[int(math.log(rows[0][entry.reference[0]][0].size, 16))].append(entry)
+        small[int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))].append(entry)
     for group in small.values():
-        end = None
-        most = max(-(-ENOUGH // max(1, rows[0][path][0].size)) for path in _paths(group)[0])
+        end, back = None, jax.vmap(WeightMap(tuple(group)).to_reference)
+        most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])
         left, right = (
             _further(evidence.session, build, paths, range(len(sides[0]), most))
             for build, paths in zip(evidence.builds, _paths(group), strict=True)
         )
-        for states in zip(left, map(WeightMap(tuple(group)).to_reference, right), strict=True):
+        for one, other in zip(left, right, strict=True):
             end = end or time.monotonic() + SECONDS / len(small)
-            add(states, filter(is_open, group))
+            add((one, to_host(back(other))), [*filter(is_open, group)])
             if time.monotonic() > end:
                 break
-    return [{path: np.stack(leaf) for path, leaf in side.items()} for side in rows]
+    return [{path: np.concatenate(leaf)[: wanted(leaf[0])] for path, leaf in side.items()} for side in rows]
 
 
 def _further(
     session: Session, build: Build, paths: Sequence[str], wanted: range
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields some leaves of a build's initial states, for at least the wanted keys in order."""
+    """Yields some leaves of a build's initial states, of many keys at once, for at least the wanted keys in order."""
     total = sum(build.leaves[path].size for path in paths)
     count = max(1, min(len(wanted), MOST_KEYS, MOST_NUMBERS // max(1, total)))
-
-    def make(seed: jax.Array) -> dict[str, Any]:
-        state = build.create(jax.random.key(seed))
-        return {path: state[path] for path in paths}
-
-    def seeds(start: int) -> jax.Array:
-        return jnp.arange(start, start + count)
-
-    with session.clock.phase(f"{build.name}, initial states", "compile"):
-        lowered = jax.jit(lambda seeds: jax.lax.map(make, seeds)).lower(seeds(0))
-        run = lowered.compile(compiler_options=UNOPTIMISED)
+    make = session.start(build).of_keys(paths)
     for start in range(SEED + wanted.start, SEED + wanted.stop, count):
         with session.clock.phase("initial states", "execute"):
-            states = to_host(run(seeds(start)))
-        for row in range(count):
-            yield {path: array[row] for path, array in states.items()}
+            yield to_host(make(jax.vmap(jax.random.key)(jnp.arange(start, start + count))))

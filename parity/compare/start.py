@@ -1,7 +1,8 @@
 """The program that makes the initial state of a build, observed as far as a channel needs."""
 
 import dataclasses
-from collections.abc import Callable, Hashable
+import functools
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.backends.workers import GIB, machine_memory
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
-from parity.ir.jax_internals import content
+from parity.ir.jax_internals import content, live
 from parity.ir.location import SourceLocation, result_source
 
 MANY_OF_A_TYPE = 20
@@ -96,14 +97,29 @@ class Start:
         Raises:
             SideError: see `compile`.
         """
-        types = {(leaf.shape, leaf.dtype) for leaf in self.build.abstract.values()}
-        if len(self.build.abstract) < MANY_OF_A_TYPE * len(types):
+        if not self._shares_types(self.build.leaves):
             return self.compile()
-        traced = self.traced
         with self.clock.phase(self._name, "compile"):
             _check_fits_in_memory(self.build)
-        evaluate, paths = core.jaxpr_as_fun(traced.jaxpr), sorted(self.build.leaves)
-        return lambda key: dict(zip(paths, evaluate(key), strict=True))
+        return self._evaluator(self.build.leaves)
+
+    def of_keys(self, paths: Collection[str]) -> Callable[[jax.Array], dict[str, Any]]:
+        """Returns a function that makes some leaves from many keys, along a first axis; compiled as in `creator`."""
+        evaluate = self._evaluator(paths)
+        if self._shares_types(paths):
+            return jax.vmap(evaluate)
+        return jax.jit(functools.partial(jax.lax.map, evaluate), compiler_options=UNOPTIMISED)
+
+    def _shares_types(self, paths: Collection[str]) -> bool:
+        types = {(leaf.shape, leaf.dtype) for leaf in (self.build.abstract[path] for path in paths)}
+        return len(paths) >= MANY_OF_A_TYPE * len(types)
+
+    def _evaluator(self, paths: Collection[str]) -> Callable[[jax.Array], dict[str, Any]]:
+        """Returns a function that makes some leaves operation by operation."""
+        jaxpr, order = self.traced.jaxpr, sorted(self.build.leaves)
+        needed = live(jaxpr.jaxpr, [path in paths for path in order])
+        evaluate, made = core.jaxpr_as_fun(jaxpr.replace(jaxpr=needed)), sorted(paths)
+        return lambda key: dict(zip(made, evaluate(key), strict=True))
 
 
 class InsufficientMemoryError(ValueError):

@@ -6,7 +6,7 @@ import io
 import operator
 import types
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -285,11 +285,11 @@ def equation_scope(equation: Any) -> str:
     return str(equation.source_info.name_stack)
 
 
-def live(jaxpr: Any) -> Any:
-    """Returns a jaxpr without the equations that no result needs (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
+def live(jaxpr: Any, wanted: Sequence[bool] = ()) -> Any:
+    """Returns a jaxpr that computes only the wanted results, or all (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters import partial_eval
 
-    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
+    return partial_eval.dce_jaxpr(jaxpr, list(wanted) or [True] * len(jaxpr.outvars), instantiate=True)[0]
 
 
 def equation_traceback(equation: Any) -> Hashable:

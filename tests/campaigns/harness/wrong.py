@@ -5,6 +5,7 @@ runs in a new process.
 """
 
 import argparse
+import functools
 import subprocess
 import sys
 import time
@@ -26,17 +27,20 @@ from parity.run.run import run_case
 
 WIDTH, ROWS = 4, 8
 FACTORS = {"right": 1.0, "wrong": 1.05}
-"""Factors of each activation of the candidate."""
+"""Factors of each activation of the candidate; for ``init`` its initial kernels vary more."""
 
 
 def case(program: str, leaves: int, factor: float) -> Case:
     """Returns a stack of dense layers, of which the candidate multiplies each activation by a factor.
 
     Args:
-        program: ``forward`` or ``grad``.
+        program: ``forward``, ``grad``, or ``init`` for gradients with a mistake in the initial state only.
         leaves: number of parameters, two for each layer.
         factor: 1 for no mistake.
     """
+    variance = 4.0 if program == "init" and factor != 1 else 1.0
+    kernels = nnx.initializers.variance_scaling(variance, "fan_in", "truncated_normal")
+    dense = functools.partial(nnx.Linear, WIDTH, WIDTH, kernel_init=kernels)
 
     class Linen(linen.Module):
         @linen.compact
@@ -47,12 +51,12 @@ def case(program: str, leaves: int, factor: float) -> Case:
 
     class Nnx(nnx.Module):
         def __init__(self, rngs):
-            self.layers = nnx.List([nnx.Linear(WIDTH, WIDTH, rngs=rngs) for _ in range(leaves // 2)])
+            self.layers = nnx.List([dense(rngs=rngs) for _ in range(leaves // 2)])
 
         def __call__(self, x):
             for layer in self.layers:
                 x = nnx.tanh(layer(x))
-                x = x if factor == 1 else x * factor
+                x = x if factor == 1 or program == "init" else x * factor
             return x
 
     pair = twins(
@@ -61,7 +65,7 @@ def case(program: str, leaves: int, factor: float) -> Case:
         nnx=Nnx,
         inputs=lambda seed: {"x": np.random.default_rng(seed).normal(size=(ROWS, WIDTH)).astype(np.float32)},
         loss=lambda outputs, batch: (outputs**2).mean(),
-        programs=(program,),
+        programs=("grad" if program == "init" else program,),
     )
     return pair.cases({})[0]
 
@@ -79,7 +83,7 @@ def seconds(program: str, leaves: int, kind: str) -> float:
 def main() -> None:
     """Prints the seconds of one kind, or of both with their ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", choices=("forward", "grad"), default="grad")
+    parser.add_argument("--program", choices=("forward", "grad", "init"), default="grad")
     parser.add_argument("--leaves", type=int, default=1_000)
     parser.add_argument("--kind", choices=tuple(FACTORS), help="only this one, in this process")
     given = parser.parse_args()

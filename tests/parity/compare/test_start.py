@@ -32,11 +32,8 @@ class Nnx(nnx.Module):
         return sum((getattr(self, f"w{number}")[...] for number in range(self.count)), start=x)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("count", "compiled"), [(4, True), (60, False)])
-def test_a_state_of_many_leaves_of_a_type_is_the_one_that_the_compiled_program_makes(
-    monkeypatch, count, compiled
-):
+def wide(count):
+    """Returns the Linen build of a pair with as many leaves of one type."""
     pair = parity.twins(
         "wide",
         linen=Linen(count),
@@ -45,7 +42,15 @@ def test_a_state_of_many_leaves_of_a_type_is_the_one_that_the_compiled_program_m
         loss=lambda out, batch: out.sum(),
         programs=("forward",),
     )
-    build = Evidence.of(pair.cases({})[0], Session()).builds[0]
+    return Evidence.of(pair.cases({})[0], Session()).builds[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "compiled"), [(4, True), (60, False)])
+def test_a_state_of_many_leaves_of_a_type_is_the_one_that_the_compiled_program_makes(
+    monkeypatch, count, compiled
+):
+    build = wide(count)
     expected = Start(build, Clock()).compile()(jax.random.key(3))
     calls = []
     monkeypatch.setattr(Start, "compile", lambda self: calls.append(self) or (lambda key: expected))
@@ -56,3 +61,16 @@ def test_a_state_of_many_leaves_of_a_type_is_the_one_that_the_compiled_program_m
         assert found[path].dtype == leaf.dtype
         if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             np.testing.assert_allclose(found[path], leaf, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("count", [4, 60])
+def test_leaves_of_many_keys_are_those_of_each_key(count):
+    start = Start(wide(count), Clock())
+    paths = [path for path in start.build.leaves if path.startswith("params/")]
+    assert len(paths) == count
+    some, each = start.of_keys(paths[1:])(jax.vmap(jax.random.key)(np.arange(3))), start.creator()
+    assert set(some) == set(paths[1:])
+    for row in range(3):
+        one = each(jax.random.key(row))
+        for path, leaf in some.items():
+            np.testing.assert_allclose(leaf[row], one[path], rtol=1e-5, atol=1e-7)
