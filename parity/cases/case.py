@@ -204,8 +204,8 @@ def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: M
 def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     """Returns the cases whose id matches a selector, in the order of the matrix; all cases if there are no selectors.
 
-    A selector is a glob over the whole id, or a prefix of it such as a pair's name; ``smoke`` and ``core``
-    select the subset of that name.
+    A selector is an id, else a glob over the whole id, or a prefix of it such as a pair's name; ``smoke`` and
+    ``core`` select the subset of that name.
 
     Raises:
         ValueError: a selector matches nothing; the message names the nearest ids.
@@ -214,7 +214,8 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     ids = [case.id for case in cases]
     selectors = list(selectors)
     for selector in selectors:
-        matched = [case.id for case in cases if matches(case, selector)]
+        whole = [selector] if selector in ids else []
+        matched = whole or [case.id for case in cases if matches(case, selector)]
         if not matched:
             raise ValueError(matches_none(selector, ids))
         chosen.update(matched)

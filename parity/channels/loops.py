@@ -256,8 +256,8 @@ def _bytes(leaves: Sequence[Shape]) -> int:
 
 
 def _leaves(leaves: Sequence[Shape]) -> str:
-    counts = collections.Counter(leaves)
-    return ", ".join(f"{times(count)}{leaf} ({leaf.bytes:,} bytes)" for leaf, count in counts.items())
+    counts = sorted(collections.Counter(leaves).items(), key=lambda item: -item[0].bytes * item[1])
+    return listed([f"{times(count)}{leaf} ({leaf.bytes:,} bytes)" for leaf, count in counts], LISTED)
 
 
 def _trips(loop: Loop) -> str:

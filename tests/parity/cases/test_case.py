@@ -1,5 +1,6 @@
 """Selection of cases: prefix, glob, smoke, order, and the error for a selector that matches nothing."""
 
+import dataclasses
 import random
 
 import pytest
@@ -54,6 +55,12 @@ def test_no_selector_selects_all():
 def test_a_prefix_ends_at_a_word(selector, expected):
     """`llama2` is not a prefix of `llama20`."""
     assert selected(selector) == expected
+
+
+def test_a_whole_id_selects_no_longer_one():
+    short, long = (dataclasses.replace(cases()[0], id=f"net/grad@fsdp4{more}") for more in ("", "-explicit"))
+    assert select([short, long], ["net/grad@fsdp4"]) == [short]
+    assert select([short, long], ["net/grad"]) == [short, long]
 
 
 @pytest.mark.parametrize(
