@@ -143,6 +143,7 @@ def _print_closing(console: Console, report: Report) -> None:
     for words in dict.fromkeys(map(_renamed, cases)):
         if words:
             console.print(Text(words, "dim"), soft_wrap=True)
+    _print_assumptions(console, report)
     if weaker := report.numbers_only:
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
         console.print(Text(text, "yellow"), soft_wrap=True)
@@ -150,6 +151,11 @@ def _print_closing(console: Console, report: Report) -> None:
         console.print(Text(unvaried_text(report.unvaried, MOST_UNVARIED), "dim"), soft_wrap=True)
     if report.partial:
         console.print(Text(f"PARTIAL: {report.partial.sentence()}", "bold yellow"))
+
+
+def _print_assumptions(console: Console, report: Report) -> None:
+    for words in report.assumptions:
+        console.print(Text(words, "yellow"), soft_wrap=True)
 
 
 def _renamed(case: CaseResult) -> str:
@@ -198,6 +204,7 @@ def print_proofs(console: Console, report: Report) -> None:
     also = (f" ({ruled} by rules)" if ruled else "") + (f", {loose} reordered" if loose else "")
     words = f"{len(proved)} of {report.planned} proved{also} in {report.seconds:.0f} s{rate}"
     console.print(words, soft_wrap=True)
+    _print_assumptions(console, report)
     for id, program in proofs:
         if program.verdict in RESTS or BY_RULES in program.measures:
             console.print(f"{id}  {program.detail}", soft_wrap=True, markup=False)

@@ -121,7 +121,7 @@ def command(monkeypatch, capsys, tmp_path):
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", ["parity", *arguments])
         monkeypatch.delenv("COLUMNS", raising=False)
-        # Bytecode is told by size and second: a file that the same test edits within a second is not read again.
+        # Bytecode is known by size and second: a file that the same test edits within a second is not read again.
         monkeypatch.setattr(sys, "dont_write_bytecode", True)
         capsys.readouterr()
         with imports_undone(), pytest.raises(SystemExit) as ended:

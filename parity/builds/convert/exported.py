@@ -12,7 +12,7 @@ from parity.builds.convert.stored import one_line
 from parity.builds.skeleton import leaves_of
 from parity.builds.tree import Role
 from parity.builds.weights import transforms
-from parity.builds.weights.map import Entry
+from parity.builds.weights.map import USED, USED_ALONE, Entry
 from parity.builds.weights.transforms import Transform
 from parity.verdicts import SIDES
 
@@ -25,7 +25,8 @@ GIVEN = (
     "name of a stack",
     "parameter it belongs to",
     "module it belongs to",
-    "use in the program",
+    USED,
+    USED_ALONE,
 )
 """Matches that identify a leaf with certainty; any other match is a guess until a proof or probe confirms it."""
 TRANSFORMS: Mapping[str, type] = {
