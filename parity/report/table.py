@@ -163,10 +163,9 @@ def _renamed(case: CaseResult) -> str:
     rows = case.rows("tree", "renamed")
     if not rows:
         return ""
-    rows = sorted(rows, key=lambda row: not row.get("guessed"))
-    doubts = [" (guessed)" if row.get("guessed") else "" for row in rows]
     names = [
-        f"{row['reference']} is {row['candidate']}{doubt}" for row, doubt in zip(rows, doubts, strict=True)
+        f"{row['reference']} is {row['candidate']}{' (guessed)' if row.get('guessed') else ''}"
+        for row in sorted(rows, key=lambda row: not row.get("guessed"))
     ]
     return f"{case.id.partition('/')[0]}: {listed(names, MOST_RENAMED)}; `parity map` shows all"
 
