@@ -211,7 +211,10 @@ class _Cases:
                 self._results[record["id"]] = msgspec.convert(record, CaseResult)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the number of cached verdicts, and why none is cached now."""
+        """Prints guesses behind passes, the number of cached verdicts, and why none is cached now."""
+        for words in dict.fromkeys(result.assumption for result in self._results.values()):
+            if words:
+                terminalreporter.write_line(f"parity: {words}")
         cached = sum(result.remembered for result in self._results.values())
         if cached:
             terminalreporter.write_line(f"parity: {cached} of {len(self._results)} verdicts from the cache")

@@ -109,12 +109,11 @@ def _is_key(value: Any) -> bool:
 def _role(path: str, node: Any, value: Any) -> Role:
     if _is_key(value) or isinstance(node, nnx.RngState):
         return Role.RNG
+    if isinstance(node, nnx.OptState) or _collection(path) == "opt_state":  # whose moments may be `nnx.Param`
+        return Role.OPTIMIZER
     if isinstance(node, nnx.Variable):
-        for kind, role in ((nnx.Param, Role.PARAMS), (nnx.OptState, Role.OPTIMIZER)):
-            if isinstance(node, kind):
-                return role
-        return Role.STATE
-    top = {"params": Role.PARAMS, "opt_state": Role.OPTIMIZER, "step": Role.OPTIMIZER}
+        return Role.PARAMS if isinstance(node, nnx.Param) else Role.STATE
+    top = {"params": Role.PARAMS, "step": Role.OPTIMIZER}
     return top.get(_collection(path), Role.STATE)
 
 

@@ -23,6 +23,7 @@ from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 
 FLAX = str(Path(flax.__file__).parent)
+ACCEPT = 'accept it, if it is meant, by parity.Waiver(channel="loops", where=..., reason=...)'
 LISTED = 4
 SMALL = 1_024
 """Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
@@ -226,7 +227,7 @@ class _Comparison:
             where=f"{self.stage} loop {path} of the {side} ({loop.provenance.summary})",
             **one_sided(side, text, "no such loop"),
             cause=_alone_cause(loop, side),
-            next_step='accept it, if it is meant, by parity.Waiver(channel="loops", reason=...)',
+            next_step=ACCEPT,
         )
 
 
@@ -235,15 +236,18 @@ def _stacked_finding(
 ) -> Finding:
     """Returns the finding on stacked outputs of one side only."""
     texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
+    masks = kept and {leaf.element for leaf in (*lost, *extra)} == {"pred"}
     return Finding(
         where=where,
         reference=texts[0],
         candidate=texts[1],
         distance=f"{_bytes(extra) - _bytes(lost):+,} bytes",
-        cause="residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
+        cause="masks kept for the backward pass: a `where` in the loop of one side only, or another remat policy"
+        if masks
+        else "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
         if kept
         else "gradients or outputs stacked by one side only, or in another dtype",
-        next_step=at,
+        next_step=f"{at}; {ACCEPT}" if masks else at,
     )
 
 

@@ -101,7 +101,7 @@ def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
             "reference": one,
             "candidate": other,
             "leaves": len(held),
-            "guessed": sum(each.is_guess for each in held),
+            "guessed": sum(each.is_unnamed for each in held),
         }
         for (one, other), held in names.items()
     ]

@@ -16,6 +16,8 @@ from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
+UNNAMED = "unnamed"
+"""Measure: the number of entries of the weight map that no rule and no name decides."""
 CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
 """Cause of a finding on a guessed pair of leaves that a probe contradicts."""
 
@@ -74,6 +76,7 @@ def tree(evidence: Evidence) -> ChannelResult:
         detail=detail,
         findings=tuple(findings),
         notes=tuple(notes),
+        measures={UNNAMED: count} if (count := sum(entry.is_unnamed for entry in entries)) else {},
         tables={"map": map_table(evidence.weights), **({"renamed": renamed} if renamed else {})},
     )
 

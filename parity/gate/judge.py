@@ -64,6 +64,7 @@ def judge(
                 ]
                 cells.append(_decided((label, mesh, channel), found, rules))
     blocks = _blocks(cells)
+    blocks += dict.fromkeys(words for one in touched if one in results and (words := results[one].assumption))
     for one in touched:
         others = (*fallen.get(one, ()), *_over_budget(budgets, results.get(one)))
         blocks += [f"{one}: {text}" for text in others]

@@ -1,6 +1,7 @@
 """An assertion for notebooks and tests: runs the channels and raises with all findings."""
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,6 +80,9 @@ def assert_twins(
     results = list(map(CaseRunner(request, target).run, cases))
     if any(result.blocking for result in results):
         raise TwinsDifferError(results)
+    for words in dict.fromkeys(result.assumption for result in results):
+        if words:
+            warnings.warn(words, stacklevel=2)
     return results
 
 

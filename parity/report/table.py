@@ -143,6 +143,7 @@ def _print_closing(console: Console, report: Report) -> None:
     for words in dict.fromkeys(map(_renamed, cases)):
         if words:
             console.print(Text(words, "dim"), soft_wrap=True)
+    _print_assumptions(console, report)
     if weaker := report.numbers_only:
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
         console.print(Text(text, "yellow"), soft_wrap=True)
@@ -152,15 +153,19 @@ def _print_closing(console: Console, report: Report) -> None:
         console.print(Text(f"PARTIAL: {report.partial.sentence()}", "bold yellow"))
 
 
+def _print_assumptions(console: Console, report: Report) -> None:
+    for words in report.assumptions:
+        console.print(Text(words, "yellow"), soft_wrap=True)
+
+
 def _renamed(case: CaseResult) -> str:
     """Returns the modules of a pair whose names differ; the text is equal for all its programs."""
     rows = case.rows("tree", "renamed")
     if not rows:
         return ""
-    rows = sorted(rows, key=lambda row: not row.get("guessed"))
-    doubts = [" (guessed)" if row.get("guessed") else "" for row in rows]
     names = [
-        f"{row['reference']} is {row['candidate']}{doubt}" for row, doubt in zip(rows, doubts, strict=True)
+        f"{row['reference']} is {row['candidate']}{' (guessed)' if row.get('guessed') else ''}"
+        for row in sorted(rows, key=lambda row: not row.get("guessed"))
     ]
     return f"{case.id.partition('/')[0]}: {listed(names, MOST_RENAMED)}; `parity map` shows all"
 
@@ -198,6 +203,7 @@ def print_proofs(console: Console, report: Report) -> None:
     also = (f" ({ruled} by rules)" if ruled else "") + (f", {loose} reordered" if loose else "")
     words = f"{len(proved)} of {report.planned} proved{also} in {report.seconds:.0f} s{rate}"
     console.print(words, soft_wrap=True)
+    _print_assumptions(console, report)
     for id, program in proofs:
         if program.verdict in RESTS or BY_RULES in program.measures:
             console.print(f"{id}  {program.detail}", soft_wrap=True, markup=False)

@@ -8,6 +8,7 @@ from parity.cases.accepted import Waiver
 from parity.cases.case import Case
 from parity.channels import Aspect, of_aspect
 from parity.channels.channel import ONE_PROGRAM
+from parity.channels.tree import UNNAMED
 from parity.compare.origin.result import SearchResult
 from parity.run.explain import SEVERITY, Explanation, blocking, explain
 from parity.run.request import Shard
@@ -127,6 +128,16 @@ class CaseResult:
         program = self.channels.get("program")
         rests = program and program.verdict in (Verdict.UNPROVED, Verdict.REORDERED) and not self.blocking
         return next(iter(program.findings), None) if program and rests else None
+
+    @property
+    def assumption(self) -> str:
+        """The guesses of the weight map on which a pass rests, as text; empty if rules and names decide it."""
+        count = self.channels["tree"].measures.get(UNNAMED) if "tree" in self.channels else None
+        if self.verdict != PASSED or not count:
+            return ""
+        pair = self.id.partition("/")[0]
+        words = "equal only if checkpoints are loaded in this way"
+        return f"{pair}: {count} leaves paired by guess: {words}; `parity map {pair}` prints it, weight_rules state it"
 
     def rows(self, channel: str, table: str) -> Sequence[Row]:
         """Returns the rows of a channel's table; empty if it has none."""
@@ -278,6 +289,11 @@ class Report:
     def blocks(self) -> list[str]:
         """A sentence for every block of the gate; empty if none judged the report."""
         return self.gate.blocks if self.gate else []
+
+    @property
+    def assumptions(self) -> list[str]:
+        """A sentence for each pair whose cases pass under a guessed weight map."""
+        return list(dict.fromkeys(filter(None, (case.assumption for case in self.cases))))
 
     @property
     def passes(self) -> bool:

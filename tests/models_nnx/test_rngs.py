@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen
 from oracle_decoder import SMALL, random_batch, random_params
 from twin_nnx import TWIN
 
@@ -104,3 +105,32 @@ def test_a_model_without_a_dropout_key_refuses_to_drop():
     batch = random_batch(config.vocab)
     with pytest.raises(ValueError, match="Dropout at decoder/layers/attention_dropout: got rngs=None"):
         model(batch["tokens"], batch["segments"], batch["positions"], False)
+
+
+class Masks(linen.Module):
+    """A scan body that returns the mask of its dropout."""
+
+    @linen.compact
+    def __call__(self, x, _):
+        return x, linen.Dropout(0.5, deterministic=False, name="drop")(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("checked", "draws"), [(True, 2), (False, 1)])
+def test_a_scan_of_linen_drops_by_its_second_draw_unless_it_is_traced_once(checked, draws):
+    """As docs/migration.md says under "Equal keys"."""
+    key, x = jax.random.key(3), jnp.ones(64)
+    layers = linen.scan(Masks, split_rngs={"dropout": True}, length=3, check_constancy_invariants=checked)
+
+    class Model(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            return layers(name="layers")(x, None)[1]
+
+    masks = Model().apply({}, x, rngs={"dropout": key})
+    rngs = PathRngs({"dropout": key}).at("layers")
+    keys = rngs.split(3)["dropout"]
+    for layer in range(3):
+        drawn = rngs.using({"dropout": keys[layer]}).at("drop")
+        mask = [jax.random.bernoulli(drawn.draw("dropout"), 0.5, x.shape) for _ in range(draws)][-1]
+        np.testing.assert_array_equal(masks[layer] > 0, mask)

@@ -19,15 +19,6 @@ from parity.verdicts import SIDES
 SCHEMA, KIND = 1, "parity weight map"
 PROOF = "proof"
 CONFIRMED = (PROOF, "probe")
-GIVEN = (
-    "rule",
-    "name",
-    "name of a stack",
-    "parameter it belongs to",
-    "module it belongs to",
-    "use in the program",
-)
-"""Matches that identify a leaf with certainty; any other match is a guess until a proof or probe confirms it."""
 TRANSFORMS: Mapping[str, type] = {
     name: getattr(transforms, name) for name in transforms.__all__ if name != "Transform"
 }
@@ -50,7 +41,7 @@ class Certified(Entry):
         """The reason why the entry is uncertain, as text; empty if it is certain."""
         if self.contradicted:
             return f"confirmed by {self.confirmed_by}"
-        if self.confirmed_by in CONFIRMED or self.matched_by in GIVEN:
+        if self.confirmed_by in CONFIRMED or not (self.is_guess or self.is_unnamed):
             return ""
         return f"paired by {self.matched_by}, and no proof or probe reads it"
 

@@ -15,6 +15,8 @@ from parity.builds.weights.map import (
     HOLDERS,
     NEAREST,
     RELATED,
+    USED,
+    USED_ALONE,
     ConflictError,
     Entry,
     MapError,
@@ -32,7 +34,7 @@ from parity.builds.weights.modules import (
     pair_modules,
     pair_nearest,
 )
-from parity.builds.weights.names import is_automatic, name_words, numbers, prefer_names, related
+from parity.builds.weights.names import is_automatic, name_words, named, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
 Leaves = Mapping[str, Leaf]
@@ -412,10 +414,11 @@ class _Search:
             if len(set(found.values())) > 1:
                 self._conflict(name, found)
         for used in self._by_kind({name: next(iter(found.values())) for name, found in partners.items()}):
+            sure = named(used)
             for name, other in prefer_names(used).items():
                 if other in self.sides[1].names:
-                    how = "use in the program" if other == used[name] else f"{AGAINST_USE}{used[name]}"
-                    self._pair([name], [other], how)
+                    how = USED if name in sure else USED_ALONE
+                    self._pair([name], [other], how if other == used[name] else f"{AGAINST_USE}{used[name]}")
 
     def _by_kind(self, pairs: Mapping[str, str]) -> Iterable[dict[str, str]]:
         groups: dict[tuple, dict[str, str]] = {}

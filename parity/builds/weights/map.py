@@ -18,7 +18,10 @@ from parity.verdicts import SIDES
 
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
-ORDER_ALONE = "order of use alone"
+USED = "use in the program"
+USED_ALONE = f"{USED} alone"
+ORDER = "order of use"
+ORDER_ALONE = f"{ORDER} alone"
 RELATED = "related name"
 FOLLOWS = "parameter it belongs to"
 AGAINST_USE = "name, although the programs use it like "
@@ -73,6 +76,11 @@ class Entry:
         """True if sizes, names and use leave the pair ambiguous; a proof, a probe or a rule settles it."""
         guesses = (NEAREST, RELATED, ORDER_ALONE, AGAINST_USE)
         return GUESSED in self.matched_by or self.matched_by.startswith(guesses)
+
+    @property
+    def is_unnamed(self) -> bool:
+        """True if no rule and no name decides between leaves of one size: two that are exchanged would pass."""
+        return self.matched_by.startswith((USED_ALONE, ORDER, NEAREST))
 
 
 class MapError(ValueError):

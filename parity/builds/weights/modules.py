@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from parity.builds.tree import Leaf
-from parity.builds.weights.map import ORDER_ALONE
-from parity.builds.weights.names import apart_by_one_number, is_automatic, numbers, prefer_names
+from parity.builds.weights.map import ORDER, ORDER_ALONE
+from parity.builds.weights.names import is_automatic, named, numbers, prefer_names
 
 FEW = 64
 """Number of names per side up to which all pairs are rated, since that takes quadratic time."""
@@ -118,8 +118,9 @@ def pair_in_order(
         for side, ranks in zip((reference, candidate), order, strict=True)
     )
     pairs = prefer_names(dict(zip(*used, strict=True)))
-    counted = all(map(numbers, pairs)) and apart_by_one_number(list(pairs), list(pairs.values()))
-    return "order of use" if automatic or counted else ORDER_ALONE, pairs
+    if named(pairs) == pairs.keys():
+        return f"name and {ORDER}", pairs
+    return ORDER if automatic else ORDER_ALONE, pairs
 
 
 Held = tuple[tuple[str, tuple[int, ...], str], ...]

@@ -42,11 +42,8 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
     Args:
         pairs: names of leaves or modules of one kind, reference -> candidate.
     """
-    groups: dict[tuple, dict[str, str]] = collections.defaultdict(dict)
-    for name, other in pairs.items():
-        groups[numbers(name), numbers(other)][name] = other
     chosen = dict(pairs)
-    for group in groups.values():
+    for group in _by_numbers(pairs).values():
         partners = related(group, group.values())
         back = {other: name for name, other in partners.items()}
         permuted = {name for name, other in group.items() if name in partners and other in back}
@@ -64,6 +61,24 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
         if used != others[::-1] and apart_by_one_number(names, others):
             chosen |= zip(names, others, strict=True)
     return chosen
+
+
+def named(pairs: Mapping[str, str]) -> set[str]:
+    """Returns the names that confirm their partner: by words, or by a number that no other name has."""
+    counted = apart_by_one_number(list(pairs), list(pairs.values()))
+    found: set[str] = set()
+    for (number, _), group in _by_numbers(pairs).items():
+        partners = related(group, group.values())
+        alone = counted and number and len(group) == 1
+        found |= {name for name, other in group.items() if alone or partners.get(name) == other}
+    return found
+
+
+def _by_numbers(pairs: Mapping[str, str]) -> dict[tuple, dict[str, str]]:
+    groups: dict[tuple, dict[str, str]] = collections.defaultdict(dict)
+    for name, other in pairs.items():
+        groups[numbers(name), numbers(other)][name] = other
+    return groups
 
 
 def is_automatic(name: str) -> bool:

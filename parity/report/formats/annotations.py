@@ -30,6 +30,7 @@ def annotations(report: Report, earlier: Sequence[Report]) -> str:
     waived = sum(one.verdict == "waived" for case in report.cases for one in case.channels.values())
     if waived:
         lines.append(_command("warning", f"{waived} channels pass by waivers; the report has reasons", {}))
+    lines += [_command("warning", words, {"title": "guessed weight map"}) for words in report.assumptions]
     return "".join(f"{line}\n" for line in (*lines, *_warnings(report)))
 
 

@@ -72,8 +72,10 @@ def _case(case: CaseResult) -> ElementTree.Element:
         details = [one.detail for one in case.channels.values()]
         why = WHY_SKIPPED.get(verdict) or next(filter(None, details), verdict)
         ElementTree.SubElement(test, "skipped", {"message": _clean(why)})
-    if first := case.first_difference:
-        ElementTree.SubElement(test, "system-out").text = _clean(f"first difference: {first.sentence()}")
+    first = case.first_difference
+    notes = [case.assumption, f"first difference: {first.sentence()}" if first else ""]
+    if text := "\n".join(filter(None, notes)):
+        ElementTree.SubElement(test, "system-out").text = _clean(text)
     return test
 
 

@@ -17,6 +17,7 @@ def markdown(report: Report, earlier: Sequence[Report]) -> str:
         "",
         f"{report.headline()}, {report.seconds:.0f} s.",
         "",
+        *(line for words in report.assumptions for line in (_safe(words), "")),
         *_gate(report),
         *_counts(report),
         *_findings(report),

@@ -254,3 +254,13 @@ def test_a_box_with_a_mesh_is_opened_as_it_is():
     with linen.logical_axis_rules((("embed", "data"),)):
         assert flatten({"w": box}) == {"w": box.value}
         assert Codec({"w": box}).paths == ["w"]
+
+
+def test_the_moments_of_a_pure_state_are_optimizer_leaves_though_optax_keeps_their_type():
+    params = nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.Param)
+    leaves = describe(
+        {"params": params, "opt_state": optax.adam(1e-3).init(params), "step": nnx.Param(jnp.ones(()))}
+    )
+    found = roles(leaves)
+    assert found["params/kernel"] is found["step"] is Role.PARAMS
+    assert found["opt_state/0/mu/kernel"] is found["opt_state/0/nu/bias"] is Role.OPTIMIZER

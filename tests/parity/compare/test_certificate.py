@@ -1,5 +1,6 @@
 """The certificate: perturbing one leaf on both sides must change both outputs equally."""
 
+import io
 import itertools
 
 import jax
@@ -8,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from flax import linen, nnx
+from rich.console import Console
 
 import parity
 from parity.builds.build import linen_build
@@ -19,8 +21,13 @@ from parity.compare.certificate import certify, export
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
+from parity.report.formats.annotations import annotations
+from parity.report.formats.html import html
+from parity.report.formats.junit import junit
+from parity.report.formats.markdown import markdown
+from parity.report.table import print_table
 from parity.run.explain import explain
-from parity.run.record import CaseResult
+from parity.run.record import CaseResult, Report
 from parity.run.run import run_case
 from parity.verdicts import Verdict, plain
 
@@ -333,13 +340,48 @@ def test_names_that_say_nothing_are_paired_in_the_order_of_use_as_a_guess():
         id="toy/forward@single", reference=lambda: builds[0], candidate=lambda: builds[1], program="forward"
     )
     result = run_case(case, Session())
-    channels = msgspec.convert(plain(result), CaseResult).channels  # as a report or a worker's result is read
+    read = msgspec.convert(plain(result), CaseResult)  # as a report or a worker's result is read
+    channels = read.channels
+    assert (
+        "toy: 2 leaves paired by guess: equal only if checkpoints are loaded in this way" in read.assumption
+    )
     assert channels["values"].verdict is Verdict.FLOOR and channels["tree"].detail.startswith(
         "2 guessed, such as params/one"
     )
     assert {"reference": "one", "candidate": "twin", "leaves": 1, "guessed": 1} in channels["tree"].tables[
         "renamed"
     ]
+
+
+def test_two_leaves_that_are_exchanged_behind_names_that_say_nothing_pass_with_the_guess_in_every_form():
+    """The final scale in the block, and the block's at the end: the same program under the exchanged map."""
+    builds = [
+        toy(f"toy {one}", distinct, one, "params", False) for one in (("one", "two"), NAMES[CROSSED][::-1])
+    ]
+
+    def made(*rules):
+        return Case(
+            id="toy/forward@single",
+            reference=lambda: builds[0],
+            candidate=lambda: builds[1],
+            program="forward",
+            rules=rules,
+        )
+
+    result = run_case(made(), Session())
+    assert result.verdict == "passed" and result.assumption.startswith("toy: 2 leaves paired by guess")
+    report = Report(cases=(result,), seconds=1.0, environment={})
+    screen = Console(file=io.StringIO(), width=200)
+    print_table(screen, report)
+    forms = {form.__name__: form(report, ()) for form in (junit, markdown, annotations, html)}
+    for name, text in {**forms, "terminal": screen.file.getvalue()}.items():
+        assert "2 leaves paired by guess" in text, name
+    rules = [
+        parity.Rule(reference=(f".*{one}",), candidate=(other,))
+        for one, other in zip(("one", "two"), NAMES[CROSSED], strict=True)
+    ]
+    stated = run_case(made(*rules), Session())
+    assert stated.verdict == "failed" and not stated.assumption
 
 
 def swapped(w, one, two, x):

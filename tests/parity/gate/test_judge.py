@@ -44,6 +44,15 @@ def test_a_proved_flip_is_ready(report, rules):
     )
 
 
+def test_a_pass_under_a_guessed_weight_map_blocks_its_flips_once_a_pair(report, rules):
+    guessed = channel("equal", measures={"unnamed": 2})
+    found = held(report(tree={"dense-scan": guessed, "mtp-a": channel("equal")}), rules)
+    assert set(found) == {"pure_nnx", "scan_layers"}
+    assert len(found["scan_layers"]) == 1 and found["scan_layers"][0].startswith(
+        "dense-scan: 2 leaves paired by guess"
+    )
+
+
 @pytest.mark.parametrize("verdict", sorted(BLOCKING))
 @pytest.mark.parametrize(
     ("start", "flips"),
