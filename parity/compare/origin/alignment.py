@@ -220,7 +220,8 @@ class Alignment:
             found = _near(groups, node.sketch)
             if not found.size and node.sketch.entries and not node.sketch.plain:
                 near = _near(entries, node.sketch.entries)
-                found = near[[shapes[each] != node.sketch.shape for each in near]]
+                if node.sketch.shape not in {shapes[each] for each in near}:  # else it is in another order
+                    found = near
             if node.sketch.plain and node.name not in GIVEN:
                 found = found[[self._made_equally(member, node) for member in found]]
             first[found[(first[found] < 0) | (names[found] == node.name)]] = at

@@ -88,12 +88,7 @@ class Parting:
     @property
     def has_other_constant(self) -> bool:
         """True if both sides do one operation with different constants."""
-        ends = [
-            (node, trace.nodes) for node, trace in zip(self.nodes, self.alignment.traces, strict=True) if node
-        ]
-        if len({node.name for node, _ in ends}) != 1 or len(ends) != 2 or not self.divergence.operands:
-            return False
-        return all(nodes[node.inputs[at]].literal for node, nodes in ends for at in self.divergence.operands)
+        return self.divergence.has_other_constant(self.alignment)
 
     def library_makers(self) -> list[str]:
         """Returns the library's functions that made closures of both sides in which constants differ."""
@@ -117,10 +112,12 @@ class Blame(NamedTuple):
     Args:
         frames: the reference's and the candidate's; None for the innermost function that only this side has.
         divergence: the operations to name, if not those at which the programs diverge.
+        passing: the candidate's lines from the use of a wrong value outwards to the function that has the right one.
     """
 
     frames: Sequence[Frame | None]
     divergence: Divergence | None = None
+    passing: Sequence[Frame] = ()
 
 
 class Strategy(NamedTuple):
@@ -188,8 +185,14 @@ def _read_after_update(parting: Parting) -> Blame | None:
         own = site(traces[side].nodes[user]).own
         depth = together(own, site(made).own)
         if depth and not alignment.users(1 - side, partner):
-            frames = ordered(side, own[len(own) - depth], None)
-            return Blame(frames, parting.moved(users) if users else None)
+            holder, unused = (
+                own[len(own) - depth],
+                site(traces[1 - side].nodes[users[1 - side]]).own if users else (),
+            )
+            lacking = next((each for each in unused if twins(each, holder)), None)
+            stack, end = ((unused, lacking), (own, holder))[side]
+            passing = stack[: stack.index(end) + 1] if end else ()
+            return Blame(ordered(side, holder, lacking), parting.moved(users) if users else None, passing)
     return None
 
 

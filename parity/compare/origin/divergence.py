@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
+from parity.ir.makers import backward_rule
 
 BRANCH = frozenset({"branch"})
 
@@ -34,6 +35,17 @@ class Divergence:
     kept: bool = False
     gradient: bool = False
 
+    def has_other_constant(self, alignment: Alignment) -> bool:
+        """True if both sides do one operation with different constants."""
+        if self.reference is None or self.candidate is None or not self.operands:
+            return False
+        ends = [
+            (trace.nodes[at], trace.nodes)
+            for trace, at in zip(alignment.traces, (self.reference, self.candidate), strict=True)
+        ]
+        same = ends[0][0].name == ends[1][0].name
+        return same and all(nodes[node.inputs[at]].literal for node, nodes in ends for at in self.operands)
+
 
 def find_divergences(
     alignment: Alignment, failing: Iterable[tuple[int, int]], leaves: Iterable[str] = ()
@@ -51,7 +63,8 @@ def find_divergences(
     search = _Search(alignment)
     found = search.run(list(failing))
     alone = bool(found) and None in (found[0].reference, found[0].candidate)
-    if any(search.for_backward(each) for each in (found if alone else found[:1])):
+    settled = bool(found) and found[0].has_other_constant(alignment)
+    if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves) or _ended(alignment)
     return found
 
@@ -317,7 +330,11 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         partner = alignment.matches[side][at]
         if partner < 0 or any(alignment.same(*ordered(side, at, other)) for other in cuts[1 - side]):
             continue  # the stopped values may differ only as values, such as in a softmax
-        left, right = ordered(side, at, _used_instead(alignment, side, at))
+        other, nodes = _used_instead(alignment, side, at), alignment.traces[1 - side].nodes
+        uses = (other, *alignment.users(1 - side, other))
+        if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
+            continue  # the rule may stop the gradient, too
+        left, right = ordered(side, at, other)
         made_of = _leaves_below(alignment, left)
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
             found.append((-len(made_of), left, right))

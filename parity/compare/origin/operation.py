@@ -100,7 +100,7 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {_floors(worst.in_floors)}")
-    suspects = _suspects(found, common) if first.is_alone else ()
+    suspects = first.passing or (_suspects(found, common) if first.is_alone else ())
     doubt = first.doubt(found.partners, found.guessed)
     if not doubt and len(suspects) > SURE:
         doubt = f"one of {listed([str(each) for each in suspects], MOST)}"
@@ -145,6 +145,7 @@ class _Entry:
         tried = () if parting.divergence.gradient else strategies  # its values are right where they are
         found = blame(parting, tried) or Blame((None, None))
         self._is_default = found == Blame((None, None))
+        self.passing = [each for each in found.passing if function_of(each) not in parting.common]
         self._after: tuple[str, ...] = ()
         if found.divergence:
             parting = dataclasses.replace(parting, divergence=found.divergence)

@@ -107,7 +107,7 @@ def _inputs(
                 continue
             if not isinstance(link.transform, Identity):
                 raise RefusalError(f"arguments: {known} are read by one side only, expected {left} too")
-            types = others
+            types = {left[0]: others[known[0]]}
         kinds = _kinds(left, types, link)
         split_axes = () if back else relation.split_axes.get(left[0], ())
         whose = "candidate's " if back else ""  # names of both sides may be equal

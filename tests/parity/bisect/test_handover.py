@@ -334,3 +334,41 @@ def test_a_formula_of_weights_in_a_later_layer_is_not_the_first_difference():
 
     finding, _ = first(mixed, blended, X, W, W)
     assert finding.sentence.startswith("tanh / sin"), finding.sentence
+
+
+class WholeRate:
+    def __call__(self, x, w):
+        return self.outer(jnp.sin(x), w, self.rate(w))
+
+    def rate(self, w):
+        return jnp.exp(jnp.mean(w * w))
+
+    def outer(self, x, w, rate):
+        return self.middle(x, w[:3], rate)
+
+    def middle(self, x, w, rate):
+        return self.inner(x, w, rate)
+
+    def inner(self, x, w, rate):
+        return jnp.tanh(x) * (self.rate(w) if rate is None else rate)
+
+
+class OwnRate(WholeRate):
+    def __call__(self, x, w):
+        return self.outer(jnp.sin(x), w, self.rate(w))
+
+    def outer(self, x, w, rate):
+        return self.middle(x, w[:3], None)
+
+    def middle(self, x, w, rate):
+        return self.inner(x, w, rate)[:, :]
+
+    def inner(self, x, w, rate):
+        h = jnp.tanh(x)
+        return h * (self.rate(w) if rate is None else rate)
+
+
+def test_a_right_value_that_is_lost_on_the_way_to_its_use_leaves_the_functions_on_the_way():
+    finding, _ = first(WholeRate(), OwnRate(), X, W)
+    suspects = [function for _, _, function in finding.facts["suspects"]]
+    assert not finding.found and "OwnRate.outer" in suspects, finding.sentence

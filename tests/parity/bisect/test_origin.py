@@ -316,3 +316,65 @@ def on_wrong_parts(x):
 def test_a_per_device_body_is_one_operation():
     finding, blamed = first(on_parts, on_wrong_parts, X)
     assert blamed[1] == "on_wrong_parts" and "shard_map" in finding.sentence, finding.sentence
+
+
+def joined(x):
+    return jnp.stack([jnp.sin(x), jnp.cos(x)], axis=1).reshape(-1, 6)
+
+
+def joined_the_other_way(x):
+    return jnp.stack([jnp.cos(x), jnp.sin(x)], axis=1).reshape(-1, 6)
+
+
+def test_parts_that_are_joined_in_another_order_match_neither_the_stack_nor_its_reshape():
+    alignment = handover.aligned(joined, joined_the_other_way, X)
+    assert max(match for side in alignment.matches for match in side[-2:]) < 0, alignment.matches
+
+
+@jax.custom_vjp
+def snapped(x):
+    return jnp.round(x)
+
+
+snapped.defvjp(lambda x: (jnp.round(x), x), lambda x, g: (jnp.where(abs(x) < 1, g, 0.0),))
+
+
+class Custom:
+    def slope(self, w, x):
+        return jax.grad(self.loss)(w, x)
+
+    def loss(self, w, x):
+        return jnp.sum(jnp.sin(self.scaled(self.snap(x @ w))))
+
+    def snap(self, made):
+        return snapped(made)
+
+    def scaled(self, made):
+        return kept(made)
+
+
+class Stopping(Custom):
+    def snap(self, made):
+        held = jnp.clip(made, -1, 1)
+        return held + (jnp.round(jax.lax.stop_gradient(made)) - jax.lax.stop_gradient(held))
+
+    def scaled(self, made):
+        return jax.lax.stop_gradient(made * 1.3) - 0.3 * made
+
+
+class NotHeld(Stopping):
+    def snap(self, made):
+        return made + (jnp.round(jax.lax.stop_gradient(made)) - jax.lax.stop_gradient(made))
+
+
+class NotReversed(Stopping):
+    def scaled(self, made):
+        return jax.lax.stop_gradient(made * 0.7) + 0.3 * made
+
+
+@pytest.mark.parametrize(
+    ("other", "function"), [(NotHeld, "Custom.snap"), (NotReversed, "NotReversed.scaled")]
+)
+def test_a_gradient_that_is_stopped_beside_a_backward_rule_is_no_cause(other, function):
+    finding, blamed = first(Custom().slope, other().slope, W, X)
+    assert function in blamed and "stop_gradient" not in finding.sentence, finding.sentence

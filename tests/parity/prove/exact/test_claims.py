@@ -488,3 +488,14 @@ def test_few_operations_on_ever_longer_sums_are_given_up():
     links = Relation(arguments=[_link(name) for name in sorted(parts)], results=[_link("total")])
     found = equal(*sides, links, ProofCache(most_steps=5_000))
     assert "terms and arguments for each" in found.refusal
+
+
+def test_an_argument_that_one_side_reads_under_its_own_name_is_known():
+    given = jax.ShapeDtypeStruct((3,), jnp.float32)
+    one = Named(program=jax.jit(jnp.exp).lower(given), arguments=["x"], results=["y"])
+    more = jax.jit(lambda x, b: jnp.exp(x) + b).lower(given, given)
+    other = Named(program=more, arguments=["x", "bias"], results=["y"])
+    links = [Link(reference=("x",), candidate=("x",)), Link(reference=("b",), candidate=("bias",))]
+    relation = Relation(arguments=links, results=[Link(reference=("y",), candidate=("y",))])
+    found = equal(one, other, relation)
+    assert not found.proved and found.difference
