@@ -210,7 +210,7 @@ def _order(table: Terms, call: Call) -> Call | None:
         return None
     if not table.may_swap(*call.operands):
         return None
-    if call.name == "add" and not any(map(table.is_given, call.operands)):
+    if call.name == "add" and not any(table.is_given(view.source) for view in call.operands):
         return None
     if call.name == "multiply" and all(table.is_power(view.source) for view in call.operands):
         return None

@@ -79,14 +79,12 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     name="select-known",
     on=("select",),
     rewrites="select by a known predicate -> the branch",
-    condition="the predicate is one known boolean everywhere",
-    argument="Case by case; but XLA may not know the predicate.",
+    condition="the predicate is a constant, or one boolean computed from constants, also repeated",
+    argument="Case by case. XLA removes such a selection before anything is fused.",
     attacked_by="selection by a constant",
-    loose=True,
-    keeps_narrow=True,
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
-    known = table.scalar(call.operands[0])
+    known = table.scalar(call.operands[0]) if table.certain else None
     return None if known is None else call.operands[1 if known else 2]
 
 

@@ -132,8 +132,6 @@ def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[i
         size != full and axis not in known for axis, (size, full) in enumerate(zip(sizes, shape, strict=True))
     ):
         return None
-    if not table.allows("static-slice"):
-        return None
     starts = [
         min(max(known.get(axis, 0), 0), full - size)
         for axis, (full, size) in enumerate(zip(shape, sizes, strict=True))
@@ -238,7 +236,7 @@ def _padded(table: Terms, out: Array, inner: Value, fill: View, lows: Sequence[i
     table.use("pad")
     one = fill.moved([])
     number = table.number(
-        f"~pad {inner.type.shape} {out.shape} {list(lows)}", *map(table.flat, (inner.view, one))
+        f"~pad {inner.type.shape} {out.shape} {list(lows)}", *map(table.flat, (table.plain(inner.view), one))
     )
     return whole(number, out.count)
 

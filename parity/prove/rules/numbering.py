@@ -50,7 +50,7 @@ class RuledNumbering(Numbering):
         self._stated: set[int] = set()
         """Constants, also repeated. A quotient of other known numbers is a product if XLA sees the divisor first."""
         self._certain: set[int] = set()
-        """Constants, and single numbers computed from them; compilers do not fold arrays that are broadcast."""
+        """Constants, single numbers computed from them, and such booleans repeated; compilers fold no other arrays."""
         self._made: dict[int, Made] = {}
         self._slow: set[int] = set()
         """Floats behind a move that XLA removes late."""
@@ -61,9 +61,11 @@ class RuledNumbering(Numbering):
         if (written := self._as_written(op)) is not None:
             return written
         table.ordered = op.results.start in self.ordered
+        table.certain = self._certain.issuperset(op.operands[:1])
         key = (
             op.form.word,
             table.ordered,
+            table.certain,
             *[self.env[value] for value in op.operands],
         )
         known = table.normal.get(key)
@@ -78,8 +80,9 @@ class RuledNumbering(Numbering):
         if known.vanished:
             self.vanished.add(op.results.start)
         out = parse_array(op.form.slots_out[0])
-        single = out is not None and out.count == 1 and self._certain.issuperset(op.operands)
-        if single or op.form.name == "stablehlo.constant":
+        repeats = op.form.name == "stablehlo.broadcast_in_dim"
+        single = out is not None and (out.count == 1 or (repeats and out.element == "i1"))
+        if (single and self._certain.issuperset(op.operands)) or op.form.name == "stablehlo.constant":
             self._certain.update(op.results)
         value = table.values.get(known.number)
         is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
@@ -106,6 +109,9 @@ class RuledNumbering(Numbering):
     def _late(self, op: Op, operand: int, moved: Value, made: Made) -> Made:
         """Returns where a moved float was computed, or the move if XLA removes it after it simplifies the readers."""
         table, before, shape = self.table, self.table.values.get(self.env[operand]), moved.type.shape
+        if made == "stablehlo.reshape True":  # only unit axes; XLA makes one of two reshapes
+            again = before is not None and before.view.repeats and op.form.name == "stablehlo.reshape"
+            made = None if again else f"{made}, {op.form.name}"
         if isinstance(made, str) or before is None or table.known(moved.view) is not None:
             return made
         if before.view.repeats and op.form.name != "stablehlo.broadcast_in_dim":
@@ -115,7 +121,7 @@ class RuledNumbering(Numbering):
             return made
         self._slow.update(op.results)
         if made is None:
-            return None if table.is_given(moved.view) else ()
+            return None if table.is_given(moved.view.source) else ()
         return op.form.name if made == shape else made
 
     def _shape(self, value: int, kind: Array | None) -> Made:
@@ -123,7 +129,7 @@ class RuledNumbering(Numbering):
         known = self.table.values.get(self.env[value])
         if value in self._made or known is None or kind is None:
             return self._made.get(value, kind and kind.shape)
-        is_given = value in self._stated or self.table.is_given(known.view)
+        is_given = value in self._stated or self.table.is_given(known.view.source)
         return None if is_given else self.table.reshaped.get(known.view.source, (0, kind.shape))[1]
 
     def _reshaped(self, known: Value, made: Made) -> int:
@@ -145,11 +151,10 @@ class RuledNumbering(Numbering):
 
     def _reads_plain(self, operand: Value, adds: bool) -> bool:
         """True if no move between an operand and its elementwise reader matters to XLA."""
-        table = self.table
-        source, made = table.reshaped.get(operand.view.source, (operand.view.source, None))
+        source, made = self.table.reshaped.get(operand.view.source, (operand.view.source, None))
         if operand.view.repeats:
             return not isinstance(made, str)
-        term = table.terms.get(source)
+        term = self.table.terms.get(source)
         return made == () or (adds and term is not None and term.name in ("multiply", "divide"))
 
     def _source(self, number: int) -> int:
@@ -293,7 +298,7 @@ class RuledNumbering(Numbering):
             return number
         if value is None or value.view.repeats:
             return super()._crossed(number)
-        if table.is_given(value.view) and value.view.is_straight:
+        if table.is_given(value.view.source) and value.view.is_straight:
             return number
         view = dataclasses.replace(value.view, source=super()._crossed(value.view.source))
         return table.shaped(Value(view, value.type))
@@ -332,6 +337,7 @@ class RuledNumbering(Numbering):
             view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
             if view is not None:
                 self.vanished.add(op.results.start)
+                self._certain.update(op.results if op.operands[0] in self._certain else ())
                 return self._bind(op, table.shaped(Value(view, kinds[0])))
         pattern = reduction_pattern(table, operands[0].type.shape, axes)
         if pattern is None:

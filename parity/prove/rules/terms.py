@@ -88,6 +88,7 @@ class Terms(Table):
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered: True while an operation is numbered whose operands keep their order; see `ordered_operations`.
+        certain: True while an operation is numbered whose first operand is known to compilers.
         built: True if the operation that is being numbered is still present in its normal form.
         reshaped: moved floats: the source, and the shape in which it was computed, or its last move as text.
         shapes: the first shape in which all elements of a source occurred, in their order.
@@ -102,7 +103,7 @@ class Terms(Table):
         self._on_narrow = self.enabled & kept
         self.trail: list[str] = []
         self.normal: dict[tuple, Normal] = {}
-        self.narrow = self.ordered = self.built = False
+        self.narrow = self.ordered = self.certain = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
@@ -245,9 +246,9 @@ class Terms(Table):
         source, _ = self.reshaped.get(view.source, (view.source, ()))
         return dataclasses.replace(view, source=source)
 
-    def is_given(self, view: View) -> bool:
+    def is_given(self, number: int) -> bool:
         """True if no operation computes a value. A loop of one turn vanishes, so a carry may be a product."""
-        return self.nodes[view.source][0].startswith(_GIVEN)
+        return self.nodes[number][0].startswith(_GIVEN)
 
     def may_swap(self, left: View, right: View) -> bool:
         """True if operands may be read in another order: always if one of them is one known number."""
@@ -257,14 +258,11 @@ class Terms(Table):
         """True if XLA may make a value a power or an exponential; it adds the exponents of two that are multiplied."""
         for word, *operands in self.nodes[len(self._powers) : number + 1]:
             name = word.removeprefix("~").partition(" ")[0].removeprefix("stablehlo.")
-            stops = name in _NO_POWERS or (name in _SUMS and not any(map(self._is_known, operands)))
+            stops = name in _NO_POWERS or (name in _SUMS and not any(map(self.is_given, operands)))
             self._powers.append(
                 name in _POWERS or (not stops and any(self._powers[each] for each in operands))
             )
         return self._powers[number]
-
-    def _is_known(self, number: int) -> bool:
-        return self.nodes[number][0].startswith(_GIVEN)
 
     def real(self, view: View) -> float | None:
         """Returns the float that all elements of a view equal; None if it is NaN or not known."""

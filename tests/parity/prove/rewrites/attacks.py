@@ -117,9 +117,9 @@ SINGLE = (
     ),
     Step(
         name="mask from a table or counted",
-        one=lambda x, y, v, t, k: jnp.where(np.tri(T, D, dtype=bool), x * y, 0.0),
-        other=lambda x, y, v, t, k: jnp.where(jnp.tri(T, D, dtype=bool), x * y, 0.0),
-        miss=lambda x, y, v, t, k: jnp.where(jnp.tri(T, D, 1, dtype=bool), x * y, 0.0),
+        one=lambda x, y, v, t, k: jnp.where((k < np.arange(T))[..., None], x * y, 0.0),
+        other=lambda x, y, v, t, k: jnp.where((k < jnp.arange(T))[..., None], x * y, 0.0),
+        miss=lambda x, y, v, t, k: jnp.where((k < np.arange(1, T + 1))[..., None], x * y, 0.0),
     ),
     Step(
         name="exponential captured by a loop",
