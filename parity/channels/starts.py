@@ -334,7 +334,7 @@ def _samples(
     for entry in filter(is_open, entries):
         small[int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))].append(entry)
     for group in small.values():
-        end, back = None, jax.vmap(WeightMap(tuple(group)).to_reference)
+        end = None
         most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])
         left, right = (
             _further(evidence.session, build, paths, range(len(sides[0]), most))
@@ -342,10 +342,25 @@ def _samples(
         )
         for one, other in zip(left, right, strict=True):
             end = end or time.monotonic() + SECONDS / len(small)
-            add((one, to_host(back(other))), [*filter(is_open, group)])
+            add((one, _back(group, other)), [*filter(is_open, group)])
             if time.monotonic() > end:
                 break
     return [{path: np.concatenate(leaf)[: wanted(leaf[0])] for path, leaf in side.items()} for side in rows]
+
+
+def _back(entries: Iterable[Entry], leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the candidate's leaves of several keys in the reference's layout; a transform takes those of one key."""
+    same, moved = (
+        [entry for entry in entries if isinstance(entry.transform, Identity) == wanted]
+        for wanted in (True, False)
+    )
+    found = {entry.reference[0]: leaves[entry.candidate[0]] for entry in same}
+    if moved:
+        back, paths = WeightMap(tuple(moved)).to_reference, _paths(moved)[1]
+        count = len(leaves[paths[0]])
+        rows = [back({path: leaves[path][row] for path in paths}) for row in range(count)]
+        found |= {path: np.stack([row[path] for row in rows]) for path in rows[0]}
+    return found
 
 
 def _further(

@@ -15,6 +15,7 @@ from parity.compare.backends.workers import GIB, machine_memory
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
 from parity.ir.jax_internals import content, live
+from parity.ir.jaxprs import equations
 from parity.ir.location import SourceLocation, result_source
 
 MANY_OF_A_TYPE = 20
@@ -106,7 +107,8 @@ class Start:
     def of_keys(self, paths: Collection[str]) -> Callable[[jax.Array], dict[str, Any]]:
         """Returns a function that makes some leaves from many keys, along a first axis; compiled as in `creator`."""
         evaluate = self._evaluator(paths)
-        if self._shares_types(paths):
+        calls_python = any("callback" in each.primitive.name for each in equations(self.traced.jaxpr))
+        if self._shares_types(paths) and not calls_python:
             return jax.vmap(evaluate)
         return jax.jit(functools.partial(jax.lax.map, evaluate), compiler_options=UNOPTIMISED)
 

@@ -10,7 +10,10 @@ MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
 KINDS = frozenset({"proj", "projection", "linear", "dense"})
 """Words for any weight; they do not tell its place."""
-SYNONYMS: Mapping[str, str] = dict.fromkeys(("ffn", "ffw", "ff", "feedforward", "moe"), "mlp")
+SYNONYMS: Mapping[str, str] = {
+    **dict.fromkeys(("ffn", "ffw", "ff", "feedforward", "moe"), "mlp"),
+    **{"gamma": "scale", "beta": "bias", "shift": "bias"},
+}
 GLUED = re.compile(r"(?<=.)(proj|gate|norm|attn)$")
 """Words that some names have without a separator: ``qproj``, ``igate``."""
 

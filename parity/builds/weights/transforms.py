@@ -19,7 +19,7 @@ Shapes = list[tuple[int, ...]]
 class Transform:
     """Maps the arrays of the reference leaves to the arrays of the candidate leaves, and back.
 
-    A subclass uses the functions of `_numpy`, so that both methods can be traced.
+    A subclass defines `apply` with the functions of `_numpy`, so that `shapes` can trace it.
     """
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
@@ -75,7 +75,7 @@ class Permute(Transform):
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         order = np.argsort([axis % len(self.order) for axis in self.order])
-        return [_numpy(arrays).transpose(array, order) for array in arrays]
+        return [np.transpose(array, order) for array in arrays]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [tuple(names[i] for i in self.order) for names in axes]
@@ -150,8 +150,7 @@ class StackGrid(Transform):
         return [_numpy(arrays).stack(arrays).reshape(*self.shape, *arrays[0].shape)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        shape = (math.prod(self.shape), *arrays[0].shape[len(self.shape) :])
-        return list(_numpy(arrays).reshape(arrays[0], shape))
+        return list(np.reshape(arrays[0], (math.prod(self.shape), *arrays[0].shape[len(self.shape) :])))
 
     def __str__(self) -> str:
         return f"stack as {self.shape}"

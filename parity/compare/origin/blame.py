@@ -353,7 +353,7 @@ STRATEGIES = (
     Strategy("constructor", _constructed),
     Strategy("ends too soon", _ends_too_soon),
     Strategy("exchanged", _exchanged),
-    Strategy("step left out", _step_left_out),
     Strategy("library constant", _library_constant),
+    Strategy("step left out", _step_left_out),
 )
 """The strategies in the order of the attempts. docs/find-the-cause.md explains them and lists planted bugs."""

@@ -32,11 +32,23 @@ class Nnx(nnx.Module):
         return sum((getattr(self, f"w{number}")[...] for number in range(self.count)), start=x)
 
 
-def wide(count):
+class OnHost(Linen):
+    """Its parameters are drawn by NumPy."""
+
+    @linen.compact
+    def __call__(self, x):
+        def drawn(key, shape):
+            made = jax.ShapeDtypeStruct(shape, np.float32)
+            return jax.pure_callback(lambda key: np.resize(key, shape).astype(np.float32), made, key)
+
+        return sum((self.param(f"w{number}", drawn, (3,)) for number in range(self.count)), start=x)
+
+
+def wide(count, linen=Linen):
     """Returns the Linen build of a pair with as many leaves of one type."""
     pair = parity.twins(
         "wide",
-        linen=Linen(count),
+        linen=linen(count),
         nnx=lambda rngs: Nnx(count, rngs),
         inputs=lambda seed: {"x": np.ones(3, np.float32)},
         loss=lambda out, batch: out.sum(),
@@ -63,9 +75,9 @@ def test_a_state_of_many_leaves_of_a_type_is_the_one_that_the_compiled_program_m
             np.testing.assert_allclose(found[path], leaf, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("count", [4, 60])
-def test_leaves_of_many_keys_are_those_of_each_key(count):
-    start = Start(wide(count), Clock())
+@pytest.mark.parametrize(("count", "linen"), [(4, Linen), (60, Linen), (60, OnHost)])
+def test_leaves_of_many_keys_are_those_of_each_key(count, linen):
+    start = Start(wide(count, linen), Clock())
     paths = [path for path in start.build.leaves if path.startswith("params/")]
     assert len(paths) == count
     some, each = start.of_keys(paths[1:])(jax.vmap(jax.random.key)(np.arange(3))), start.creator()

@@ -76,6 +76,12 @@ def test_names_that_say_too_little_leave_it_to_the_use(reference, candidate):
     assert all(how.startswith("use in the program") for _, how in found.values())
 
 
+def test_two_conventions_for_the_parameters_of_a_norm_are_the_same_names():
+    reference, right = ("norm/gamma", "norm/beta"), ("norm/scale", "norm/shift")
+    found = paired(reference, right, right[::-1])
+    assert {name: other for name, (other, _) in found.items()} == dict(zip(reference, right, strict=True))
+
+
 def test_related_names_pair_where_no_use_is_known():
     assert {
         entry.reference[0]: (entry.candidate[0], entry.matched_by)
