@@ -212,8 +212,10 @@ class _Cases:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints guesses behind passes, the number of cached verdicts, and why none is cached now."""
-        for words in dict.fromkeys(result.assumption for result in self._results.values()):
-            if words:
+        if self._results:
+            from parity.run.record import assumptions
+
+            for words in assumptions(self._results.values()):
                 terminalreporter.write_line(f"parity: {words}")
         cached = sum(result.remembered for result in self._results.values())
         if cached:

@@ -64,7 +64,7 @@ def _stressed(evidence: Evidence, group: Group, result: ChannelResult) -> Channe
         return result
     found = evidence.read(stress)
     if findings := found.findings.get(group, ()):
-        detail = f"{result.verdict} on the usual batch, apart on wild data"
+        detail = f"{result.verdict} on the usual batch, but differs on stress inputs"
         return dataclasses.replace(result, verdict=Verdict.FAILED, detail=detail, findings=findings)
     return _with(result, f"not proved, but {found.detail}")
 

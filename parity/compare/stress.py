@@ -61,7 +61,7 @@ def stress(evidence: Evidence) -> Stressed:
     """Runs both sides on stress inputs; runs the reference on perturbed inputs only if bits differ."""
     aims = harvest(evidence)
     kinds = {
-        "kinds of wild data": extreme_trials(evidence, aims),
+        "kinds of stress inputs": extreme_trials(evidence, aims),
         "sizes of its constants": over_scales(evidence, aims),
         "runs next to and on constants": aimed(evidence, aims),
         "padded batches": padded(evidence, aims),
@@ -201,7 +201,7 @@ def _on(runs: Runs) -> Iterator[Off]:
                 beyond = {off.path for off, _ in own}
                 found = [each for each in found if each[0].path in beyond or each[0].relative > SMALL]
             for off, noise in found:
-                yield group, off, noise, f"on wild data ({trial.name})"
+                yield group, off, noise, f"on stress inputs ({trial.name})"
 
 
 def _counts(path: str, trial: Trial) -> bool:
@@ -268,7 +268,7 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[tuple[st
                     }
                     note = "finite on one side only"
                     off = Deviation(path=path, relative=float("inf"), worst=worst, note=note, **texts)
-                    yield group, _finding(off, 0.0, f"on wild data ({trial.name})")
+                    yield group, _finding(off, 0.0, f"on stress inputs ({trial.name})")
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 from parity.cases.accepted import Budget
 from parity.cases.case import matches_none, selects
 from parity.gate.flips import Feature, Flip, Rules
-from parity.run.record import CaseResult, Cell, Readiness, Report
+from parity.run.record import CaseResult, Cell, Readiness, Report, assumptions
 from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, SIDES, ChannelResult, Requirement, Verdict
 
@@ -64,7 +64,7 @@ def judge(
                 ]
                 cells.append(_decided((label, mesh, channel), found, rules))
     blocks = _blocks(cells)
-    blocks += dict.fromkeys(words for one in touched if one in results and (words := results[one].assumption))
+    blocks += assumptions(results[one] for one in touched if one in results)
     for one in touched:
         others = (*fallen.get(one, ()), *_over_budget(budgets, results.get(one)))
         blocks += [f"{one}: {text}" for text in others]

@@ -13,7 +13,7 @@ from flax import linen, nnx
 from parity.cases.twins import twins
 from parity.compare.placement import place
 from parity.report.table import findings_text
-from parity.run.record import CaseResult
+from parity.run.record import CaseResult, assumptions
 from parity.run.request import Request
 from parity.run.run import CaseRunner
 from parity.run.waiving import check_channels
@@ -80,9 +80,8 @@ def assert_twins(
     results = list(map(CaseRunner(request, target).run, cases))
     if any(result.blocking for result in results):
         raise TwinsDifferError(results)
-    for words in dict.fromkeys(result.assumption for result in results):
-        if words:
-            warnings.warn(words, stacklevel=2)
+    for words in assumptions(results):
+        warnings.warn(words, stacklevel=2)
     return results
 
 

@@ -137,7 +137,9 @@ class CaseResult:
             return ""
         pair = self.id.partition("/")[0]
         words = "equal only if checkpoints are loaded in this way"
-        return f"{pair}: {count} leaves paired by guess: {words}; `parity map {pair}` prints it, weight_rules state it"
+        return (
+            f"{pair}: {count} leaves paired by guess: {words}; `parity map` prints it, weight_rules state it"
+        )
 
     def rows(self, channel: str, table: str) -> Sequence[Row]:
         """Returns the rows of a channel's table; empty if it has none."""
@@ -172,6 +174,11 @@ def _judged(channels: dict[str, ChannelResult]) -> dict[str, Any]:
 def distinct(waivers: Iterable[Waiver]) -> tuple[Waiver, ...]:
     """Returns waivers, each once and sorted."""
     return tuple(sorted(set(waivers), key=lambda one: sorted(plain(one).items())))
+
+
+def assumptions(results: Iterable[CaseResult]) -> list[str]:
+    """Returns a sentence for each pair whose cases pass under a guessed weight map."""
+    return list(dict.fromkeys(filter(None, (result.assumption for result in results))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -293,7 +300,7 @@ class Report:
     @property
     def assumptions(self) -> list[str]:
         """A sentence for each pair whose cases pass under a guessed weight map."""
-        return list(dict.fromkeys(filter(None, (case.assumption for case in self.cases))))
+        return assumptions(self.cases)
 
     @property
     def passes(self) -> bool:

@@ -26,7 +26,10 @@ def main() -> int:
         "--execute", action="store_true", help="run on the CPU the mutants that are not refused"
     )
     parser.add_argument(
-        "--attack", type=int, default=0, help="run this many variants of each rule on wild data, all levels"
+        "--attack",
+        type=int,
+        default=0,
+        help="run this many variants of each rule on stress inputs, all levels",
     )
     options = parser.parse_args()
     failures = _twins() + _attacks(options) + _mutants(options) + _variants(options)

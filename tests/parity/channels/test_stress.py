@@ -474,7 +474,7 @@ def test_numbers_that_are_not_finite_are_found():
 
 
 def test_a_check_that_keeps_nothing_finite_is_no_reason_for_a_difference():
-    """A NaN is not above zero: the comparison with infinity beside it changes nothing."""
+    """A NaN is not above zero: a comparison with infinity next to it changes nothing."""
     selected = build("right", hidden(lambda h: jnp.where((h > 0) & (h != -jnp.inf), h, 0.0)))
     result = outcome(build("left", hidden(lambda h: jnp.maximum(h, 0.0))), selected, "forward")
     assert result.channels["values"].verdict is Verdict.BITWISE, result.channels["values"].detail
