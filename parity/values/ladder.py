@@ -22,6 +22,9 @@ TRUSTED = 0.1
 FARTHEST = (1 + ARBITRATION) * TRUSTED / (1 - TRUSTED)
 """Largest relative deviation that a trusted float64 run can arbitrate, by the triangle inequality."""
 
+ZERO = 1e-3
+"""A leaf holds rounding alone if its float64 run is below this part of its norm."""
+
 Flat = Mapping[str, np.ndarray]
 
 
@@ -170,13 +173,20 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
     failing = [found for found in failing if not is_within(found, reference[found.path], floor)]
     failing.sort(key=lambda found: in_floors[found.path], reverse=True)
-    near = [has_floor[found.path] and found.relative <= FARTHEST for found in failing]
+    near = [
+        has_floor[found.path]
+        and found.relative <= max(FARTHEST, _farthest_rounding(floor.get(found.path, 0.0)))
+        for found in failing
+    ]
     truth: Flat | Absent = {}
     if any(near) and judge.exact:
         truth = judge.exact() if near[0] or judge.each else Absent("the worst leaf fails without one")
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
-    rungs |= {found.path: _rung_beyond(found, reference, candidate, exact) for found in failing}
+    rungs |= {
+        found.path: _rung_beyond(found, reference, candidate, exact, floor.get(found.path, 0.0))
+        for found in failing
+    }
     lowest = weakest(rungs.values())
     off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
@@ -209,7 +219,15 @@ def is_within(found: Deviation, reference: np.ndarray, floor: Mapping[str, float
     return _has_floor(found, reference) and within
 
 
-def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat) -> Verdict:
+def _farthest_rounding(noise: float) -> float:
+    """Returns the bound on the relative deviation of a leaf that holds rounding alone, such as a gradient of zero.
+
+    A square of such a gradient, as in Adam's second moment, deviates by the square of its factor.
+    """
+    return (FLOOR_FACTOR * noise) ** 2 if np.isfinite(noise) else 0.0
+
+
+def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat, noise: float) -> Verdict:
     """Returns the rung of a leaf beyond its floor, or without one."""
     if found.path in exact and _has_floor(found, reference[found.path]):
         truth = _wide(exact[found.path])
@@ -217,6 +235,11 @@ def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat
         # A run that draws other random numbers is no reference: both sides are equally far from it.
         trusted = errors[1] <= TRUSTED * float(np.linalg.norm(truth))
         if trusted and np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
+            return Verdict.ARBITRATED
+        is_rounding = float(np.linalg.norm(truth)) <= ZERO * float(
+            np.linalg.norm(_wide(reference[found.path]))
+        )
+        if is_rounding and found.relative <= _farthest_rounding(noise):
             return Verdict.ARBITRATED
     return Verdict.FAILED
 

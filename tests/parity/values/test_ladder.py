@@ -191,7 +191,8 @@ def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidat
         lower = Judge(floor=dict, exact=never)
         assert climb({"x": sides[0]}, {"x": sides[1]}, lower).verdict is Verdict.FAILED
         exact = {"x": np.array([truth])}
-        assert _rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact) is Verdict.FAILED
+        rung = _rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact, 0.0)
+        assert rung is Verdict.FAILED
 
 
 @pytest.mark.parametrize(
@@ -224,6 +225,27 @@ def test_a_leaf_at_the_limit_is_arbitrated():
         climb({"x": np.array([0.91])}, {"x": np.array([1.18])}, judge(exact=truth)).verdict
         is Verdict.ARBITRATED
     )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "truth", "verdict"),
+    [
+        (1.3e-17, 1e-37, Verdict.ARBITRATED),
+        (-9.9e-17, 0.0, Verdict.ARBITRATED),
+        (1.1e-16, 1e-37, Verdict.FAILED),
+        (1.3e-17, 1e-20, Verdict.FAILED),
+        (1.3e-17, -1e-18, Verdict.FAILED),
+    ],
+    ids=["a square", "at the bound", "beyond the bound", "small, not zero", "another number"],
+)
+def test_a_leaf_of_rounding_alone_may_deviate_by_the_square(candidate, truth, verdict):
+    """The reference holds only rounding: float64 has nothing there. A square of it deviates by the square."""
+    found = one(f32(1e-18), f32(candidate), floor={"x": 1.0}, exact={"x": np.array([truth])})
+    assert found.verdict is verdict
+
+
+def test_without_float64_nobody_knows_that_a_leaf_is_rounding():
+    assert one(f32(1e-18), f32(1.3e-17), floor={"x": 1.0}).verdict is Verdict.FAILED
 
 
 def test_a_leaf_without_a_truth_fails():
