@@ -25,6 +25,7 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 FLAX = str(Path(flax.__file__).parent)
 ACCEPT = 'accept it, if it is meant, by parity.Waiver(channel="loops", where=..., reason=...)'
 LISTED = 4
+PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SMALL = 1_024
 """Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
 in it; stacked ones in exchange for others, or fewer ones without a gradient; carries of optimised loops whose lowered
@@ -54,6 +55,8 @@ def loops(evidence: Evidence) -> ChannelResult:
     if forwarded := compare_forwarded(evidence, {words for array in arrays for words in array.traced}):
         findings = (*forwarded, *result.findings)
         result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
+    elif not (result.findings or evidence.proof_covers_compiled) and (found := compare_recomputed(evidence)):
+        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=(found,))
     return dataclasses.replace(result, tables=_tables(left, right, result))
 
 
@@ -172,6 +175,9 @@ class _Comparison:
             written = (first.carries, first.carry_bytes) == (second.carries, second.carry_bytes)
             small = (written and less <= SMALL) or (less and more <= SMALL)
             small = small or (not self.trains and not extra and more <= SMALL)
+            # A scalar of each turn is no activation: one side may keep it, the other one make it again.
+            scalars = all(_shape(leaf).sizes in ((), (first.trips,)) for leaf in (*lost, *extra))
+            small = small or (kept and scalars and more <= SMALL)
             (self.notes if small else findings).append(stacked)
         if not (lost or extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)
@@ -320,6 +326,36 @@ def compare_forwarded(evidence: Evidence, carried: Collection[str]) -> list[Find
         )
         for scan, kept in scans[more]
     ]
+
+
+def compare_recomputed(evidence: Evidence) -> Finding | None:
+    """Finds what only one side recomputes in its backward pass, in loops or outside: products, or anything at all."""
+    sides = [_recomputed(side.traced.jaxpr) for side in evidence.sides]
+    for kind in ("products", "operations"):
+        left, right = (side.get(kind) for side in sides)
+        if (left is None) != (right is None):
+            equation = left or right
+            text = f"recomputes {kind}, such as {equation.primitive.name}"
+            return Finding(
+                where=f"backward pass at {equation_source(equation).own_place}",
+                **one_sided(SIDES[left is None], text, f"recomputes no {kind}"),
+                cause="remat dropped, or another checkpoint policy",
+                next_step=ACCEPT,
+            )
+    return None
+
+
+def _recomputed(jaxpr: Any) -> dict[str, Any]:
+    """Returns the first equation of each kind that a checkpoint recomputes."""
+    found: dict[str, Any] = {}
+    for checkpoint in equations(jaxpr):
+        if checkpoint.params.get("differentiated"):
+            for equation in equations(checkpoint.params["jaxpr"]):
+                if equation_source(equation).rematted:
+                    found.setdefault("operations", equation)
+                    if equation.primitive.name in PRODUCTS:
+                        found.setdefault("products", equation)
+    return found
 
 
 def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, list[str]]]:
