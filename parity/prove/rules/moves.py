@@ -254,7 +254,7 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
     name="update-in-place",
     rewrites="an update of an array at a known place -> concatenation with the rest of the array",
     condition="the update is shorter than the array along one axis; it is inside, or starts are clamped",
-    argument="Each place holds the same element; but XLA may add up a concatenation in parts.",
+    argument="Each place holds the same element; but XLA may add up a concatenation, or its negation, in parts.",
     attacked_by="row put in place or joined, then added to",
     loose=True,
 )

@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
 
 from parity.compare.backends.registry import find
 from parity.ir.hlo.anonymous import compiled_digest
@@ -58,6 +60,20 @@ def test_the_measure_notices_other_bits():
     step = next(step for step in STEPS if step.name == "boolean to number at once")
     left, right, proof = compare(step.one, step.other)
     assert proof.rung is Verdict.REORDERED and differ(left, right)
+
+
+def test_the_negation_of_a_concatenation_is_added_up_in_parts_that_of_an_update_is_not():
+    """The reason why update-in-place is loose, even where an elementwise operation reads the array first."""
+
+    def summed(join):
+        return lambda x, y, v, t, k: (-join(x, y)).sum(1, keepdims=True) * y
+
+    left, right, proof = compare(
+        summed(lambda x, y: lax.dynamic_update_slice(x, y[:, :2], (0, 0, 0))),
+        summed(lambda x, y: jnp.concatenate([y[:, :2], x[:, 2:]], 1)),
+    )
+    assert proof.rung is Verdict.REORDERED and "update-in-place" in proof.rules
+    assert differ(left, right)
 
 
 @pytest.mark.parametrize("seed", range(8))
