@@ -152,10 +152,7 @@ class _Entry:
         self._parting, self._alignment = parting, parting.alignment
         self._operands = parting.divergence.operands
         self._nodes = parting.nodes
-        self._sources = [
-            None if node is None else _own_site(trace.nodes, node, parting.common)
-            for trace, node in zip(self._alignment.traces, self._nodes, strict=True)
-        ]
+        self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
         ]
@@ -316,14 +313,6 @@ class _Entry:
             unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
-
-
-def _own_site(nodes: Sequence[Node], node: Node, common: Container[Hashable]) -> SourceLocation:
-    """Returns the source of a value; if only shared code is around it, such as a loss, that of its operand."""
-    at, given = node, [node]
-    while given and all(function_of(frame) in common for frame in site(at).own):
-        at, given = given[0], [nodes[each] for each in given[0].inputs if not nodes[each].literal]
-    return site(at) if site(at).own else site(node)
 
 
 def _origin(nodes: list[Node], at: int) -> str:
