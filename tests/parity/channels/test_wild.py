@@ -120,6 +120,35 @@ def test_a_difference_by_rounding_passes(candidate, words, program):
     assert words in result.channels["values"].detail
 
 
+def by_products(params, x):
+    """The nearest column by distances that cancel if numbers are large."""
+    codes, x = params["w"], 100 * x**3
+    distances = (x**2).sum(-1)[:, None] - 2 * x @ codes + (codes**2).sum(0)[None]
+    return codes.T[jnp.argmin(distances, 1)] * x
+
+
+def by_differences(params, x):
+    x = 100 * x**3
+    return params["w"].T[jnp.argmin(((x[..., None] - params["w"][None]) ** 2).sum(1), 1)] * x
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("candidate", "verdict"),
+    [
+        (by_differences, Verdict.BITWISE),
+        (lambda params, x: by_differences(params, jnp.minimum(x, 30.0)), Verdict.FAILED),
+    ],
+    ids=["the same", "clipped"],
+)
+def test_distances_that_cancel_in_the_reference_are_no_evidence(candidate, verdict):
+    sides = [build("left", by_products), build("right", candidate)]
+    case = Case(
+        id="toy/forward@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="forward"
+    )
+    assert run_case(case, Session()).channels["values"].verdict is verdict
+
+
 @pytest.mark.parametrize(
     ("off", "noise", "found"),
     [(1e-5, 1e-5, False), (1e-5, 1e-7, True), (1e-2, 1e-2, True)],
