@@ -11,7 +11,7 @@ from parity.builds.build import SEED, Group
 from parity.compare.aims import harvest
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
-from parity.compare.side import Side, rerounded_side, rounded_side, unchecked_side, widened_side
+from parity.compare.side import Side, rounded_side, unchecked_side, widened_side
 from parity.compare.trials import (
     Move,
     Trial,
@@ -175,11 +175,10 @@ Off = tuple[Group, Deviation, float, str]
 def _beyond_rounding(
     evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs
 ) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of the differences that neither rounding nor the range of floats explains.
+    """Yields ``(group, finding)`` of the differences that neither narrow floats nor the range of floats explain.
 
-    Such a difference is beyond the noise of the reference whose arithmetic rounds to other neighbours, and beyond that
-    of narrow casts or there if both sides compute in float32. If one side overflows, the reference does not begin or
-    cease to overflow with numbers of `RESIZED` size.
+    Such a difference is also beyond the noise of narrow casts, or it remains if both sides compute in float32. If one
+    side overflows, the reference does not begin or cease to overflow with numbers of `RESIZED` size.
     """
 
     def again(changed: Callable[[Side], Side], **moved: Move) -> Runs:
@@ -200,7 +199,7 @@ def _beyond_rounding(
         )
         return [each for each in found if (each[0], each[1].path) in paths]
 
-    found = kept(list(judge(runs)), again(rerounded_side))
+    found = list(judge(runs))
     for factor in RESIZED:
         ranged = [each for each in found if each[1].note == ONE_SIDED]
         still = kept(ranged, again(lambda side: side, move=resized(factor)))

@@ -120,18 +120,6 @@ def test_a_difference_by_rounding_passes(candidate, words, program):
     assert words in result.channels["values"].detail
 
 
-def by_products(params, x):
-    """The nearest column by distances that cancel if numbers are large."""
-    codes, x = params["w"], 100 * x**3
-    distances = (x**2).sum(-1)[:, None] - 2 * x @ codes + (codes**2).sum(0)[None]
-    return codes.T[jnp.argmin(distances, 1)] * x
-
-
-def by_differences(params, x):
-    x = 100 * x**3
-    return params["w"].T[jnp.argmin(((x[..., None] - params["w"][None]) ** 2).sum(1), 1)] * x
-
-
 def deviated(params, x):
     """A deviation of a logarithm of a variance: large ones overflow."""
     return jnp.exp(0.5 * (x @ params["w"]))
@@ -155,15 +143,13 @@ def weighted_without_maximum(params, x):
 @pytest.mark.parametrize(
     ("reference", "candidate", "fails"),
     [
-        (by_products, by_differences, False),
-        (by_products, lambda params, x: by_differences(params, jnp.minimum(x, 30.0)), True),
         (deviated, rooted, False),
         (deviated, lambda params, x: jnp.minimum(rooted(params, x), 1e6), True),
         (weighted, weighted_without_maximum, True),
     ],
-    ids=["cancels", "cancels and clipped", "overflows", "overflows and clipped", "overflows alone"],
+    ids=["overflows", "overflows and clipped", "overflows alone"],
 )
-def test_numbers_that_cancel_or_overflow_in_the_reference_are_no_evidence(reference, candidate, fails):
+def test_numbers_that_overflow_in_the_reference_are_no_evidence(reference, candidate, fails):
     sides = [build("left", reference), build("right", candidate)]
     case = Case(
         id="toy/forward@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="forward"
