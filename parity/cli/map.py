@@ -13,6 +13,7 @@ from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo,
 
 if TYPE_CHECKING:
     from parity.builds.convert.exported import Certified
+    from parity.builds.weights.map import Entry
 
 
 def show_map(
@@ -61,6 +62,12 @@ def show_map(
         f"{leaves[0]} reference and {leaves[1]} candidate leaves in {len(certified)} entries: total, one-to-one"
         + (f"; {wrong} contradicted by the probe" if wrong else "")
     )
+    if guesses := [one for one in work.weights.entries if one.is_unnamed or one.is_guess]:
+        echo(
+            "If the guesses are right, give the pair, or `parity.assert_twins`, these rules; else change them. "
+            "Transforms are in `parity.transforms`."
+        )
+        echo("\n".join(["weight_rules=(", *map(_rule, guesses), ")"]))
     if export:
         data = exported(work, certified)
         write_json(data.as_json(), export)
@@ -78,6 +85,15 @@ def _map_line(entry: "Certified") -> Text:
     line.append(f"  {entry.transform}" if reference == candidate else f"  -> {candidate}  {entry.transform}")
     line.append(f"; by {entry.matched_by}; ", "dim")
     return line.append(entry.confirmed_by, "bold red" if entry.contradicted else "green")
+
+
+def _rule(entry: "Entry") -> str:
+    """Returns the rule that states an entry, as Python."""
+    from parity.builds.weights.map import Rule, strip_container
+
+    left, right = (tuple(map(strip_container, side)) for side in (entry.reference, entry.candidate))
+    rule = Rule(reference=left, candidate=right, transform=entry.transform)
+    return f"    parity.{rule},".replace(", transform=Identity()", "")
 
 
 def _brief(paths: Sequence[str]) -> str:

@@ -12,12 +12,21 @@ from parity.compare.aims import harvest
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rounded_side, unchecked_side, widened_side
-from parity.compare.trials import Trial, aimed, at_counts, extreme_trials, not_finite, over_scales, padded
+from parity.compare.trials import (
+    Move,
+    Trial,
+    aimed,
+    at_counts,
+    extreme_trials,
+    not_finite,
+    over_scales,
+    padded,
+)
 from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float, is_mask
-from parity.values.stress_inputs import measured_difference, off_over_counts
+from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, resized
 from parity.verdicts import SIDES, Finding, listed
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
@@ -25,6 +34,8 @@ MOST_SHOWN = 3
 """Maximum number of constants that the detail lists."""
 SMALL = 1e-4
 """Relative difference up to which the candidate's own noise may explain it."""
+RESIZED = (4.0, 0.25)
+"""Factors of all numbers: where the reference overflows at one of them, it does not matter which side overflows."""
 ZERO = ", where it was zero"
 
 
@@ -164,19 +175,38 @@ Off = tuple[Group, Deviation, float, str]
 def _beyond_rounding(
     evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs
 ) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of the differences that rounding to narrow floats does not explain.
+    """Yields ``(group, finding)`` of the differences that neither narrow floats nor the range of floats explain.
 
-    Such a difference is also beyond the noise of narrow casts, or it remains if both sides compute in float32.
+    Such a difference is also beyond the noise of narrow casts, or it remains if both sides compute in float32. If one
+    side overflows, the reference does not begin or cease to overflow with numbers of `RESIZED` size.
     """
-    found = list(judge(runs))
-    if found and not evidence.read(unmeasured_rounding):
-        own = [
-            (trial, dataclasses.replace(run, nudged=_nudged(evidence, trial, rounded_side)))
+
+    def again(changed: Callable[[Side], Side], **moved: Move) -> Runs:
+        """Returns the runs with the noise of a changed side, or of numbers that move in another way."""
+        return [
+            (
+                trial,
+                dataclasses.replace(
+                    run, nudged=_nudged(evidence, dataclasses.replace(trial, **moved), changed)
+                ),
+            )
             for trial, run in runs
         ]
+
+    def kept(found: Sequence[Off], *changed: Runs) -> list[Off]:
+        paths = (
+            {(group, off.path) for each in changed for group, off, _, _ in judge(each)} if found else set()
+        )
+        return [each for each in found if (each[0], each[1].path) in paths]
+
+    found = list(judge(runs))
+    for factor in RESIZED:
+        ranged = [each for each in found if each[1].note == ONE_SIDED]
+        still = kept(ranged, again(lambda side: side, move=resized(factor)))
+        found = [each for each in found if each not in ranged or each in still]
+    if found and not evidence.read(unmeasured_rounding):
         wide = [(trial, _Run.of(evidence, trial, widened_side)) for trial, _ in runs]
-        kept = {(group, off.path) for changed in (own, wide) for group, off, _, _ in judge(changed)}
-        found = [each for each in found if (each[0], each[1].path) in kept]
+        found = kept(found, again(rounded_side), wide)
     for group, off, noise, where in found:
         yield group, _finding(off, noise, where)
 
@@ -266,8 +296,7 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[tuple[st
                     texts = {
                         name: str(side[group][path][worst]) for name, side in zip(SIDES, sides, strict=True)
                     }
-                    note = "finite on one side only"
-                    off = Deviation(path=path, relative=float("inf"), worst=worst, note=note, **texts)
+                    off = Deviation(path=path, relative=float("inf"), worst=worst, note=ONE_SIDED, **texts)
                     yield group, _finding(off, 0.0, f"on stress inputs ({trial.name})")
 
 

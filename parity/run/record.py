@@ -137,9 +137,7 @@ class CaseResult:
             return ""
         pair = self.id.partition("/")[0]
         words = "equal only if checkpoints are loaded in this way"
-        return (
-            f"{pair}: {count} leaves paired by guess: {words}; `parity map` prints it, weight_rules state it"
-        )
+        return f"{pair}: {count} leaves paired by guess: {words}; `parity map` prints rules that state it"
 
     def rows(self, channel: str, table: str) -> Sequence[Row]:
         """Returns the rows of a channel's table; empty if it has none."""

@@ -137,6 +137,14 @@ def perturb(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {path: shaken(array) if is_float(array) else array for path, array in flat.items()}
 
 
+def resized(factor: float) -> Callable[[Flat, np.random.Generator], dict[str, np.ndarray]]:
+    """Returns a function that multiplies every float by a factor."""
+    return lambda flat, _: {
+        path: (array * factor).astype(array.dtype) if is_float(array) else array
+        for path, array in flat.items()
+    }
+
+
 def measured_difference(
     reference: Flat, candidate: Flat, nudged: Callable[[], Sequence[Flat]]
 ) -> list[tuple[Deviation, float]]:

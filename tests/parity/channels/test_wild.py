@@ -120,6 +120,43 @@ def test_a_difference_by_rounding_passes(candidate, words, program):
     assert words in result.channels["values"].detail
 
 
+def deviated(params, x):
+    """A deviation of a logarithm of a variance: large ones overflow."""
+    return jnp.exp(0.5 * (x @ params["w"]))
+
+
+def rooted(params, x):
+    return jnp.sqrt(jnp.exp(x @ params["w"]))
+
+
+def weighted(params, x):
+    return jax.nn.softmax(x @ params["w"])
+
+
+def weighted_without_maximum(params, x):
+    """Overflows on large numbers, where the reference never does."""
+    exponentials = jnp.exp(x @ params["w"])
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reference", "candidate", "fails"),
+    [
+        (deviated, rooted, False),
+        (deviated, lambda params, x: jnp.minimum(rooted(params, x), 1e6), True),
+        (weighted, weighted_without_maximum, True),
+    ],
+    ids=["overflows", "overflows and clipped", "overflows alone"],
+)
+def test_numbers_that_overflow_in_the_reference_are_no_evidence(reference, candidate, fails):
+    sides = [build("left", reference), build("right", candidate)]
+    case = Case(
+        id="toy/forward@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="forward"
+    )
+    assert (run_case(case, Session()).channels["values"].verdict is Verdict.FAILED) is fails
+
+
 @pytest.mark.parametrize(
     ("off", "noise", "found"),
     [(1e-5, 1e-5, False), (1e-5, 1e-7, True), (1e-2, 1e-2, True)],

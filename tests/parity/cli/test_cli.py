@@ -180,6 +180,40 @@ def test_map_shows_the_leaves_of_a_user_s_pair(command, tmp_path):
     assert "8 reference and 8 candidate leaves in 8 entries: total, one-to-one" in ended.out
 
 
+GUESSED = """
+import jax, jax.numpy as jnp, numpy as np, parity
+from flax import linen, nnx
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        w1, w3 = (self.param(name, linen.initializers.normal(), (8, 6)) for name in ("w1", "w3"))
+        return jax.nn.silu(x @ w1) * (x @ w3)
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.a, self.b = (nnx.Param(rngs.params.normal((8, 6))) for _ in range(2))
+    def __call__(self, x):
+        return jax.nn.silu(x @ self.a[...]) * (x @ self.b[...])
+
+def inputs(seed):
+    return {"x": np.random.default_rng(seed).standard_normal((4, 8), np.float32)}
+
+PAIR = parity.twins("gated", linen=Linen, nnx=Nnx, inputs=inputs, loss=lambda out, batch: (out**2).mean(), RULES)
+"""
+
+
+@pytest.mark.slow
+def test_map_prints_guesses_as_rules_that_state_them(command, tmp_path):
+    (tmp_path / "gated.py").write_text(GUESSED.replace(", RULES", ""))
+    ended = command("map", "gated", "--pair", "gated:PAIR", cwd=tmp_path)
+    printed = ended.out[ended.out.index("weight_rules=(") :]
+    assert "parity.Rule(reference=('w1',), candidate=('a',))" in printed, ended.out
+    (tmp_path / "stated.py").write_text(GUESSED.replace("RULES", printed))
+    ended = command("map", "gated", "--pair", "stated:PAIR", cwd=tmp_path)
+    assert ended.code == 0 and "by rule" in ended.out and "weight_rules" not in ended.out
+
+
 def test_map_of_a_side_that_crashes_is_no_failure_of_the_harness(command, tmp_path):
     ended = command("map", "toy", cwd=project(tmp_path, nnx="x @ jnp.ones(99)"))
     assert ended.code == 1, ended.err
