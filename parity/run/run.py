@@ -18,7 +18,7 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.ir.functions import is_users
+from parity.ir.functions import Frame, is_users
 from parity.run.explain import BY_VALUES, blocking, is_unsure, places, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
@@ -177,18 +177,25 @@ def error_finding(where: str, error: BaseException) -> Finding:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the innermost line of the user's code, and the line of another file that led there; empty if none."""
+    """Returns the innermost line of the user's code, and the lines that it leads to and comes from; empty if none.
+
+    These are the innermost line of a library that may be what is compared, and the caller in another file.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    right = [frame for frame in frames if is_users(frame.filename)]
-    if not right:
+    at = max((at for at, frame in enumerate(frames) if is_users(frame.filename)), default=None)
+    if at is None:
         return ""
-    frame = right[-1]
+    frame = frames[at]
     code = linecache.getline(frame.filename, frame.lineno or 0).strip()
-    callers = [each for each in right if each.filename != frame.filename]
-    called = (
-        f", called at {callers[-1].filename}:{callers[-1].lineno} in {callers[-1].name}" if callers else ""
-    )
-    return f"raised below {frame.filename}:{frame.lineno} in {frame.name}{called}: {code}"
+    inner = [each for each in frames[at + 1 :] if Frame(each.filename, 0).may_be_compared]
+    callers = [each for each in frames[:at] if is_users(each.filename) and each.filename != frame.filename]
+    through = f", through {_line(inner[-1])}" if inner else ""
+    called = f", called at {_line(callers[-1])}" if callers else ""
+    return f"raised below {_line(frame)}{through}{called}: {code}"
+
+
+def _line(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename}:{frame.lineno} in {frame.name}"
 
 
 class CaseRunner:

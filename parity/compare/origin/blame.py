@@ -315,7 +315,7 @@ def _constructed(parting: Parting) -> Blame | None:
     if not parting.has_other_constant:
         return None
     made = origin(*(site(node).own for node in parting.nodes if node))
-    if made and made.how == "made":
+    if made and (made.how == "made" or function_of(made.lines[0]) == function_of(made.lines[1])):
         return Blame(made.lines)
     found = [_constructor(parting, side) for side in (0, 1)]
     return Blame(found) if any(found) else None
