@@ -20,7 +20,7 @@ ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 LIBRARIES = ("site-packages", *INSTALLED)
 FRAMEWORKS = frozenset({"flax", "jax", "jaxlib", "numpy", "optax"})
-"""Packages whose lines never hold the cause; those of other packages may be what is compared."""
+"""Packages whose lines never hold the cause; a case may compare other packages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

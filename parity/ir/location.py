@@ -117,14 +117,17 @@ class SourceLocation:
     def own_place(self) -> str:
         """The user's innermost line, with the library's line or backward rule it calls; a library's if it is alone.
 
-        A line of a library that may be what is compared goes before one of a framework.
+        A line of a library that the case may compare goes before one of a framework.
         """
         own, library = self.own, self.library
         if not own:
             return str(self)
-        through = next((frame for frame in library if frame.may_be_compared), next(iter(library), None))
+        if compared := next((frame for frame in library if frame.may_be_compared), None):
+            return f"{own[0]}, through {compared}"
         rule = backward_rule(own[0]) if self.backward and not library else None
-        called = f" (through {through})" if through else f", with the backward rule at {rule}" if rule else ""
+        called = (
+            f" (through {library[0]})" if library else f", with the backward rule at {rule}" if rule else ""
+        )
         return f"{own[0]}{called}"
 
     def against(self, other: "SourceLocation | None", *, unsure: bool = False) -> str:

@@ -177,25 +177,18 @@ def error_finding(where: str, error: BaseException) -> Finding:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the innermost line of the user's code, and the lines that it leads to and comes from; empty if none.
-
-    These are the innermost line of a library that may be what is compared, and the caller in another file.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    at = max((at for at, frame in enumerate(frames) if is_users(frame.filename)), default=None)
-    if at is None:
+    """Returns the user's innermost line, with that of a library that the case may compare, and the caller's file."""
+    frames = [
+        Frame(frame.filename, frame.lineno or 0, frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    right = [frame for frame in frames if is_users(frame.file)]
+    if not right:
         return ""
-    frame = frames[at]
-    code = linecache.getline(frame.filename, frame.lineno or 0).strip()
-    inner = [each for each in frames[at + 1 :] if Frame(each.filename, 0).may_be_compared]
-    callers = [each for each in frames[:at] if is_users(each.filename) and each.filename != frame.filename]
-    through = f", through {_line(inner[-1])}" if inner else ""
-    called = f", called at {_line(callers[-1])}" if callers else ""
-    return f"raised below {_line(frame)}{through}{called}: {code}"
-
-
-def _line(frame: traceback.FrameSummary) -> str:
-    return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    code = linecache.getline(right[-1].file, right[-1].line).strip()
+    inner = [f", through {frame}" for frame in frames[frames.index(right[-1]) :] if frame.may_be_compared]
+    callers = [f", called at {frame}" for frame in right if frame.file != right[-1].file]
+    return f"raised below {right[-1]}{''.join(inner[-1:] + callers[-1:])}: {code}"
 
 
 class CaseRunner:

@@ -256,15 +256,12 @@ def _step_left_out(parting: Parting) -> Blame | None:
             continue
         more = site(parting.pair(operands)[side]).own
         own = site(parting.pair(users)[1 - side]).own
-        known = (frame for each in more for frame in own if twins(frame, each) and _unlike(frame, parting))
+        unlike = [frame for frame in own if function_of(frame) not in parting.common]
+        known = (frame for each in more for frame in unlike if twins(frame, each))
         lacking = next(known, None) or innermost(own, parting.common)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
         return Blame(ordered(side, None, lacking), parting.moved(ends, ()))
     return None
-
-
-def _unlike(frame: Frame, parting: Parting) -> bool:
-    return function_of(frame) not in parting.common
 
 
 def _ends_too_soon(parting: Parting) -> Blame | None:

@@ -11,7 +11,7 @@ from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.source import innermost, place_text, shared, site
+from parity.compare.origin.source import innermost, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
@@ -360,10 +360,11 @@ def _unnumbered(path: str) -> str:
 def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
     if node.label:
         return f"the given {node.label}"
+    place = one.own_place if one.frames else "no known line"
     if frame is None or not one.own or frame == one.own[0]:
-        return place_text(one)
+        return place
     between = "handed over" if one.library and frame not in one.own else "called"
-    return f"{place_text(one)}, {between} at {frame}"
+    return f"{place}, {between} at {frame}"
 
 
 def _loop(equation) -> str:

@@ -372,3 +372,68 @@ def test_a_right_value_that_is_lost_on_the_way_to_its_use_leaves_the_functions_o
     finding, _ = first(WholeRate(), OwnRate(), X, W)
     suspects = [function for _, _, function in finding.facts["suspects"]]
     assert not finding.found and "OwnRate.outer" in suspects, finding.sentence
+
+
+def capped(x, most):
+    return jnp.tanh(x) * most
+
+
+class Capped:
+    def __init__(self, doubled):
+        self.doubled = doubled
+
+    def __call__(self, x):
+        if self.doubled:
+            return capped(x, 2 * 0.7)
+        return capped(x, 0.7)
+
+
+def test_a_constant_that_another_branch_of_one_function_passes_is_blamed_on_that_function():
+    finding, blamed = first(Capped(doubled=False), Capped(doubled=True), X)
+    assert blamed == ["Capped.__call__", "Capped.__call__"], finding.sentence
+
+
+SHUT = jnp.arange(6) < 5
+
+
+def weighed(x):
+    return jax.nn.softmax(jnp.where(SHUT, x, -1e7))
+
+
+def weighed_alike(x):
+    open_ = jnp.where(SHUT, x, -1e7)
+    return jax.nn.softmax(open_)
+
+
+def halved(x):
+    return weighed(jnp.sin(x) * 0.5)
+
+
+def nearly_halved(x):
+    return weighed_alike(jnp.sin(x) * 0.51)
+
+
+def test_a_mask_does_not_hide_the_difference_of_the_other_entries():
+    finding, blamed = first(halved, nearly_halved, X)
+    assert blamed == ["halved", "nearly_halved"], finding.sentence
+
+
+def energies(h, e, w):
+    return jnp.tanh(h + jnp.repeat(e, 3, axis=0) @ w)
+
+
+def energies_of_all(h, e, w):
+    return jnp.tanh(h.reshape(2, 3, 6) + (e @ w)[:, None]).reshape(6, 6)
+
+
+def two_rounds(h, e, w):
+    return energies(jnp.sin(energies(h, e, w)), e, w)
+
+
+def two_rounds_shrunk(h, e, w):
+    return energies_of_all(jnp.sin(energies_of_all(h, e, w)) * 0.9, e, w)
+
+
+def test_a_form_that_agrees_again_in_another_round_is_not_blamed():
+    finding, blamed = first(two_rounds, two_rounds_shrunk, W, X[:2], W.T)
+    assert blamed[1] == "two_rounds_shrunk", finding.sentence
