@@ -7,7 +7,7 @@ planted bugs to their function that no other one traces; ``python tests/parity/b
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.builds.weights.map import HOLDERS
@@ -85,11 +85,6 @@ class Parting:
             return ""
         return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
 
-    @property
-    def has_other_constant(self) -> bool:
-        """True if both sides do one operation with different constants."""
-        return self.divergence.has_other_constant(self.alignment)
-
     def library_makers(self) -> list[str]:
         """Returns the library's functions that made closures of both sides in which constants differ."""
         nodes, traces, operands = self.nodes, self.alignment.traces, self.divergence.operands
@@ -125,16 +120,6 @@ class Strategy(NamedTuple):
 
     name: str
     find: Callable[[Parting], Blame | None]
-
-
-def blame(parting: Parting, strategies: Iterable[Strategy]) -> Blame | None:
-    """Returns the result of the first strategy that applies; None if the default line is to blame.
-
-    Args:
-        parting: a place where two programs diverge.
-        strategies: tried in order.
-    """
-    return next((found for each in strategies if (found := each.find(parting))), None)
 
 
 def _exchanged(parting: Parting) -> Blame | None:
@@ -309,7 +294,7 @@ def _one_run(value: Node, more: Node) -> bool:
 
 
 def _constructed(parting: Parting) -> Blame | None:
-    if not parting.has_other_constant:
+    if not parting.divergence.has_other_constant(parting.alignment):
         return None
     made = origin(*(site(node).own for node in parting.nodes if node))
     if made and (made.how == "made" or function_of(made.lines[0]) == function_of(made.lines[1])):
