@@ -6,8 +6,7 @@ import itertools
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, SHORT, Alignment, ordered
-from parity.compare.origin.sketch import distance
+from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
@@ -108,8 +107,7 @@ class _Search:
     def _order(self, pair: Divergence) -> tuple:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
-        A cast or a reordering that only one side has, and an argument, come after operations that compute. So do values
-        in another form, such as one for all beams, from which both sides compute equal values elsewhere.
+        A cast or a reordering that only one side has, and an argument, come after operations that compute.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = zip(self._traces, (pair.reference, pair.candidate), strict=True)
@@ -118,26 +116,9 @@ class _Search:
             follows,
             len(names) == 1 and names[0] in RECAST | GIVEN,
             self.for_backward(pair),
-            any(self._agrees_again(side, at) for side, at in self._ends(pair)),
             pair.place,
             None in (pair.reference, pair.candidate),
         )
-
-    def _agrees_again(self, side: int, at: int) -> bool:
-        """True if the same operation on equal values elsewhere leads to a value that both sides have."""
-        nodes, match, made = self._traces[side].nodes, self._matches[side], self._traces[side].nodes[at]
-        waiting = [
-            other
-            for other, node in enumerate(nodes)
-            if other != at and node.name == made.name and node.inputs and match[other] < 0
-            if node.sketch.kind == made.sketch.kind and distance(node.sketch, made.sketch) == 0
-        ]
-        for value in itertools.islice(waiting, SHORT):
-            users = [user for user in self._alignment.users(side, value) if user not in waiting]
-            if any(match[user] >= 0 and not nodes[user].sketch.plain for user in users):
-                return True
-            waiting += users
-        return False
 
     def _front(self, side: int, ends: set) -> list[int]:
         """Walks back from some results; returns the first values on the way that the other side lacks."""

@@ -416,24 +416,3 @@ def nearly_halved(x):
 def test_a_mask_does_not_hide_the_difference_of_the_other_entries():
     finding, blamed = first(halved, nearly_halved, X)
     assert blamed == ["halved", "nearly_halved"], finding.sentence
-
-
-def energies(h, e, w):
-    return jnp.tanh(h + jnp.repeat(e, 3, axis=0) @ w)
-
-
-def energies_of_all(h, e, w):
-    return jnp.tanh(h.reshape(2, 3, 6) + (e @ w)[:, None]).reshape(6, 6)
-
-
-def two_rounds(h, e, w):
-    return energies(jnp.sin(energies(h, e, w)), e, w)
-
-
-def two_rounds_shrunk(h, e, w):
-    return energies_of_all(jnp.sin(energies_of_all(h, e, w)) * 0.9, e, w)
-
-
-def test_a_form_that_agrees_again_in_another_round_is_not_blamed():
-    finding, blamed = first(two_rounds, two_rounds_shrunk, W, X[:2], W.T)
-    assert blamed[1] == "two_rounds_shrunk", finding.sentence
