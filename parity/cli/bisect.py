@@ -30,6 +30,8 @@ SENTENCES = {
     "names no culprit",
 }
 RESULTS = {"fails": "fails", "passes": "passes", "other": "cannot be tested"}
+WHOLE = 10_000
+"""Width outside a terminal, so that no cell is cut."""
 SHORT = 12
 """Number of digits of a commit that are printed."""
 
@@ -233,4 +235,4 @@ def _show(found: "Bisect") -> None:
             table = Table(*finding.head, box=None, header_style="bold", padding=(0, 2, 0, 0))
             for row in finding.rows:
                 table.add_row(*row)
-            console().print(table, markup=False, highlight=False)
+            console(WHOLE).print(table, markup=False, highlight=False)

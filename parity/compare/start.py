@@ -62,14 +62,15 @@ class Start:
     def source(self, path: str, *, stacking: bool = False) -> SourceLocation | None:
         """Returns the lines of the user that make, or stack, a leaf; None if no line does, as before the trace.
 
-        The library's lines remain if they lead to the user's line that chose them, such as that of an optimizer.
+        A framework's lines remain if they lead to the user's line that chose them, such as that of an optimizer.
         """
         jaxpr = self.traced.jaxpr.jaxpr
         found = result_source(jaxpr, jaxpr.outvars[sorted(self.build.leaves).index(path)])
         found = found and (found.stacking if stacking else found)
-        return found and dataclasses.replace(
-            found, frames=found.frames if found.maker else found.own or found.frames
-        )
+        if found is None or found.maker:
+            return found
+        kept = tuple(frame for frame in found.frames if not frame.in_library or frame.may_be_compared)
+        return dataclasses.replace(found, frames=kept or found.frames)
 
     @Once
     def digest(self) -> Hashable:

@@ -19,6 +19,8 @@ COMMON = 10
 ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 LIBRARIES = ("site-packages", *INSTALLED)
+FRAMEWORKS = frozenset({"flax", "jax", "jaxlib", "numpy", "optax"})
+"""Packages whose lines never hold the cause; a case may compare other packages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +59,12 @@ class Frame:
         """True for lines of installed packages, the standard library and generated code."""
         return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)
 
+    @property
+    def may_be_compared(self) -> bool:
+        """True for lines of installed packages that are no framework, such as a library of models."""
+        _, installed, inside = self.file.rpartition("site-packages/")
+        return bool(installed) and inside.partition("/")[0] not in FRAMEWORKS
+
 
 def is_users(file: str) -> bool:
     """True if a source file is the user's: neither of this package nor of a library."""
@@ -86,6 +94,8 @@ class Origin(NamedTuple):
 def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     """Returns the lines behind a difference in equal code; None if the code differs, or nothing around it does.
 
+    The functions of these lines differ, or these are other statements of one function, such as two of its branches.
+
     Args:
         one, other: for each side, the user's lines on the call stack, innermost first.
     """
@@ -96,7 +106,7 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
         first, second = made_at(left, inner[0]), made_at(right, inner[1])
         if first and second and _differ(first, second):
             return Origin("made", (first, second))
-        if _differ(left, right):
+        if _differ(left, right) or not _alike(left, right):
             return Origin("called", (left, right))
     return None
 

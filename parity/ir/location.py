@@ -115,10 +115,15 @@ class SourceLocation:
 
     @property
     def own_place(self) -> str:
-        """The user's innermost line, with the library's line or backward rule it calls; a library's if it is alone."""
+        """The user's innermost line, with the library's line or backward rule it calls; a library's if it is alone.
+
+        A line of a library that the case may compare goes before one of a framework.
+        """
         own, library = self.own, self.library
         if not own:
             return str(self)
+        if compared := next((frame for frame in library if frame.may_be_compared), None):
+            return f"{own[0]}, through {compared}"
         rule = backward_rule(own[0]) if self.backward and not library else None
         called = (
             f" (through {library[0]})" if library else f", with the backward rule at {rule}" if rule else ""

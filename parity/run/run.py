@@ -18,7 +18,7 @@ from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.ir.functions import is_users
+from parity.ir.functions import Frame, is_users
 from parity.run.explain import BY_VALUES, blocking, is_unsure, places, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
@@ -177,18 +177,18 @@ def error_finding(where: str, error: BaseException) -> Finding:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the innermost line of the user's code, and the line of another file that led there; empty if none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    right = [frame for frame in frames if is_users(frame.filename)]
+    """Returns the user's innermost line, with that of a library that the case may compare, and the caller's file."""
+    frames = [
+        Frame(frame.filename, frame.lineno or 0, frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    right = [frame for frame in frames if is_users(frame.file)]
     if not right:
         return ""
-    frame = right[-1]
-    code = linecache.getline(frame.filename, frame.lineno or 0).strip()
-    callers = [each for each in right if each.filename != frame.filename]
-    called = (
-        f", called at {callers[-1].filename}:{callers[-1].lineno} in {callers[-1].name}" if callers else ""
-    )
-    return f"raised below {frame.filename}:{frame.lineno} in {frame.name}{called}: {code}"
+    code = linecache.getline(right[-1].file, right[-1].line).strip()
+    inner = [f", through {frame}" for frame in frames[frames.index(right[-1]) :] if frame.may_be_compared]
+    callers = [f", called at {frame}" for frame in right if frame.file != right[-1].file]
+    return f"raised below {right[-1]}{''.join(inner[-1:] + callers[-1:])}: {code}"
 
 
 class CaseRunner:

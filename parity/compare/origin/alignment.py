@@ -198,12 +198,11 @@ class Alignment:
         nodes, others = self.traces[side].nodes, self.traces[1 - side].nodes
         around, found = set(functions_around(nodes[at])), []
         for value in nodes[at].inputs:
-            partner = self.matches[side][value]
-            if partner < 0 or nodes[value].literal or nodes[value].sketch.plain:
+            if nodes[value].literal or nodes[value].sketch.plain:
                 continue
-            names = {nodes[user].name for user in self.users(side, value)} | RECAST
+            names = {nodes[user].name for user in self.users(side, value)} | RECAST | {"stop_gradient"}
             backward = nodes[at].around.backward
-            for user in self.users(1 - side, partner):
+            for user in (user for each in self.equals(side, value) for user in self.users(1 - side, each)):
                 if others[user].name not in names and others[user].around.backward == backward:
                     found.append(user)
         return max(found, key=lambda each: len(around & set(functions_around(others[each]))), default=None)

@@ -7,7 +7,7 @@ planted bugs to their function that no other one traces; ``python tests/parity/b
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.builds.weights.map import HOLDERS
@@ -85,11 +85,6 @@ class Parting:
             return ""
         return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
 
-    @property
-    def has_other_constant(self) -> bool:
-        """True if both sides do one operation with different constants."""
-        return self.divergence.has_other_constant(self.alignment)
-
     def library_makers(self) -> list[str]:
         """Returns the library's functions that made closures of both sides in which constants differ."""
         nodes, traces, operands = self.nodes, self.alignment.traces, self.divergence.operands
@@ -125,16 +120,6 @@ class Strategy(NamedTuple):
 
     name: str
     find: Callable[[Parting], Blame | None]
-
-
-def blame(parting: Parting, strategies: Iterable[Strategy]) -> Blame | None:
-    """Returns the result of the first strategy that applies; None if the default line is to blame.
-
-    Args:
-        parting: a place where two programs diverge.
-        strategies: tried in order.
-    """
-    return next((found for each in strategies if (found := each.find(parting))), None)
 
 
 def _exchanged(parting: Parting) -> Blame | None:
@@ -256,15 +241,12 @@ def _step_left_out(parting: Parting) -> Blame | None:
             continue
         more = site(parting.pair(operands)[side]).own
         own = site(parting.pair(users)[1 - side]).own
-        known = (frame for each in more for frame in own if twins(frame, each) and _unlike(frame, parting))
+        unlike = [frame for frame in own if function_of(frame) not in parting.common]
+        known = (frame for each in more for frame in unlike if twins(frame, each))
         lacking = next(known, None) or innermost(own, parting.common)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
         return Blame(ordered(side, None, lacking), parting.moved(ends, ()))
     return None
-
-
-def _unlike(frame: Frame, parting: Parting) -> bool:
-    return function_of(frame) not in parting.common
 
 
 def _ends_too_soon(parting: Parting) -> Blame | None:
@@ -312,10 +294,10 @@ def _one_run(value: Node, more: Node) -> bool:
 
 
 def _constructed(parting: Parting) -> Blame | None:
-    if not parting.has_other_constant:
+    if not parting.divergence.has_other_constant(parting.alignment):
         return None
     made = origin(*(site(node).own for node in parting.nodes if node))
-    if made and made.how == "made":
+    if made and (made.how == "made" or function_of(made.lines[0]) == function_of(made.lines[1])):
         return Blame(made.lines)
     found = [_constructor(parting, side) for side in (0, 1)]
     return Blame(found) if any(found) else None

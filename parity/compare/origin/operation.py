@@ -8,10 +8,10 @@ from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
-from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy, blame
+from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.source import innermost, place_text, shared, site
+from parity.compare.origin.source import innermost, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
@@ -143,7 +143,7 @@ class _Entry:
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
         tried = () if parting.divergence.gradient else strategies  # its values are right where they are
-        found = blame(parting, tried) or Blame((None, None))
+        found = next((each for one in tried if (each := one.find(parting))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
         self.passing = [each for each in found.passing if function_of(each) not in parting.common]
         self._after: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        if self._parting.divergence.kept and not self._parting.has_other_constant:
+        if self._parting.divergence.kept and not self._parting.divergence.has_other_constant(self._alignment):
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
@@ -294,7 +294,7 @@ class _Entry:
     def _made(self) -> Sequence[Sequence[Frame]]:
         """Returns for each side the functions that may compute its constant ahead of the program."""
         lines = [frame for frame in self.blamed if frame and not frame.in_library]
-        if len(lines) < 2 or not self._parting.has_other_constant:
+        if len(lines) < 2 or not self._parting.divergence.has_other_constant(self._alignment):
             return (), ()
         traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
         return table_makers(lines[0], lines[1], traced)
@@ -349,10 +349,11 @@ def _unnumbered(path: str) -> str:
 def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
     if node.label:
         return f"the given {node.label}"
+    place = one.own_place if one.frames else "no known line"
     if frame is None or not one.own or frame == one.own[0]:
-        return place_text(one)
+        return place
     between = "handed over" if one.library and frame not in one.own else "called"
-    return f"{place_text(one)}, {between} at {frame}"
+    return f"{place}, {between} at {frame}"
 
 
 def _loop(equation) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 PROJECTIONS = 8
 """Number of random projections; the mean of their squares estimates the squared distance to within a third."""
-MASKING = 1e8
+MASKING = 1e6
 """Entries of at least this magnitude count as infinities, as in masks: they would dominate a norm."""
 
 

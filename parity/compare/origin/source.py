@@ -17,11 +17,6 @@ def site(node: Node) -> SourceLocation:
     return equation_source(calls[-1], calls[:-1]) if calls else SourceLocation()
 
 
-def place_text(source: SourceLocation) -> str:
-    """Returns the user's innermost line, with the library's below it."""
-    return source.own_place if source.frames else "no known line"
-
-
 def functions_around(node: Node) -> tuple[str, ...]:
     """Returns the user's functions on the call stack of a value, innermost first."""
     return tuple(frame.function for frame in site(node).own)

@@ -372,3 +372,47 @@ def test_a_right_value_that_is_lost_on_the_way_to_its_use_leaves_the_functions_o
     finding, _ = first(WholeRate(), OwnRate(), X, W)
     suspects = [function for _, _, function in finding.facts["suspects"]]
     assert not finding.found and "OwnRate.outer" in suspects, finding.sentence
+
+
+def capped(x, most):
+    return jnp.tanh(x) * most
+
+
+class Capped:
+    def __init__(self, doubled):
+        self.doubled = doubled
+
+    def __call__(self, x):
+        if self.doubled:
+            return capped(x, 2 * 0.7)
+        return capped(x, 0.7)
+
+
+def test_a_constant_that_another_branch_of_one_function_passes_is_blamed_on_that_function():
+    finding, blamed = first(Capped(doubled=False), Capped(doubled=True), X)
+    assert blamed == ["Capped.__call__", "Capped.__call__"], finding.sentence
+
+
+SHUT = jnp.arange(6) < 5
+
+
+def weighed(x):
+    return jax.nn.softmax(jnp.where(SHUT, x, -1e7))
+
+
+def weighed_alike(x):
+    open_ = jnp.where(SHUT, x, -1e7)
+    return jax.nn.softmax(open_)
+
+
+def halved(x):
+    return weighed(jnp.sin(x) * 0.5)
+
+
+def nearly_halved(x):
+    return weighed_alike(jnp.sin(x) * 0.51)
+
+
+def test_a_mask_does_not_hide_the_difference_of_the_other_entries():
+    finding, blamed = first(halved, nearly_halved, X)
+    assert blamed == ["halved", "nearly_halved"], finding.sentence

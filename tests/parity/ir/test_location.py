@@ -117,3 +117,15 @@ def test_a_place_of_one_side_names_the_caller_outside_of_its_class():
     )
     assert SourceLocation(frames=tuple(norm)).against(None) == "norms.py:3 in Norm.scaled"
     assert SourceLocation("sin").against(None) == "sin"
+
+
+@pytest.mark.parametrize(
+    ("below", "place"),
+    [
+        (["optax/a.py"], "model.py:1 in step (through optax/a.py:1 in made)"),
+        (["flax/a.py", "models/b.py"], "model.py:1 in step, through models/b.py:1 in made"),
+    ],
+)
+def test_a_place_names_a_library_that_may_be_compared_before_a_framework(below, place):
+    library = [Frame(f"/venv/site-packages/{file}", 1, "made") for file in below]
+    assert SourceLocation(frames=(*library, Frame("model.py", 1, "step"))).own_place == place
