@@ -61,7 +61,7 @@ def search_modules(question: Question) -> SearchResult:
     """Returns the distance of each module's activation and cotangent, in units of the noise."""
     work = question.work(on_one_device(question.case))
     question.notify("module: what each module makes")
-    rows = _rows(work, evaluate_case(work, question.signature.channel).alignment)
+    rows = _rows(work, evaluate_case(work).alignment)
     if not rows:
         return SearchResult.nothing("module", "no module has weights that both sides use")
     differs = [row for row in rows if row.differs(False) or row.differs(True)]

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -20,6 +19,7 @@ from parity.compare.origin.trace import Layouts, Trace, evaluate
 from parity.compare.runs import Outputs, pair_outputs
 from parity.compare.side import Side
 from parity.compare.trials import Trial
+from parity.ir.jax_internals import live
 from parity.ir.precision import rounds
 from parity.values.ladder import FLOOR_FACTOR, deviation
 from parity.values.noise import measure_floor, nudge
@@ -82,7 +82,7 @@ def evaluate_case(work: Evidence, group: str = "", trial: Trial | None = None) -
 
     Args:
         work: a case.
-        group: only results of this group count as differing, if any of them do.
+        group: only results of this group count as differing, if any do; for values, only what they need is run.
         trial: the state and the batch; None for the standard ones.
 
     Raises:
@@ -124,6 +124,8 @@ def _until_different(work: Evidence, group: str, trial: Trial | None, wide: bool
     states = [trial.state, work.as_candidate(trial.state)] if trial else [work.state, work.candidate_state]
     for step in range(1, work.reference.program.steps + 1):
         found = _step(work, states, step, group, trial, wide)
+        if not found[0].failing and _part(work, group):
+            found = _step(work, states, step, "", trial, wide)
         if found[0].failing or step == work.reference.program.steps:
             return found[0]
         states = [outputs.get(Group.STATE, {}) for outputs in found[1]]
@@ -138,39 +140,44 @@ def _step(
     trial: Trial | None,
     wide: bool,
 ) -> tuple[Evaluated, list[Outputs]]:
-    sides = (work.reference, work.candidate)
+    sides, part = (work.reference, work.candidate), _part(work, group)
     with work.session.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
         batch = [trial.batch(each) for each in batch] if trial else batch
         layouts = [_layouts(work, side) for side in (0, 1)]
-        left = (*_identity(sides[0]), work.case.prepare_state, step, wide, str(layouts), trial and trial.name)
-        given = [(sides[at], layouts[at], wide, states[at], batch[at]) for at in (0, 1)]
+        how = (part, wide, str(layouts), work.case.prepare_state, step, trial and trial.name)
+        first, second = ((side.build, side.program.name, side.mesh, side.backend.name) for side in sides)
+
+        def run(side: int, draw: int | None = None) -> Trace:
+            alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + (draw or 0)))
+            given = [alter(each) if draw is not None else each for each in (states[side], batch[side])]
+            return _run(sides[side], part, layouts[side], wide, *given)
+
         share = work.session.evaluation
-        reference = share(lambda: _run(*given[0]), by=left)
-        nudged = [
-            share(functools.partial(_nudged, *given[0], draw), by=(*left, draw)) for draw in range(DRAWS)
-        ]
-        candidate = share(lambda: _run(*given[1]), by=(*left, *_identity(sides[1])))
-        runs = [reference, candidate]
+        runs = [share(lambda: run(0), by=(first, how)), share(lambda: run(1), by=(first, second, how))]
+        nudged = [share(functools.partial(run, 0, draw), by=(first, how, draw)) for draw in range(DRAWS)]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
     failing = _failing(work, outputs, again, group)
     alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged))
-    ends = [pair for result in failing for pair in _ends(work, runs, result)]
+    partners = {path: entry.candidate for entry in work.weights.entries for path in entry.reference}
+    numbers = [
+        dict(zip(side.results, run.outputs, strict=True)) for side, run in zip(sides, runs, strict=True)
+    ]
+    ends = [
+        (numbers[0][one.group, one.path], numbers[1][one.group, path])
+        for one in failing
+        for path in partners.get(one.path, [one.path])
+    ]
     found = Evaluated(
         step=step,
         alignment=alignment,
         failing=tuple(failing),
         divergences=tuple(find_divergences(alignment, ends, [each.path for each in failing])),
-        partners={path: entry.candidate for entry in work.weights.entries for path in entry.reference},
+        partners=partners,
         guessed=frozenset(path for one in work.weights.guessed for path in (*one.reference, *one.candidate)),
     )
     return found, outputs
-
-
-def _identity(side: Side) -> tuple:
-    """Returns the build, program, mesh and backend of a side, as a cache key."""
-    return side.build, side.program.name, side.mesh, side.backend.name
 
 
 def _layouts(work: Evidence, side: int) -> Layouts:
@@ -187,25 +194,32 @@ def _layouts(work: Evidence, side: int) -> Layouts:
     return found
 
 
-def _run(
-    side: Side, layouts: Layouts, wide: bool, state: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]
-) -> Trace:
-    names = sorted(side.build.abstract_inputs)
+def _part(work: Evidence, group: str) -> str:
+    """Returns the only group of results that is evaluated first; empty for all: most need most of a program."""
+    return group if group == Group.VALUES and work.reference.program.steps == 1 else ""
+
+
+def _run(side: Side, part: str, layouts: Layouts, wide: bool, state: Mapping, batch: Mapping) -> Trace:
+    """Returns the evaluation of a program; results outside of ``part`` are None."""
+    names, jaxpr = sorted(side.build.abstract_inputs), side.traced.jaxpr
+    wanted = [part in ("", group) for group, _ in side.results]
+    if not all(wanted):
+        jaxpr = jaxpr.replace(jaxpr=live(jaxpr.jaxpr, wanted))
     with side.backend.context(side.mesh):
         arguments = [*side.placed(state).values(), *(jnp.asarray(batch[name]) for name in names)]
-        labels = [*side.state_paths, *names]
-        return evaluate(side.traced.jaxpr, arguments, labels, layouts, wide=wide, check=side.clock.check)
-
-
-def _nudged(side: Side, layouts: Layouts, wide: bool, state: Mapping, batch: Mapping, draw: int) -> Trace:
-    alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
-    return _run(side, layouts, wide, alter(state), alter(batch))
+        run = evaluate(
+            jaxpr, arguments, [*side.state_paths, *names], layouts, wide=wide, check=side.clock.check
+        )
+    ends = zip(run.outputs, run.results, strict=True)
+    found = [next(ends) if each else (-1, None) for each in wanted]
+    return Trace(run.nodes, [number for number, _ in found], [array for _, array in found])
 
 
 def _named(side: Side, run: Trace) -> Outputs:
     outputs: Outputs = {}
     for (group, path), array in zip(side.results, run.results, strict=True):
-        outputs.setdefault(group, {}).update(to_host({path: jax.numpy.asarray(array)}))
+        if array is not None:
+            outputs.setdefault(group, {}).update(to_host({path: jnp.asarray(array)}))
     return outputs
 
 
@@ -223,13 +237,3 @@ def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group
                 found.append(Result(group=name, path=path, in_floors=in_floors))
     found.sort(key=lambda result: -result.in_floors)
     return [result for result in found if result.group == group] or found
-
-
-def _ends(work: Evidence, runs: list[Trace], result: Result) -> list[tuple[int, int]]:
-    """Returns the value numbers of a result on both sides."""
-    names = [{place: at for at, place in enumerate(side.results)} for side in work.sides]
-    partners = [
-        path for entry in work.weights.entries if result.path in entry.reference for path in entry.candidate
-    ] or [result.path]
-    left = runs[0].outputs[names[0][result.group, result.path]]
-    return [(left, runs[1].outputs[names[1][result.group, path]]) for path in partners]

@@ -12,6 +12,8 @@ import parity
 from parity.bisect.axis import Question, Signature, Status, signature_of
 from parity.bisect.config import search_settings
 from parity.bisect.report import bisect_case
+from parity.compare.evidence import Evidence
+from parity.compare.origin.evaluated import evaluate_case, on_one_device
 from parity.compare.session import Session
 from parity.run.run import run_case
 
@@ -109,6 +111,16 @@ def test_the_function_that_differs_is_named_behind_harmless_differences():
         None
     }  # a forward pass has no cotangents
     assert {row[2] for row in module.rows} == {"-"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("model", "backward"), [(LastRow, False), (NoGradient, True)])
+def test_the_backward_pass_is_evaluated_only_if_the_values_are_equal(model, backward):
+    found = evaluate_case(Evidence.of(on_one_device(case(model)), Session()), "values")
+    groups = {result.group for result in found.failing}
+    assert groups == ({"gradients"} if backward else {"values"})
+    for trace in found.alignment.traces:
+        assert any(node.around.backward for node in trace.nodes) is backward
 
 
 @pytest.mark.long
