@@ -334,7 +334,7 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
     for kind in ("products", "operations"):
         left, right = (side.get(kind) for side in sides)
         if (left is None) != (right is None):
-            equation = left or right
+            equation: Any = left or right
             text = f"recomputes {kind}, such as {equation.primitive.name}"
             return Finding(
                 where=f"backward pass at {equation_source(equation).own_place}",

@@ -107,18 +107,32 @@ class _Search:
     def _order(self, pair: Divergence) -> tuple:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
-        A cast or a reordering that only one side has, and an argument, come after operations that compute.
+        A cast or a reordering that only one side has, and an argument, come after operations that compute. So does an
+        operation of one side from which both sides compute equal values elsewhere: it is another form.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = zip(self._traces, (pair.reference, pair.candidate), strict=True)
         names = [trace.nodes[at].name for trace, at in ends if at is not None]
+        alone = len(names) == 1
         return (
             follows,
-            len(names) == 1 and names[0] in RECAST | GIVEN,
+            alone
+            and (names[0] in RECAST | GIVEN or any(itertools.starmap(self._agrees_again, self._ends(pair)))),
             self.for_backward(pair),
             pair.place,
             None in (pair.reference, pair.candidate),
         )
+
+    def _agrees_again(self, side: int, at: int) -> bool:
+        """True if a value that one side has alone leads to one that both sides have."""
+        nodes, match, waiting, seen = self._traces[side].nodes, self._matches[side], [at], {at}
+        for value in waiting:
+            users = [user for user in self._alignment.users(side, value) if user not in seen]
+            if any(match[user] >= 0 and not nodes[user].sketch.plain for user in users):
+                return True
+            seen.update(users)
+            waiting += users
+        return False
 
     def _front(self, side: int, ends: set) -> list[int]:
         """Walks back from some results; returns the first values on the way that the other side lacks."""
