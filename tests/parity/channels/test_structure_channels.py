@@ -231,3 +231,41 @@ def test_a_checkpoint_is_no_cause_beside_another_operation():
     found = outcome(recomputed(), recomputed(scale=3.0, prevent_cse=False))["collectives"]
     assert found.verdict is Verdict.FAILED
     assert all(finding.where != "checkpoint" for finding in found.findings)
+
+
+def written_out(state, inputs, remat=lambda layer: layer, last=lambda x: x * 0.5):
+    """The gradient of two layers outside of any loop."""
+
+    def loss(w):
+        layer, x = remat(lambda x: jnp.tanh(x @ w)), inputs["x"]
+        return last(layer(layer(x))).sum()
+
+    return {"gradients": {"w": jax.grad(loss)(state["params"]["w"])}}
+
+
+def checkpoint(policy=None):
+    return functools.partial(jax.checkpoint, policy=policy and getattr(jax.checkpoint_policies, policy))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        (checkpoint(), lambda layer: layer, "reference recomputes products, such as dot_general"),
+        (lambda layer: layer, checkpoint("dots_saveable"), "candidate recomputes operations, such as tanh"),
+        (checkpoint("dots_saveable"), checkpoint(), "candidate recomputes products, such as dot_general"),
+        (checkpoint("everything_saveable"), lambda layer: layer, ""),
+        (checkpoint(), checkpoint(), ""),
+    ],
+    ids=["dropped", "only elementwise", "another policy", "nothing recomputed", "both"],
+)
+def test_a_checkpoint_outside_of_loops_that_one_side_lacks(left, right, said):
+    """Both sides also differ in a harmless way, so that no proof covers them."""
+    found = outcome(
+        {"function": functools.partial(written_out, remat=left)},
+        {"function": functools.partial(written_out, remat=right, last=lambda x: jnp.log(jnp.exp(x / 2)))},
+        mesh=MeshSpec(),
+    )
+    assert found["program"].verdict is Verdict.UNPROVED
+    assert found["gradients"].verdict in (Verdict.BITWISE, Verdict.FLOOR)
+    assert (found["loops"].verdict is Verdict.FAILED) == bool(said) and said in words(found["loops"])
+    assert not said or "test_structure_channels.py" in words(found["loops"])

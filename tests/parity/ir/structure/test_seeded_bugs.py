@@ -339,6 +339,28 @@ def test_small_stacked_arrays_that_the_candidate_does_without_count_with_a_gradi
     assert compare_loops(one, two).verdict is Verdict.FAILED
 
 
+@pytest.mark.parametrize(("size", "verdict"), [(1, Verdict.EQUAL), (2, Verdict.FAILED)])
+def test_a_scalar_of_each_turn_that_one_side_keeps_is_a_note(size, verdict):
+    @jax.checkpoint
+    def step(c, t):
+        return jnp.sin(c * jnp.broadcast_to(jnp.sin(t), c.shape))
+
+    def program(kept):
+        def run(x):
+            def body(c, turn):
+                time = jnp.full(size, turn, x.dtype) / 8
+                return step(c, time) if kept else step(c, 0.5), None
+
+            return jax.lax.scan(body, x, jnp.arange(3))[0].sum()
+
+        return jax.jit(jax.grad(run)).lower(jnp.ones(2))
+
+    both = [Loops(lowered=lowered_loops(program(kept))) for kept in (False, True)]
+    for sides in (both, both[::-1]):
+        found = compare_loops(*sides)
+        assert found.verdict is verdict, words(found)
+
+
 @pytest.mark.parametrize(
     ("size", "changed", "verdict"),
     [(5, False, Verdict.EQUAL), (40, False, Verdict.FAILED), (5, True, Verdict.FAILED)],
