@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import equations, opened, origin
+from parity.ir.jaxprs import bodies, equations, opened, origin
 from parity.ir.location import equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
@@ -350,11 +351,14 @@ def _recomputed(jaxpr: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for checkpoint in equations(jaxpr):
         if checkpoint.params.get("differentiated"):
-            for equation in equations(checkpoint.params["jaxpr"]):
-                if equation_source(equation).rematted:
-                    found.setdefault("operations", equation)
-                    if equation.primitive.name in PRODUCTS:
-                        found.setdefault("products", equation)
+            recomputed = (
+                each for each in equations(checkpoint.params["jaxpr"]) if equation_source(each).rematted
+            )
+            for equation in recomputed:
+                found.setdefault("operations", equation)
+                for each in (equation, *itertools.chain.from_iterable(map(equations, bodies(equation)))):
+                    if each.primitive.name in PRODUCTS:
+                        found.setdefault("products", each)
     return found
 
 
@@ -375,7 +379,7 @@ def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, lis
 
 CHANNEL = Channel(
     name="loops",
-    about="while loops with trip counts and carries, before and after optimisation",
+    about="while loops with trip counts and carries, as lowered and as optimised; checkpoints of one side",
     column="loop",
     aspect=Aspect.STRUCTURE,
     judge=loops,

@@ -124,8 +124,10 @@ class _Search:
         )
 
     def _agrees_again(self, side: int, at: int) -> bool:
-        """True if a value that one side has alone leads to one that both sides have."""
+        """True if a value that one side has alone, no random key, leads to one that both sides have."""
         nodes, match, waiting, seen = self._traces[side].nodes, self._matches[side], [at], {at}
+        if nodes[at].name.startswith("random_"):  # of the keys that it makes, some may be right
+            return False
         for value in waiting:
             users = [user for user in self._alignment.users(side, value) if user not in seen]
             if any(match[user] >= 0 and not nodes[user].sketch.plain for user in users):

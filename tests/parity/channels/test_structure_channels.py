@@ -243,6 +243,15 @@ def written_out(state, inputs, remat=lambda layer: layer, last=lambda x: x * 0.5
     return {"gradients": {"w": jax.grad(loss)(state["params"]["w"])}}
 
 
+def in_a_call(layer):
+    """A layer whose operations are inside a call that the checkpoint recomputes."""
+    return jax.checkpoint(jax.jit(lambda x: jnp.tanh(layer(x)) * 1.5 + x))
+
+
+def in_line(layer):
+    return jax.checkpoint(lambda x: jnp.tanh(layer(x)) * 1.5 + x)
+
+
 def checkpoint(policy=None):
     return functools.partial(jax.checkpoint, policy=policy and getattr(jax.checkpoint_policies, policy))
 
@@ -255,8 +264,9 @@ def checkpoint(policy=None):
         (checkpoint("dots_saveable"), checkpoint(), "candidate recomputes products, such as dot_general"),
         (checkpoint("everything_saveable"), lambda layer: layer, ""),
         (checkpoint(), checkpoint(), ""),
+        (in_a_call, in_line, ""),
     ],
-    ids=["dropped", "only elementwise", "another policy", "nothing recomputed", "both"],
+    ids=["dropped", "only elementwise", "another policy", "nothing recomputed", "both", "in a call"],
 )
 def test_a_checkpoint_outside_of_loops_that_one_side_lacks(left, right, said):
     """Both sides also differ in a harmless way, so that no proof covers them."""
@@ -267,5 +277,6 @@ def test_a_checkpoint_outside_of_loops_that_one_side_lacks(left, right, said):
     )
     assert found["program"].verdict is Verdict.UNPROVED
     assert found["gradients"].verdict in (Verdict.BITWISE, Verdict.FLOOR)
-    assert (found["loops"].verdict is Verdict.FAILED) == bool(said) and said in words(found["loops"])
-    assert not said or "test_structure_channels.py" in words(found["loops"])
+    text = words(found["loops"])
+    assert (found["loops"].verdict is Verdict.FAILED) == bool(said) and said in text
+    assert not said or "test_structure_channels.py" in text

@@ -32,6 +32,10 @@ from reasons import REASONS  # pyright: ignore[reportMissingImports]
 pytestmark = pytest.mark.slow
 
 
+SWAPS = {"compare-direction"}
+"""Rules that exchange operands; the strict proof refuses that where LLVM may contract another product for it."""
+
+
 def test_the_list_is_long_and_reasons_are_for_its_entries():
     names = [rewrite.name for rewrite in REWRITES]
     assert len(set(names)) == len(names) >= 200
@@ -45,7 +49,7 @@ def test_a_rewrite_is_proved_or_has_a_reason(rewrite):
     if proof.rung is Verdict.PROVED:
         assert set(proof.rules) <= EXACT
     if proof.rung is Verdict.REORDERED:
-        assert set(proof.rules) - EXACT or not proof.rules, proof.sentence()
+        assert set(proof.rules) - EXACT or set(proof.rules) <= SWAPS, proof.sentence()
 
 
 @pytest.mark.parametrize("step", STEPS[::3], ids=lambda step: step.name)
