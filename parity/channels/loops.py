@@ -347,7 +347,7 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
 
 
 def _recomputed(jaxpr: Any) -> dict[str, Any]:
-    """Returns the first equation of each kind that a checkpoint recomputes."""
+    """Returns the first equation of each kind that a checkpoint recomputes; a product inside a call or loop counts."""
     found: dict[str, Any] = {}
     for checkpoint in equations(jaxpr):
         if checkpoint.params.get("differentiated"):
