@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import flax
 
 from parity.cases.accepted import budgets_for
 from parity.channels.channel import Aspect, Channel
+from parity.channels.recomputation import ACCEPT, compare_recomputed
 from parity.channels.report_rows import loop_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
@@ -18,15 +18,13 @@ from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Loop, LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import bodies, equations, opened, origin
+from parity.ir.jaxprs import equations, opened, origin
 from parity.ir.location import equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 
 FLAX = str(Path(flax.__file__).parent)
-ACCEPT = 'accept it, if it is meant, by parity.Waiver(channel="loops", where=..., reason=...)'
 LISTED = 4
-PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SMALL = 1_024
 """Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
 in it; stacked ones in exchange for others, or fewer ones without a gradient; carries of optimised loops whose lowered
@@ -327,39 +325,6 @@ def compare_forwarded(evidence: Evidence, carried: Collection[str]) -> list[Find
         )
         for scan, kept in scans[more]
     ]
-
-
-def compare_recomputed(evidence: Evidence) -> Finding | None:
-    """Finds what only one side recomputes in its backward pass, in loops or outside: products, or anything at all."""
-    sides = [_recomputed(side.traced.jaxpr) for side in evidence.sides]
-    for kind in ("products", "operations"):
-        left, right = (side.get(kind) for side in sides)
-        if (left is None) != (right is None):
-            equation: Any = left or right
-            text = f"recomputes {kind}, such as {equation.primitive.name}"
-            return Finding(
-                where=f"backward pass at {equation_source(equation).own_place}",
-                **one_sided(SIDES[left is None], text, f"recomputes no {kind}"),
-                cause="remat dropped, or another checkpoint policy",
-                next_step=ACCEPT,
-            )
-    return None
-
-
-def _recomputed(jaxpr: Any) -> dict[str, Any]:
-    """Returns the first equation of each kind that a checkpoint recomputes; a product inside a call or loop counts."""
-    found: dict[str, Any] = {}
-    for checkpoint in equations(jaxpr):
-        if checkpoint.params.get("differentiated"):
-            recomputed = (
-                each for each in equations(checkpoint.params["jaxpr"]) if equation_source(each).rematted
-            )
-            for equation in recomputed:
-                found.setdefault("operations", equation)
-                for each in (equation, *itertools.chain.from_iterable(map(equations, bodies(equation)))):
-                    if each.primitive.name in PRODUCTS:
-                        found.setdefault("products", each)
-    return found
 
 
 def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, list[str]]]:

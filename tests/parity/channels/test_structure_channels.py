@@ -243,6 +243,48 @@ def written_out(state, inputs, remat=lambda layer: layer, last=lambda x: x * 0.5
     return {"gradients": {"w": jax.grad(loss)(state["params"]["w"])}}
 
 
+def deep(state, inputs, layers=4, kept=4, loop=False, narrow=False):
+    """The gradient of checkpointed layers, all but the last of them in a loop or not; some without the checkpoint."""
+
+    def loss(w):
+        def layer(x, w):
+            parts = jnp.split(w, 2, axis=1) if narrow else [w]
+            return jnp.tanh(jnp.concatenate([x @ part for part in parts], axis=1))
+
+        recomputing = jax.checkpoint(layer)
+        x = recomputing(inputs["x"], w[0])
+        if loop:
+            x, _ = jax.lax.scan(lambda x, w: (recomputing(x, w), None), x, w[1 : layers - 1])
+        else:
+            for number in range(1, layers - 1):
+                x = (recomputing if number < kept else layer)(x, w[number])
+        return (recomputing if kept == layers else layer)(x, w[layers - 1]).sum()
+
+    w = jnp.stack([state["params"]["w"] * (1 + number / 8) for number in range(layers)])
+    return {"gradients": {"w": jax.grad(loss)(w).sum(0)}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (dict(kept=3), "recomputes products of 3,072 multiplications"),
+        (dict(kept=2), "recomputes products of 2,048 multiplications"),
+        (dict(kept=2, narrow=True), "recomputes products of 2,048 multiplications"),
+        (dict(narrow=True), ""),
+        (dict(), ""),
+    ],
+    ids=["one of four", "two of four", "two of four, as other products", "as other products", "none"],
+)
+def test_some_of_the_layers_lose_their_checkpoint(changed, said):
+    found = outcome({"function": deep}, {"function": functools.partial(deep, **changed)}, mesh=MeshSpec())
+    text = words(found["loops"])
+    assert (found["loops"].verdict is Verdict.FAILED) == bool(said) and said in text
+    assert not said or (
+        "test_structure_channels.py" in text
+        and "products of 4,096 multiplications, such as dot_general" in text
+    )
+
+
 def in_a_call(layer):
     """A layer whose operations are inside a call that the checkpoint recomputes."""
     return jax.checkpoint(jax.jit(lambda x: jnp.tanh(layer(x)) * 1.5 + x))
