@@ -1,4 +1,4 @@
-"""What checkpoints recompute in the backward pass of each side, by the work of the products."""
+"""Recomputation by the checkpoints of each side in the backward pass, by the work of the products."""
 
 import collections
 import math
@@ -24,18 +24,18 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
     for kind in ("products", "operations"):
         if (kind in left.first) != (kind in right.first):
             more, less = (left, right) if kind in left.first else (right, left)
-            equation, texts = more.first[kind], (f"recomputes {kind}", f"recomputes no {kind}")
+            (checkpoint, equation), texts = more.first[kind], (f"recomputes {kind}", f"recomputes no {kind}")
             break
     else:
         if left.others != right.others or left.work.total() == right.work.total():
             return None
         more, less = (left, right) if left.work.total() > right.work.total() else (right, left)
-        equation = more.products[next(iter(more.work - less.work))]
+        checkpoint, equation = more.products[next(iter(more.work - less.work))]
         texts = tuple(
             f"recomputes products of {side.work.total():,} multiplications" for side in (more, less)
         )
     return Finding(
-        where=f"backward pass at {equation_source(equation).own_place}",
+        where=f"checkpoint at {equation_source(checkpoint).own_place}",
         **one_sided(SIDES[more is right], f"{texts[0]}, such as {equation.primitive.name}", texts[1]),
         cause="remat dropped, or another checkpoint policy",
         next_step=ACCEPT,
@@ -43,42 +43,42 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
 
 
 class _Recomputed:
-    """What the checkpoints of a program recompute, and the work of its products.
+    """Operations that the checkpoints of a program recompute, and the work of its products.
 
     Attributes:
-        first: the first recomputed equation of each kind, ``operations`` and ``products``.
-        products: the first recomputed product of each size, in multiplications.
+        first: the first recomputed equation of each kind, ``operations`` and ``products``, after its checkpoint.
+        products: the first recomputed product of each size, in multiplications, after its checkpoint.
         work: multiplications of all recomputed products, by the size of one.
         others: multiplications of all other products.
     """
 
     def __init__(self, jaxpr: Any):
-        self.first: dict[str, Any] = {}
-        self.products: dict[int, Any] = {}
+        self.first: dict[str, tuple[Any, Any]] = {}
+        self.products: dict[int, tuple[Any, Any]] = {}
         self.work: collections.Counter[int] = collections.Counter()
         self.others = 0
-        for equation, times, recomputed in _equations(jaxpr):
-            if recomputed:
-                self.first.setdefault("operations", equation)
+        for equation, times, checkpoint in _equations(jaxpr):
+            if checkpoint:
+                self.first.setdefault("operations", (checkpoint, equation))
             if equation.primitive.name in PRODUCTS:
                 left, right, *_ = (operand.aval.size for operand in equation.invars)
                 size = math.isqrt(left * right * equation.outvars[0].aval.size)
-                if recomputed:
-                    self.first.setdefault("products", equation)
-                    self.products.setdefault(size, equation)
+                if checkpoint:
+                    self.first.setdefault("products", (checkpoint, equation))
+                    self.products.setdefault(size, (checkpoint, equation))
                     self.work[size] += size * times
                 else:
                     self.others += size * times
 
 
 def _equations(
-    jaxpr: Any, times: int = 1, *, checkpoint: bool = False, recomputed: bool = False
-) -> Iterator[tuple[Any, int, bool]]:
-    """Yields each equation, how often it runs, and whether a checkpoint recomputes it or a call or loop around it."""
+    jaxpr: Any, times: int = 1, inside: Any = None, *, recomputed: bool = False
+) -> Iterator[tuple[Any, int, Any]]:
+    """Yields each equation, how often it runs, and the checkpoint that recomputes it or a call or loop around it."""
     for equation in opened(jaxpr).eqns:
-        inside = checkpoint or bool(equation.params.get("differentiated"))
-        again = recomputed or (inside and equation_source(equation).rematted)
-        yield equation, times, again
+        checkpoint = equation if equation.params.get("differentiated") else inside
+        again = recomputed or (checkpoint is not None and equation_source(equation).rematted)
+        yield equation, times, checkpoint if again else None
         length = equation.params.get("length", 1)
         for body in bodies(equation):
-            yield from _equations(body, times * length, checkpoint=inside, recomputed=again)
+            yield from _equations(body, times * length, checkpoint, recomputed=again)

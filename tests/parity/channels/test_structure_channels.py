@@ -314,7 +314,11 @@ def test_a_checkpoint_outside_of_loops_that_one_side_lacks(left, right, said):
     """Both sides also differ in a harmless way, so that no proof covers them."""
     found = outcome(
         {"function": functools.partial(written_out, remat=left)},
-        {"function": functools.partial(written_out, remat=right, last=lambda x: 2 * jax.nn.sigmoid(2 * x) - 1)},
+        {
+            "function": functools.partial(
+                written_out, remat=right, last=lambda x: 2 * jax.nn.sigmoid(2 * x) - 1
+            )
+        },
         mesh=MeshSpec(),
     )
     assert found["program"].verdict is Verdict.UNPROVED
