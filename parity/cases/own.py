@@ -2,16 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Unpack
 
 import jax
 import numpy as np
 from flax import nnx
 
-from parity.builds.build import Build, Flavour, Group, linen_build, nnx_build
+from parity.builds.build import Build, Flavour, Group, Outputs, Program, linen_build, nnx_build
 from parity.builds.constants import traceable
-from parity.builds.tree import flatten
+from parity.builds.tree import Role, flatten
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
 from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules
@@ -26,7 +26,8 @@ class CustomSide:
     Args:
         create: key -> state: an NNX module, an ``nnx.State``, a ``TrainState``, variables, any tree of arrays.
         programs: by name, ``(state, batch) -> outputs``. Outputs are a tree of values; or ``(state, values)``,
-            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``.
+            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``, where gradients have the
+            paths of the parameters, from the root of the state or of a part of it that holds all parameters.
         flavour: ``linen`` or ``nnx``.
     """
 
@@ -52,7 +53,9 @@ class CustomSide:
         is_module = isinstance(nnx.eval_shape(lambda: create(jax.random.key(0))), nnx.Module)
         make = nnx_build if is_module else linen_build
         made = make(f"{self.flavour} {name}", create, programs, **rest)
-        return dataclasses.replace(made, flavour=self.flavour)
+        parameters = {path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS}
+        placed = {name: _with_paths(program, parameters) for name, program in made.programs.items()}
+        return dataclasses.replace(made, flavour=self.flavour, programs=placed)
 
     def _state(self, key: jax.Array) -> dict[str, Any]:
         return _leaves(traceable(self.create)(key))
@@ -86,6 +89,22 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
         return {"values": {"outputs": outputs}}
 
     return run
+
+
+def _with_paths(program: Program, parameters: Set[str]) -> Program:
+    """Returns a program whose gradients have the paths of their parameters, also if it names a part of the state."""
+
+    def run(state: dict[str, Any], batch: dict[str, Any]) -> Outputs:
+        outputs = program.function(state, batch)
+        gradients = outputs.get(Group.GRADIENTS, {})
+        first = next(iter(gradients), "")
+        parts = [path.removesuffix(first) for path in parameters if path.endswith(f"/{first}")]
+        parts = [part for part in parts if all(f"{part}{path}" in parameters for path in gradients)]
+        if len(parts) != 1:
+            return outputs
+        return {**outputs, Group.GRADIENTS: {f"{parts[0]}{path}": leaf for path, leaf in gradients.items()}}
+
+    return dataclasses.replace(program, function=run)
 
 
 def twin_programs(
