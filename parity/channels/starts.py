@@ -372,4 +372,5 @@ def _further(
     make = session.start(build).of_keys(paths)
     for start in range(SEED + wanted.start, SEED + wanted.stop, count):
         with session.clock.phase("initial states", "execute"):
-            yield to_host(make(jax.vmap(jax.random.key)(jnp.arange(start, start + count))))
+            found = to_host(make(jax.vmap(jax.random.key)(jnp.arange(start, start + count))))
+        yield found
