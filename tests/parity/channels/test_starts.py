@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Stack
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
+from parity.channels.starts import _further
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.verdicts import Verdict
@@ -512,6 +514,15 @@ def test_the_power_is_in_the_detail():
     reference, candidate, _ = DRAWN["a scale of 3 %"]
     words = compared(kernels(reference), kernels(candidate)).detail
     assert "scales that differ by 0.02 are found (99.9 %, least of params/w)" in words
+
+
+def test_work_between_samples_is_not_booked_as_execution():
+    session = Session()
+    side = build("linen toy", kernels(lambda a, *_: {"w": drawn(a)}))
+    samples = _further(session, side, ["params/w"], range(3))
+    for _ in samples:
+        time.sleep(3.0)
+    assert session.clock.take()["execute"] < 3
 
 
 def test_ties_by_recipe_need_no_samples(monkeypatch):
