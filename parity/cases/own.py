@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from flax import nnx
 
-from parity.builds.build import Build, Flavour, Group, linen_build, nnx_build
+from parity.builds.build import Build, Flavour, Group, Outputs, linen_build, nnx_build
 from parity.builds.constants import traceable
-from parity.builds.tree import flatten
+from parity.builds.tree import Role, flatten
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
 from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules
@@ -52,7 +52,12 @@ class CustomSide:
         is_module = isinstance(nnx.eval_shape(lambda: create(jax.random.key(0))), nnx.Module)
         make = nnx_build if is_module else linen_build
         made = make(f"{self.flavour} {name}", create, programs, **rest)
-        return dataclasses.replace(made, flavour=self.flavour)
+        params = [path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS]
+        programs = {
+            program: dataclasses.replace(each, function=_by_leaf(each.function, params))
+            for program, each in made.programs.items()
+        }
+        return dataclasses.replace(made, flavour=self.flavour, programs=programs)
 
     def _state(self, key: jax.Array) -> dict[str, Any]:
         return _leaves(traceable(self.create)(key))
@@ -84,6 +89,26 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
         if isinstance(outputs, tuple) and len(outputs) == 2:
             return {"state": outputs[0], "values": {"outputs": outputs[1]}}
         return {"values": {"outputs": outputs}}
+
+    return run
+
+
+def _by_leaf(function: Callable[..., Outputs], params: Sequence[str]) -> Callable[..., Outputs]:
+    """Returns a function that names gradients by their parameters, also if their tree begins below ``params``."""
+
+    def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+        outputs = function(state, inputs)
+        gradients = outputs.get(Group.GRADIENTS, {})
+        above = [
+            {f"/{path}".removesuffix(f"/{name}") for path in params if f"/{path}".endswith(f"/{name}")}
+            for name in gradients
+        ]
+        shared = set.intersection(*above) if above else set()
+        if len(shared) != 1:
+            return outputs
+        (parent,) = shared
+        named = {f"{parent}/{name}".removeprefix("/"): array for name, array in gradients.items()}
+        return {**outputs, Group.GRADIENTS: named}
 
     return run
 

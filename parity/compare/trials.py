@@ -14,7 +14,7 @@ from parity.builds.tree import Role
 from parity.compare.aims import MARGIN, Aims, Place
 from parity.compare.evidence import Evidence
 from parity.compare.runs import judged_runs
-from parity.values.noise import is_float, is_mask, nudge
+from parity.values.noise import is_distribution, is_float, is_mask, nudge
 from parity.values.stress_inputs import EXTREMES, perturb
 
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_MARKS, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 4, 40, 16
@@ -55,8 +55,12 @@ class Trial:
     count: int = 0
 
     def batch(self, given: Mapping[str, np.ndarray]) -> Flat:
-        """Returns a batch changed; masks stay as they are, unless this trial pads."""
+        """Returns a batch changed: masks stay, unless this trial pads, and distributions add up to one again."""
         changed = self.alter(dict(given))
+        for path in [path for path, array in given.items() if is_distribution(array)]:
+            wide = np.abs(changed[path].astype(np.float64))
+            if np.isfinite(wide).all() and (total := wide.sum(-1, keepdims=True)).all():
+                changed[path] = (wide / total).astype(given[path].dtype)
         masks = {path: array for path, array in given.items() if is_mask(array)}
         return changed if self.pads else {**changed, **masks}
 

@@ -62,7 +62,8 @@ def changed_types(reference: Any, candidate: Any) -> list[str]:
 
     Operations correspond if they have one name and one shape. Their types differ if one side uses a type that the
     other does not use, or if both do the operation equally often, but not equally often in each type. Casts that round
-    to a narrow type must be equally many: rounding an operand once more is another precision.
+    to a narrow type must be equally many for each number of entries, in any layout: rounding an operand once more is
+    another precision.
     """
     found = []
     left, right = _types(reference), _types(candidate)
@@ -87,7 +88,7 @@ def _types(jaxpr: Any) -> Mapping[tuple[str, tuple[int, ...]], collections.Count
         counted = name in ARITHMETIC or (name == CAST and _is_lossy(equation))
         for out in [each.aval for each in equation.outvars] if counted else ():
             if out.shape and jnp.issubdtype(out.dtype, np.floating):
-                found[name, out.shape][str(out.dtype)] += 1
+                found[name, (out.size,) if name == CAST else out.shape][str(out.dtype)] += 1
     return found
 
 
