@@ -11,7 +11,7 @@ from parity.builds.build import SEED, Group
 from parity.compare.aims import harvest
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
-from parity.compare.side import Side, rounded_side, unchecked_side, widened_side
+from parity.compare.side import Side, rerounded_side, rounded_side, unchecked_side, widened_side
 from parity.compare.trials import (
     Move,
     Trial,
@@ -184,10 +184,11 @@ Off = tuple[Group, Deviation, float, str]
 def _beyond_rounding(
     evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs
 ) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of the differences that neither narrow floats nor the range of floats explain.
+    """Yields ``(group, finding)`` of the differences that neither rounding nor the range of floats explains.
 
-    Such a difference is also beyond the noise of narrow casts, or it remains if both sides compute in float32. If one
-    side overflows, the reference does not begin or cease to overflow with numbers of `RESIZED` size.
+    Such a difference is beyond the noise of the reference whose arithmetic rounds to other neighbours, and beyond that
+    of narrow casts or there if both sides compute in float32. If one side overflows, the reference does not begin or
+    cease to overflow with numbers of `RESIZED` size.
     """
 
     def again(changed: Callable[[Side], Side], **moved: Move) -> Runs:
@@ -208,7 +209,7 @@ def _beyond_rounding(
         )
         return [each for each in found if (each[0], each[1].path) in paths]
 
-    found = list(judge(runs))
+    found = kept(list(judge(runs)), again(rerounded_side))
     for factor in RESIZED:
         ranged = [each for each in found if each[1].note == ONE_SIDED]
         still = kept(ranged, again(lambda side: side, move=resized(factor)))
@@ -231,14 +232,13 @@ def _on(runs: Runs) -> Iterator[Off]:
                 return [run.nudged(place, 2_000 + draw)[group] for draw in range(DRAWS)]
 
             found = measured_difference(shared, right, functools.partial(noises, 0))
-            if trial.ties and found:  # drops differences that the candidate's own noise explains
-                own = measured_difference(shared, right, functools.partial(noises, 1))
-                found = [each for each in found if each[0].path in {off.path for off, _ in own}]
-            if any(off.relative <= SMALL for off, _ in found):
+            doubtful = {off.path for off, _ in found if trial.ties or off.relative <= SMALL}
+            if doubtful:  # the candidate's own noise may explain them
                 others = {path: right[path] for path in shared}
-                own = measured_difference(others, shared, functools.partial(noises, 1))
-                beyond = {off.path for off, _ in own}
-                found = [each for each in found if each[0].path in beyond or each[0].relative > SMALL]
+                beyond = {
+                    off.path for off, _ in measured_difference(others, shared, functools.partial(noises, 1))
+                }
+                found = [each for each in found if each[0].path not in doubtful - beyond]
             for off, noise in found:
                 if group is Group.VALUES or off.note != ONE_SIDED or not run.has_no_loss:
                     yield group, off, noise, f"on stress inputs ({trial.name})"

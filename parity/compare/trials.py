@@ -221,9 +221,12 @@ def _without(batch: Flat, paths: Sequence[str]) -> Flat:
 
 
 def not_finite(evidence: Evidence) -> Iterator[Trial]:
-    """Yields trials with a NaN, then an infinity, in the float inputs and in each parameter, one after another."""
+    """Yields trials with a NaN, then an infinity, in the float inputs, and with a NaN in each parameter.
 
-    def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float) -> Flat:
+    No parameter becomes infinite: none of a trained model is, and equal formulas part there.
+    """
+
+    def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float = np.nan) -> Flat:
         changed = {path: np.array(array) for path, array in flat.items()}
         for path in paths:
             changed[path][..., :1] = number
@@ -233,14 +236,13 @@ def not_finite(evidence: Evidence) -> Iterator[Trial]:
         return [path for path, array in sorted(flat.items()) if is_float(array) and array.ndim]
 
     inputs = floats(evidence.reference.build.inputs(SEED))
+    for number in (np.nan, np.inf) if inputs else ():
+        alter = functools.partial(spoilt, paths=inputs, number=number)
+        yield Trial(name=f"inputs with {number}", state=dict(evidence.state), alter=alter)
     leaves = evidence.builds[0].leaves
     params = [path for path in floats(evidence.state) if leaves[path].role is Role.PARAMS]
-    for number in (np.nan, np.inf):
-        if inputs:
-            alter = functools.partial(spoilt, paths=inputs, number=number)
-            yield Trial(name=f"inputs with {number}", state=dict(evidence.state), alter=alter)
-        for path in params[:MOST_SPOILT]:
-            yield Trial(name=f"{path} with {number}", state=spoilt(evidence.state, [path], number))
+    for path in params[:MOST_SPOILT]:
+        yield Trial(name=f"{path} with nan", state=spoilt(evidence.state, [path]))
 
 
 def _with_moments(

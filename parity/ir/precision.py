@@ -45,6 +45,7 @@ ARITHMETIC = frozenset(
     }
 )
 """Operations that round, except those whose types the channel ``dots`` compares."""
+ROUNDED = ARITHMETIC | {"dot_general", "conv_general_dilated", "reduce_sum"}
 
 
 def is_narrow(value: Any) -> bool:
@@ -117,11 +118,37 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
     ):
         return outputs
     back = lax.convert_element_type(near, wide.dtype)
-    words = lax.bitcast_convert_type(wide, jnp.uint64 if wide.dtype.itemsize == 8 else jnp.uint32)
-    odd = lax.convert_element_type(words, jnp.uint32) * np.uint32(SPREAD) >= np.uint32(1 << 31)
     limit = np.asarray(np.inf, near.dtype)
     other = lax.nextafter(near, jnp.where(back < wide, limit, -limit))
-    return [jnp.where(odd & (back != wide) & jnp.isfinite(other), other, near)]
+    return [jnp.where(_odd(wide) & (back != wide) & jnp.isfinite(other), other, near)]
+
+
+def _odd(wide: jax.Array) -> jax.Array:
+    """Returns True for about half of the entries, by their bits and places, so that equal entries part."""
+    words = lax.bitcast_convert_type(wide, jnp.uint64 if wide.dtype.itemsize == 8 else jnp.uint32)
+    places = lax.iota(jnp.uint32, wide.size).reshape(wide.shape)
+    return (lax.convert_element_type(words, jnp.uint32) + places) * np.uint32(SPREAD) >= np.uint32(1 << 31)
+
+
+def round_all(equation: Any, inputs: list[Any]) -> list[Any]:
+    """Returns the results of an equation, those of arithmetic moved to either neighbour, by the bits of each entry.
+
+    Integers that a float32 holds exactly stay, such as those of counters and masks.
+
+    Args:
+        equation, inputs: see `round_other_way`.
+    """
+    return [
+        _moved(near) if equation.primitive.name in ROUNDED and near.dtype == WIDE else near
+        for near in bind_placed(equation, inputs)
+    ]
+
+
+def _moved(near: jax.Array) -> jax.Array:
+    limit = np.float32(np.inf)
+    other = lax.nextafter(near, jnp.where(_odd(near), limit, -limit))
+    whole = (near == jnp.round(near)) & (jnp.abs(near) < 2**24)
+    return jnp.where(whole | ~jnp.isfinite(other), near, other)
 
 
 def widen(equation: Any, inputs: list[Any], bind: Bind = bind_placed) -> list[Any]:
