@@ -147,8 +147,8 @@ def round_all(equation: Any, inputs: list[Any]) -> list[Any]:
 def _moved(near: jax.Array) -> jax.Array:
     limit = np.float32(np.inf)
     other = lax.nextafter(near, jnp.where(_odd(near), limit, -limit))
-    whole = (near == jnp.round(near)) & (jnp.abs(near) < 2**24)
-    return jnp.where(whole | ~jnp.isfinite(other), near, other)
+    stays = (near == jnp.round(near)) & ((jnp.abs(near) < 2**24) | jnp.isinf(near))
+    return jnp.where(stays | ~jnp.isfinite(other), near, other)
 
 
 def widen(equation: Any, inputs: list[Any], bind: Bind = bind_placed) -> list[Any]:

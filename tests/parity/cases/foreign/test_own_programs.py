@@ -302,3 +302,31 @@ def test_published_sizes_are_a_separate_pair():
         7_000,
     )
     assert pair("small", 3).full_size({}, 4) == ()
+
+
+def differentiated(make, flavour, top, factor=1):
+    """A side that returns the gradients of its parameters without the name of their collection."""
+
+    def program(state, batch):
+        grads = jax.grad(lambda params: jnp.sum(jnp.sin(batch["x"] @ params[top]["w"])))(state["params"])
+        return {"gradients": jax.tree.map(lambda grad: factor * grad, grads)}
+
+    def create(key):
+        return {"params": {top: {"w": make(key, (D, F)), "unused": jnp.ones(3)}}}
+
+    return parity.CustomSide(create=create, programs={"grad": program}, flavour=flavour)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("factor", "passes"), [(1, True), (2, False)])
+def test_gradients_are_paired_as_their_parameters_are(factor, passes):
+    make = jax.random.normal
+    found = result(
+        differentiated(make, parity.Flavour.LINEN, "right", factor),
+        differentiated(make, parity.Flavour.LINEN, "left"),
+        zero_gradients=("*unused*",),
+        channels=("program", "tree", "gradients"),
+    )
+    gradients = found.channels["gradients"]
+    assert (gradients.verdict.value != "failed") is passes, found.sentence()
+    assert passes or gradients.findings[0].where.startswith("params/left/w"), gradients
