@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Unpack
 
 import jax
@@ -52,7 +52,7 @@ class CustomSide:
         is_module = isinstance(nnx.eval_shape(lambda: create(jax.random.key(0))), nnx.Module)
         make = nnx_build if is_module else linen_build
         made = make(f"{self.flavour} {name}", create, programs, **rest)
-        params = [path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS]
+        params = {path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS}
         programs = {
             program: dataclasses.replace(each, function=_by_leaf(each.function, params))
             for program, each in made.programs.items()
@@ -93,22 +93,19 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
     return run
 
 
-def _by_leaf(function: Callable[..., Outputs], params: Sequence[str]) -> Callable[..., Outputs]:
+def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[..., Outputs]:
     """Returns a function that names gradients by their parameters, also if their tree begins below ``params``."""
 
     def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
         outputs = function(state, inputs)
         gradients = outputs.get(Group.GRADIENTS, {})
-        above = [
-            {f"/{path}".removesuffix(f"/{name}") for path in params if f"/{path}".endswith(f"/{name}")}
-            for name in gradients
-        ]
-        shared = set.intersection(*above) if above else set()
-        if len(shared) != 1:
-            return outputs
-        (parent,) = shared
-        named = {f"{parent}/{name}".removeprefix("/"): array for name, array in gradients.items()}
-        return {**outputs, Group.GRADIENTS: named}
+        parents = {
+            path.removesuffix(name) for name in gradients for path in params if path.endswith(f"/{name}")
+        }
+        fitting = [above for above in ("", *parents) if {above + name for name in gradients} <= params]
+        if gradients and len(fitting) == 1:
+            outputs[Group.GRADIENTS] = {fitting[0] + name: array for name, array in gradients.items()}
+        return outputs
 
     return run
 
