@@ -131,22 +131,15 @@ def _odd(wide: jax.Array) -> jax.Array:
 
 
 def round_all(equation: Any, inputs: list[Any]) -> list[Any]:
-    """Returns the results of an equation, those of arithmetic moved to either neighbour, by the bits of each entry.
-
-    Integers that a float32 holds exactly stay, such as those of counters and masks.
-
-    Args:
-        equation, inputs: see `round_other_way`.
-    """
-    return [
-        _moved(near) if equation.primitive.name in ROUNDED and near.dtype == WIDE else near
-        for near in bind_placed(equation, inputs)
-    ]
+    """Returns the results of an equation; arithmetic in float32 rounds to either neighbour, except to whole numbers."""
+    outputs = bind_placed(equation, inputs)
+    return [*map(_moved, outputs)] if equation.primitive.name in ROUNDED else outputs
 
 
 def _moved(near: jax.Array) -> jax.Array:
-    limit = np.float32(np.inf)
-    other = lax.nextafter(near, jnp.where(_odd(near), limit, -limit))
+    if near.dtype != WIDE:
+        return near
+    other = lax.nextafter(near, jnp.where(_odd(near), np.float32(np.inf), np.float32(-np.inf)))
     stays = (near == jnp.round(near)) & ((jnp.abs(near) < 2**24) | jnp.isinf(near))
     return jnp.where(stays | ~jnp.isfinite(other), near, other)
 
