@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from parity.builds.build import Build, Flavour, Group, Outputs, Program, linen_build, nnx_build
+from parity.builds.build import Build, Flavour, Group, Outputs, linen_build, nnx_build
 from parity.builds.constants import traceable
 from parity.builds.tree import Role, flatten
 from parity.cases.case import Pair
@@ -26,8 +26,7 @@ class CustomSide:
     Args:
         create: key -> state: an NNX module, an ``nnx.State``, a ``TrainState``, variables, any tree of arrays.
         programs: by name, ``(state, batch) -> outputs``. Outputs are a tree of values; or ``(state, values)``,
-            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``, where gradients have the
-            paths of the parameters, from the root of the state or of a part of it that holds all parameters.
+            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``.
         flavour: ``linen`` or ``nnx``.
     """
 
@@ -53,9 +52,12 @@ class CustomSide:
         is_module = isinstance(nnx.eval_shape(lambda: create(jax.random.key(0))), nnx.Module)
         make = nnx_build if is_module else linen_build
         made = make(f"{self.flavour} {name}", create, programs, **rest)
-        parameters = {path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS}
-        placed = {name: _with_paths(program, parameters) for name, program in made.programs.items()}
-        return dataclasses.replace(made, flavour=self.flavour, programs=placed)
+        params = {path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS}
+        programs = {
+            program: dataclasses.replace(each, function=_by_leaf(each.function, params))
+            for program, each in made.programs.items()
+        }
+        return dataclasses.replace(made, flavour=self.flavour, programs=programs)
 
     def _state(self, key: jax.Array) -> dict[str, Any]:
         return _leaves(traceable(self.create)(key))
@@ -91,20 +93,21 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
     return run
 
 
-def _with_paths(program: Program, parameters: Set[str]) -> Program:
-    """Returns a program whose gradients have the paths of their parameters, also if it names a part of the state."""
+def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[..., Outputs]:
+    """Returns a function that names gradients by their parameters, also if their tree begins below ``params``."""
 
-    def run(state: dict[str, Any], batch: dict[str, Any]) -> Outputs:
-        outputs = program.function(state, batch)
+    def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+        outputs = function(state, inputs)
         gradients = outputs.get(Group.GRADIENTS, {})
-        first = next(iter(gradients), "")
-        parts = [path.removesuffix(first) for path in parameters if path.endswith(f"/{first}")]
-        parts = [part for part in parts if all(f"{part}{path}" in parameters for path in gradients)]
-        if len(parts) != 1:
-            return outputs
-        return {**outputs, Group.GRADIENTS: {f"{parts[0]}{path}": leaf for path, leaf in gradients.items()}}
+        parents = {
+            path.removesuffix(name) for name in gradients for path in params if path.endswith(f"/{name}")
+        }
+        fitting = [above for above in ("", *parents) if {above + name for name in gradients} <= params]
+        if gradients and len(fitting) == 1:
+            outputs[Group.GRADIENTS] = {fitting[0] + name: array for name, array in gradients.items()}
+        return outputs
 
-    return dataclasses.replace(program, function=run)
+    return run
 
 
 def twin_programs(

@@ -27,8 +27,8 @@ FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
 SMALL = 1_024
 """Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
-in it; stacked ones in exchange for others, or fewer ones without a gradient; carries of optimised loops whose lowered
-loops are equal, or fewer ones."""
+in it; stacked ones in exchange for others, or fewer ones without a gradient; as many carries of the same types; fewer
+carries, and those of optimised loops whose lowered loops are equal."""
 
 
 Loops = dict[str, LoopTree]
@@ -189,6 +189,9 @@ class _Comparison:
         if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
             return []
         kept = more and more == second.kept_bytes - first.kept_bytes
+        typed = (
+            more and first.elements and first.elements == second.elements
+        )  # as sums of each row, or of all
         finding = Finding(
             where=where,
             reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
@@ -199,7 +202,7 @@ class _Comparison:
             else "the same bytes in another number of arrays",
             next_step=at,
         )
-        if (fewer > 0 and 0 <= -more <= SMALL) or ((kept or self.settled) and gap <= SMALL):
+        if (fewer > 0 and 0 <= -more <= SMALL) or ((kept or typed or self.settled) and gap <= SMALL):
             self.notes.append(finding)
             return []
         return [finding]

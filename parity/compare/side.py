@@ -22,7 +22,7 @@ from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import main_position
-from parity.ir.precision import Hook, retraced, round_other_way, widen
+from parity.ir.precision import Hook, retraced, round_all, round_other_way, widen
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
@@ -293,6 +293,11 @@ def _retraced(side: Side, hook: Hook) -> Side:
 def rounded_side(side: Side) -> Side:
     """Returns a side whose casts to narrow floats round the other way."""
     return _retraced(side, round_other_way)
+
+
+def rerounded_side(side: Side) -> Side:
+    """Returns a side whose arithmetic in float32 rounds to either neighbour."""
+    return _retraced(side, round_all)
 
 
 def unchecked_side(side: Side) -> Side:

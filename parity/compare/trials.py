@@ -14,7 +14,7 @@ from parity.builds.tree import Role
 from parity.compare.aims import MARGIN, Aims, Place
 from parity.compare.evidence import Evidence
 from parity.compare.runs import judged_runs
-from parity.values.noise import is_float, is_mask, nudge
+from parity.values.noise import is_distribution, is_float, is_mask, nudge
 from parity.values.stress_inputs import EXTREMES, perturb
 
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_MARKS, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 4, 40, 16
@@ -55,8 +55,12 @@ class Trial:
     count: int = 0
 
     def batch(self, given: Mapping[str, np.ndarray]) -> Flat:
-        """Returns a batch changed; masks stay as they are, unless this trial pads."""
+        """Returns a batch changed: masks stay, unless this trial pads, and distributions add up to one again."""
         changed = self.alter(dict(given))
+        for path in [path for path, array in given.items() if is_distribution(array)]:
+            wide = np.abs(changed[path].astype(np.float64))
+            if np.isfinite(wide).all() and (total := wide.sum(-1, keepdims=True)).all():
+                changed[path] = (wide / total).astype(given[path].dtype)
         masks = {path: array for path, array in given.items() if is_mask(array)}
         return changed if self.pads else {**changed, **masks}
 
@@ -217,9 +221,12 @@ def _without(batch: Flat, paths: Sequence[str]) -> Flat:
 
 
 def not_finite(evidence: Evidence) -> Iterator[Trial]:
-    """Yields trials with a NaN, then an infinity, in the float inputs and in each parameter, one after another."""
+    """Yields trials with a NaN, then an infinity, in the float inputs, and with a NaN in each parameter.
 
-    def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float) -> Flat:
+    No parameter becomes infinite: none of a trained model is, and equal formulas part there.
+    """
+
+    def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float = np.nan) -> Flat:
         changed = {path: np.array(array) for path, array in flat.items()}
         for path in paths:
             changed[path][..., :1] = number
@@ -229,14 +236,13 @@ def not_finite(evidence: Evidence) -> Iterator[Trial]:
         return [path for path, array in sorted(flat.items()) if is_float(array) and array.ndim]
 
     inputs = floats(evidence.reference.build.inputs(SEED))
+    for number in (np.nan, np.inf) if inputs else ():
+        alter = functools.partial(spoilt, paths=inputs, number=number)
+        yield Trial(name=f"inputs with {number}", state=dict(evidence.state), alter=alter)
     leaves = evidence.builds[0].leaves
     params = [path for path in floats(evidence.state) if leaves[path].role is Role.PARAMS]
-    for number in (np.nan, np.inf):
-        if inputs:
-            alter = functools.partial(spoilt, paths=inputs, number=number)
-            yield Trial(name=f"inputs with {number}", state=dict(evidence.state), alter=alter)
-        for path in params[:MOST_SPOILT]:
-            yield Trial(name=f"{path} with {number}", state=spoilt(evidence.state, [path], number))
+    for path in params[:MOST_SPOILT]:
+        yield Trial(name=f"{path} with nan", state=spoilt(evidence.state, [path]))
 
 
 def _with_moments(

@@ -45,6 +45,7 @@ ARITHMETIC = frozenset(
     }
 )
 """Operations that round, except those whose types the channel ``dots`` compares."""
+ROUNDED = ARITHMETIC | {"dot_general", "conv_general_dilated", "reduce_sum"}
 
 
 def is_narrow(value: Any) -> bool:
@@ -62,7 +63,8 @@ def changed_types(reference: Any, candidate: Any) -> list[str]:
 
     Operations correspond if they have one name and one shape. Their types differ if one side uses a type that the
     other does not use, or if both do the operation equally often, but not equally often in each type. Casts that round
-    to a narrow type must be equally many: rounding an operand once more is another precision.
+    to a narrow type must be equally many for each number of entries, in any layout: rounding an operand once more is
+    another precision.
     """
     found = []
     left, right = _types(reference), _types(candidate)
@@ -87,7 +89,7 @@ def _types(jaxpr: Any) -> Mapping[tuple[str, tuple[int, ...]], collections.Count
         counted = name in ARITHMETIC or (name == CAST and _is_lossy(equation))
         for out in [each.aval for each in equation.outvars] if counted else ():
             if out.shape and jnp.issubdtype(out.dtype, np.floating):
-                found[name, out.shape][str(out.dtype)] += 1
+                found[name, (out.size,) if name == CAST else out.shape][str(out.dtype)] += 1
     return found
 
 
@@ -116,11 +118,30 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
     ):
         return outputs
     back = lax.convert_element_type(near, wide.dtype)
-    words = lax.bitcast_convert_type(wide, jnp.uint64 if wide.dtype.itemsize == 8 else jnp.uint32)
-    odd = lax.convert_element_type(words, jnp.uint32) * np.uint32(SPREAD) >= np.uint32(1 << 31)
     limit = np.asarray(np.inf, near.dtype)
     other = lax.nextafter(near, jnp.where(back < wide, limit, -limit))
-    return [jnp.where(odd & (back != wide) & jnp.isfinite(other), other, near)]
+    return [jnp.where(_odd(wide) & (back != wide) & jnp.isfinite(other), other, near)]
+
+
+def _odd(wide: jax.Array) -> jax.Array:
+    """Returns True for about half of the entries, by their bits and places, so that equal entries part."""
+    words = lax.bitcast_convert_type(wide, jnp.uint64 if wide.dtype.itemsize == 8 else jnp.uint32)
+    places = lax.iota(jnp.uint32, wide.size).reshape(wide.shape)
+    return (lax.convert_element_type(words, jnp.uint32) + places) * np.uint32(SPREAD) >= np.uint32(1 << 31)
+
+
+def round_all(equation: Any, inputs: list[Any]) -> list[Any]:
+    """Returns the results of an equation; arithmetic in float32 rounds to either neighbour, except to whole numbers."""
+    outputs = bind_placed(equation, inputs)
+    return [*map(_moved, outputs)] if equation.primitive.name in ROUNDED else outputs
+
+
+def _moved(near: jax.Array) -> jax.Array:
+    if near.dtype != WIDE:
+        return near
+    other = lax.nextafter(near, jnp.where(_odd(near), np.float32(np.inf), np.float32(-np.inf)))
+    stays = (near == jnp.round(near)) & ((jnp.abs(near) < 2**24) | jnp.isinf(near))
+    return jnp.where(stays | ~jnp.isfinite(other), near, other)
 
 
 def widen(equation: Any, inputs: list[Any], bind: Bind = bind_placed) -> list[Any]:

@@ -24,6 +24,13 @@ def is_mask(array: np.ndarray) -> bool:
     return array.dtype == bool or bool(is_bit)
 
 
+def is_distribution(array: np.ndarray) -> bool:
+    """True for floats that are not negative and add up to one along the last axis, as probabilities do."""
+    if not (is_float(array) and array.ndim and array.shape[-1] > 1 and (array >= 0).all()):
+        return False
+    return bool(np.allclose(np.sum(array, -1, np.float64), 1, rtol=0, atol=16 * jnp.finfo(array.dtype).eps))
+
+
 def resolution(array: np.ndarray) -> float:
     """Returns half a unit in the last place of a number near one; 0 for integers."""
     return float(jnp.finfo(array.dtype).eps) / 2 if is_float(array) else 0.0

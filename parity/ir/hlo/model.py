@@ -19,6 +19,7 @@ class Loop:
         carries: number of arrays carried, invariant ones included.
         carry_bytes: bytes of all of them, counted without layout padding.
         kept_bytes: bytes of those that no iteration changes.
+        elements: element types of all of them, sorted; lowered only.
         provenance: source of the loop.
         stacked: whole carries written once per iteration at the loop counter (the ys of a scan); lowered only.
         inner: the loops directly inside.
@@ -29,6 +30,7 @@ class Loop:
     carry_bytes: int
     kept_bytes: int
     provenance: SourceLocation
+    elements: tuple[str, ...] = ()
     stacked: tuple[Shape, ...] = ()
     inner: tuple["Loop", ...] = ()
 

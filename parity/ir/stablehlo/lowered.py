@@ -53,6 +53,7 @@ def _loop(op: Op, values: Values) -> Loop:
         carry_bytes=sum(shape.bytes for shape in shapes),
         kept_bytes=sum(shape.bytes for slot, shape in enumerate(shapes) if reader.is_kept(slot)),
         provenance=inlined_source(op),
+        elements=tuple(sorted(shape.element for shape in shapes)),
         stacked=tuple(reader.stacked()),
         inner=tuple(loop for region in op.regions for loop in _loops(region, values)),
     )

@@ -157,6 +157,88 @@ def test_numbers_that_overflow_in_the_reference_are_no_evidence(reference, candi
     assert (run_case(case, Session()).channels["values"].verdict is Verdict.FAILED) is fails
 
 
+def entropic(logits, shares):
+    """A divergence with the entropy of the shares, which is guarded where a share is zero."""
+    entropy = jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1)), 0).sum(-1)
+    return entropy - (shares * jax.nn.log_softmax(logits)).sum(-1)
+
+
+def summed(logits, shares):
+    """Equals `entropic` for shares that add up to one."""
+    entropy = jax.scipy.special.xlogy(shares, shares).sum(-1)
+    return entropy + jax.nn.logsumexp(logits, -1) - (shares * logits).sum(-1)
+
+
+def unguarded(logits, shares):
+    return summed(logits, shares) + 0 * jnp.log(shares).sum(-1)
+
+
+def masked_loss(fill):
+    """A loss of weighted rows, whose scores are filled by ``fill`` where the weight is zero."""
+
+    def loss(params, batch):
+        shares = jax.nn.softmax(fill(batch["x"] @ params["w"], batch["m"][:, None]), 0)
+        return (((shares - 1) ** 2).mean(-1) * batch["m"]).sum() / batch["m"].sum()
+
+    return loss
+
+
+def differentiated(objective):
+    """Returns a build with the gradient of an objective of a batch that has shares and weights."""
+
+    def shared(seed):
+        rng = np.random.default_rng(seed)
+        shares = np.exp(rng.standard_normal((B, F)))
+        return {
+            "x": rng.standard_normal((B, D), np.float32),
+            "p": (shares / shares.sum(-1, keepdims=True)).astype(np.float32),
+            "m": (np.arange(B) < 3).astype(np.float32),
+        }
+
+    def grad(state, batch):
+        value, grads = jax.value_and_grad(objective)(state["params"], batch)
+        return {"values": {"loss": value}, "gradients": {"params": grads}}
+
+    return linen_build(
+        "any",
+        lambda key: {"params": {"w": jax.random.normal(key, (D, F))}},
+        {"grad": (grad, {})},
+        inputs=shared,
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def diverging(form):
+    return lambda params, batch: form(batch["x"] @ params["w"], batch["p"]).mean()
+
+
+def chosen(scores, mask):
+    return jnp.where(mask > 0, scores, -1e9)
+
+
+def added(scores, mask):
+    return scores + jnp.where(mask != 0, 0.0, -1e9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reference", "candidate", "fails"),
+    [
+        (diverging(entropic), diverging(summed), False),
+        (diverging(entropic), diverging(unguarded), True),
+        (masked_loss(chosen), masked_loss(added), False),
+        (masked_loss(chosen), lambda *given: jnp.nan_to_num(masked_loss(chosen)(*given)), True),
+    ],
+    ids=["shares", "shares of zero", "no rows", "no rows, but a loss"],
+)
+def test_stress_inputs_keep_shares_and_a_loss_that_is_nan_settles_no_gradient(reference, candidate, fails):
+    sides = [differentiated(each) for each in (reference, candidate)]
+    case = Case(id="toy/grad@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="grad")
+    result = run_case(case, Session())
+    assert (str(result.verdict) == "failed") is fails, result.sentence()
+
+
 @pytest.mark.parametrize(
     ("off", "noise", "found"),
     [(1e-5, 1e-5, False), (1e-5, 1e-7, True), (1e-2, 1e-2, True)],

@@ -13,7 +13,7 @@ from parity.bisect.report import search_operations
 from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare.session import Session
-from parity.ir.precision import changed_types, retraced, round_other_way, rounds, widen
+from parity.ir.precision import changed_types, retraced, round_all, round_other_way, rounds, widen
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -200,3 +200,31 @@ def test_only_types_that_differ_for_one_operation_count():
     assert rounds(reference) and not rounds(jaxpr(jnp.sin))
     assert not changed_types(reference, jaxpr(lambda x: 1 + 1 * (2 * jnp.sin(x.astype(HALF)))))
     assert len(changed_types(reference, jaxpr(lambda x: jnp.sin(x).astype(HALF) * 2 + 1))) == 1
+
+
+def test_casts_count_by_entries_in_any_layout():
+    """Such as those of heads that one side moves before it scores: ``[batch, head, position]``."""
+
+    def types(*functions):
+        return changed_types(
+            *(jax.make_jaxpr(function)(np.ones((3, 4), np.float32)) for function in functions)
+        )
+
+    def cast(x):
+        return x.astype(HALF)
+
+    assert not types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(x).T.reshape(2, 6)))
+    assert types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(cast(x.T).astype(np.float32))))
+    assert types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(x).sum(0)))
+
+
+def test_arithmetic_rounds_to_a_neighbour_except_where_the_result_is_whole():
+    numbers = np.concatenate([np.linspace(-3, 3, 400), [0, 1, -2, 7, np.inf, np.nan]]).astype(np.float32)
+    moved = np.asarray(retraced(lambda x: x * 2 + 1, round_all)(numbers))
+    exact = numbers * 2 + 1
+    assert np.array_equal(moved[400:], exact[400:], equal_nan=True)
+    assert (moved != exact)[:400].mean() > 0.3 and np.allclose(moved[:400], exact[:400], rtol=1e-5, atol=1e-6)
+    kept = np.asarray(retraced(lambda x: jnp.where(x > 0, x, -x)[::-1], round_all)(numbers))
+    assert np.array_equal(kept, np.where(numbers > 0, numbers, -numbers)[::-1], equal_nan=True)
+    equal = np.asarray(retraced(lambda x: x * 2, round_all)(np.full(64, 0.3, np.float32)))
+    assert len(np.unique(equal)) == 2

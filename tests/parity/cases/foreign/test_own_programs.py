@@ -195,34 +195,6 @@ def test_a_rule_pairs_a_counter_of_the_state_with_one_of_an_optimizer():
         assert str(found.channels["tree"].verdict) == verdict
 
 
-def gradients_of(state, batch):
-    """The gradients of a `TrainState`'s parameters, without the name of the field that holds them."""
-    value, grads = jax.value_and_grad(
-        lambda params: loss(state.apply_fn({"params": params}, batch["x"]), batch)
-    )(state.params)
-    return {"values": {"loss": value}, "gradients": grads}
-
-
-def nnx_gradients_of(state, batch, sign=1):
-    value, grads = nnx.value_and_grad(lambda model: loss(model(batch["x"]), batch))(state.model)
-    return {"values": {"loss": value}, "gradients": jax.tree.map(lambda grad: sign * grad, grads)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sign", [1, -1])
-def test_gradients_of_a_part_of_the_state_are_paired_as_its_parameters(sign):
-    sides = [
-        parity.CustomSide(create=make, programs={"grad": program}, flavour=flavour)
-        for make, program, flavour in (
-            (create, gradients_of, parity.Flavour.LINEN),
-            (Trained, functools.partial(nnx_gradients_of, sign=sign), parity.Flavour.NNX),
-        )
-    ]
-    found = result(*sides[::-1], channels=("program", "gradients"))
-    assert str(found.channels["gradients"].verdict) == ("proved" if sign == 1 else "failed"), found.channels
-    assert all(one.where.startswith("params/") for one in found.channels["gradients"].findings)
-
-
 @pytest.mark.long
 def test_a_pure_state_is_a_state_and_a_wrong_sign_is_found():
     assert str(result(own(lambda key: nnx.state(Trained(key)), pure_step)).verdict) == "passed"
@@ -330,3 +302,31 @@ def test_published_sizes_are_a_separate_pair():
         7_000,
     )
     assert pair("small", 3).full_size({}, 4) == ()
+
+
+def differentiated(make, flavour, top, factor=1):
+    """A side that returns the gradients of its parameters without the name of their collection."""
+
+    def program(state, batch):
+        grads = jax.grad(lambda params: jnp.sum(jnp.sin(batch["x"] @ params[top]["w"])))(state["params"])
+        return {"gradients": jax.tree.map(lambda grad: factor * grad, grads)}
+
+    def create(key):
+        return {"params": {top: {"w": make(key, (D, F)), "unused": jnp.ones(3)}}}
+
+    return parity.CustomSide(create=create, programs={"grad": program}, flavour=flavour)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("factor", "passes"), [(1, True), (2, False)])
+def test_gradients_are_paired_as_their_parameters_are(factor, passes):
+    make = jax.random.normal
+    found = result(
+        differentiated(make, parity.Flavour.LINEN, "right", factor),
+        differentiated(make, parity.Flavour.LINEN, "left"),
+        zero_gradients=("*unused*",),
+        channels=("program", "tree", "gradients"),
+    )
+    gradients = found.channels["gradients"]
+    assert (gradients.verdict.value != "failed") is passes, found.sentence()
+    assert passes or gradients.findings[0].where.startswith("params/left/w"), gradients

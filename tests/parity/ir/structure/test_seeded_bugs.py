@@ -292,6 +292,25 @@ def test_an_extra_scalar_carry_fits_into_the_slack(cpu):
     assert compare_loops(one, two, slack_bytes=4).verdict is Verdict.EQUAL
 
 
+def test_a_small_carry_of_another_shape_is_a_note_but_one_of_another_type_fails():
+    """Such as a gradient that one side adds up over the rows of a batch, and the other one keeps for each."""
+
+    def body(carry, _):
+        return carry + jnp.sin(carry).mean(), None
+
+    def scan(shape, dtype=jnp.float32):
+        def program():
+            return jax.lax.scan(body, jnp.ones(shape, dtype), None, 3)[0]
+
+        return Loops(lowered=lowered_loops(jax.jit(program).lower()))
+
+    rows = scan((4, 2, 2))
+    channel = compare_loops(rows, scan((2, 2)))
+    assert (channel.verdict, len(channel.notes)) == (Verdict.EQUAL, 1)
+    for other in (scan((40, 20, 2)), scan((4, 2, 2), jnp.bfloat16)):
+        assert compare_loops(rows, other).verdict is Verdict.FAILED
+
+
 def test_the_number_of_carries_counts_too():
     def scan(start):
         return lambda: jax.lax.scan(lambda c, _: (jax.tree.map(jnp.sin, c), None), start, None, length=3)[0]
