@@ -32,6 +32,8 @@ RECAST = MOVES | {"convert_element_type", "reduce_precision"}
 """Operations that a value survives up to rounding."""
 ITERATIONS = frozenset({"transpose", "turn"})
 """Operations that only reorder entries, or pass them to the iterations of a loop."""
+PARTS = ITERATIONS | {"slice", "split"}
+"""Operations that take entries of one value in their order."""
 
 
 def ordered(side: int, at: T, other: T) -> tuple[T, T]:
@@ -118,6 +120,20 @@ class Alignment:
             other
             for other, node in enumerate(self.traces[1 - side].nodes)
             if node.sketch.kind == kind and self.same(*ordered(side, at, other))
+        ]
+
+    def copies(self, side: int, at: int) -> Sequence[int]:
+        """Returns the values of a side that have the same entries, not by chance, as one of them, with that one."""
+        nodes = self.traces[side].nodes
+        sketch = nodes[at].sketch
+        return [
+            other
+            for other, node in enumerate(nodes)
+            if other == at
+            or (
+                (not sketch.plain and node.sketch.kind == sketch.kind)
+                and np.array_equal(node.sketch.projected, sketch.projected)
+            )
         ]
 
     def shares(self, first: int, second: int) -> bool:

@@ -2,11 +2,12 @@
 
 import collections
 import dataclasses
+import heapq
 import itertools
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, Alignment, ordered
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
@@ -107,33 +108,45 @@ class _Search:
     def _order(self, pair: Divergence) -> tuple:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
-        A cast or a reordering that only one side has, and an argument, come after operations that compute. So does an
-        operation of one side from which both sides compute equal values elsewhere: it is another form.
+        A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
+        compute. So does an operation from whose value both sides compute equal ones elsewhere: it is another form.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = zip(self._traces, (pair.reference, pair.candidate), strict=True)
-        names = [trace.nodes[at].name for trace, at in ends if at is not None]
-        alone = len(names) == 1
+        nodes = [trace.nodes[at] for trace, at in ends if at is not None]
+        names = [node.name for node in nodes]
+        alike = len(names) == 2 and nodes[0].sketch.kind[0] == nodes[1].sketch.kind[0]
+        moved = not alike and (GIVEN | RECAST | PARTS).issuperset(names)
         return (
             follows,
-            alone
-            and (names[0] in RECAST | GIVEN or any(itertools.starmap(self._agrees_again, self._ends(pair)))),
+            moved or all(self._agrees_again(*end, alone=len(names) == 1) for end in self._ends(pair)),
             self.for_backward(pair),
             pair.place,
             None in (pair.reference, pair.candidate),
         )
 
-    def _agrees_again(self, side: int, at: int) -> bool:
-        """True if a value that one side has alone, no random key, leads to one that both sides have."""
-        nodes, match, waiting, seen = self._traces[side].nodes, self._matches[side], [at], {at}
+    def _agrees_again(self, side: int, at: int, alone: bool) -> bool:
+        """True if a value that one side has alone, no random key, leads to one that both sides have.
+
+        Only values that both sides have may be added on the way. An index may be equal although the floats that decide
+        it are not. A value that has a counterpart must be computed once more, such as in another iteration.
+        """
+        nodes, match = self._traces[side].nodes, self._matches[side]
         if nodes[at].name.startswith("random_"):  # of the keys that it makes, some may be right
             return False
-        for value in waiting:
-            users = [user for user in self._alignment.users(side, value) if user not in seen]
-            if any(match[user] >= 0 and not nodes[user].sketch.plain for user in users):
+        made = {each for each in self._alignment.copies(side, at) if alone or each != at}
+        waiting = sorted({user for each in made for user in self._alignment.users(side, each)})
+        while waiting:
+            user = heapq.heappop(waiting)
+            lacking = [i for i in nodes[user].inputs if i in made or not self._has(side, i)]
+            rounded = not nodes[user].sketch.epsilon and any(nodes[i].sketch.epsilon for i in lacking)
+            if user in made or rounded or not made.issuperset(lacking):
+                continue
+            if match[user] >= 0 and not nodes[user].sketch.plain:
                 return True
-            seen.update(users)
-            waiting += users
+            made.add(user)
+            for each in self._alignment.users(side, user):
+                heapq.heappush(waiting, each)
         return False
 
     def _front(self, side: int, ends: set) -> list[int]:
@@ -305,6 +318,8 @@ class _Search:
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
                 break
+            if self._alignment.same(*pair):
+                break  # the operands differ in their form only
             path.append(pair)
             found = self._between(path, place)
             if self._alignment.more(*pair) is not None:
