@@ -188,17 +188,26 @@ class _Search:
     def _place(self, side: int, at: int) -> int:
         """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
 
-        If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place.
+        If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place. A
+        mask made of constants belongs where it meets a value that differs.
         """
         nodes, waiting, seen = self._traces[side].nodes, [at], {at}
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
-        for user in waiting:
+        while waiting:
+            user = heapq.heappop(waiting)
             if places := self._computed(side, nodes[user].inputs):
                 return max(places)
-            waiting += [each for each in self._users[side].get(user, ()) if each not in seen]
-            seen.update(waiting)
+            if met := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
+                return self._progress(side, max(met))
+            for each in self._users[side].get(user, ()):
+                if each not in seen:
+                    heapq.heappush(waiting, each)
+                    seen.add(each)
+        return self._progress(side, at)
+
+    def _progress(self, side: int, at: int) -> int:
         return at if side == 0 else max(self._computed(side, range(at)), default=0)
 
     def _computed(self, side: int, values: Iterable[int]) -> list[int]:
