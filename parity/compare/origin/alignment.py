@@ -124,17 +124,18 @@ class Alignment:
 
     def copies(self, side: int, at: int) -> Sequence[int]:
         """Returns the values of a side that have the same entries, not by chance, as one of them, with that one."""
-        nodes = self.traces[side].nodes
-        sketch = nodes[at].sketch
-        return [
-            other
-            for other, node in enumerate(nodes)
-            if other == at
-            or (
-                (not sketch.plain and node.sketch.kind == sketch.kind)
-                and np.array_equal(node.sketch.projected, sketch.projected)
-            )
-        ]
+        sketch = self.traces[side].nodes[at].sketch
+        return [at] if sketch.plain else self._copies[side][sketch.kind, sketch.projected.tobytes()]
+
+    @functools.cached_property
+    def _copies(self) -> list[Mapping[tuple, list[int]]]:
+        found = []
+        for trace in self.traces:
+            copies: dict[tuple, list[int]] = collections.defaultdict(list)
+            for at, node in enumerate(trace.nodes):
+                copies[node.sketch.kind, node.sketch.projected.tobytes()].append(at)
+            found.append(copies)
+        return found
 
     def shares(self, first: int, second: int) -> bool:
         """True if two operations share an operand that is hardly equal by chance."""

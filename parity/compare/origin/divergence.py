@@ -7,7 +7,7 @@ import itertools
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
@@ -119,7 +119,9 @@ class _Search:
         moved = not alike and (GIVEN | RECAST | PARTS).issuperset(names)
         return (
             follows,
-            moved or all(self._agrees_again(*end, alone=len(names) == 1) for end in self._ends(pair)),
+            follows
+            or moved
+            or all(self._agrees_again(*end, alone=len(names) == 1) for end in self._ends(pair)),
             self.for_backward(pair),
             pair.place,
             None in (pair.reference, pair.candidate),
@@ -136,7 +138,8 @@ class _Search:
             return False
         made = {each for each in self._alignment.copies(side, at) if alone or each != at}
         waiting = sorted({user for each in made for user in self._alignment.users(side, each)})
-        while waiting:
+        most = len(made) + SHORT
+        while waiting and len(made) < most:
             user = heapq.heappop(waiting)
             lacking = [i for i in nodes[user].inputs if i in made or not self._has(side, i)]
             rounded = not nodes[user].sketch.epsilon and any(nodes[i].sketch.epsilon for i in lacking)
