@@ -24,7 +24,9 @@ SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
-MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
+MOVES = frozenset(
+    {"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy", "tile"}
+)
 """Operations that move a value without computing; its maker is one of their inputs."""
 
 
@@ -121,21 +123,6 @@ class Alignment:
             for other, node in enumerate(self.traces[1 - side].nodes)
             if node.sketch.kind == kind and self.same(*ordered(side, at, other))
         ]
-
-    def copies(self, side: int, at: int) -> Sequence[int]:
-        """Returns the values of a side that have the same entries, not by chance, as one of them, with that one."""
-        sketch = self.traces[side].nodes[at].sketch
-        return [at] if sketch.plain else self._copies[side][sketch.kind, sketch.projected.tobytes()]
-
-    @functools.cached_property
-    def _copies(self) -> list[Mapping[tuple, list[int]]]:
-        found = []
-        for trace in self.traces:
-            copies: dict[tuple, list[int]] = collections.defaultdict(list)
-            for at, node in enumerate(trace.nodes):
-                copies[node.sketch.kind, node.sketch.projected.tobytes()].append(at)
-            found.append(copies)
-        return found
 
     def shares(self, first: int, second: int) -> bool:
         """True if two operations share an operand that is hardly equal by chance."""

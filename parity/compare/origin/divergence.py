@@ -109,37 +109,45 @@ class _Search:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
         A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does an operation from whose value both sides compute equal ones elsewhere: it is another form.
+        compute. So does an operation that is only another form.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = zip(self._traces, (pair.reference, pair.candidate), strict=True)
         nodes = [trace.nodes[at] for trace, at in ends if at is not None]
-        names = [node.name for node in nodes]
-        alike = len(names) == 2 and nodes[0].sketch.kind[0] == nodes[1].sketch.kind[0]
-        moved = not alike and (GIVEN | RECAST | PARTS).issuperset(names)
+        alone = len(nodes) == 1
+        alike = not alone and nodes[0].sketch.kind[0] == nodes[1].sketch.kind[0]
+        moved = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
         return (
             follows,
-            follows
-            or moved
-            or all(self._agrees_again(*end, alone=len(names) == 1) for end in self._ends(pair)),
+            not alike
+            and (moved or (self._agrees_again(*self._ends(pair)[0]) if alone else self._is_form(pair))),
             self.for_backward(pair),
             pair.place,
-            None in (pair.reference, pair.candidate),
+            alone,
         )
 
-    def _agrees_again(self, side: int, at: int, alone: bool) -> bool:
+    def _is_form(self, pair: Divergence) -> bool:
+        """True if one operation takes values that differ in their form only, such as once for all rows."""
+        left, right = (trace.nodes for trace in self._traces)
+        one, other = left[pair.reference], right[pair.candidate]
+        ends = [(one.inputs[at], other.inputs[at]) for at in pair.operands]
+        return (
+            one.name == other.name
+            and bool(ends)
+            and all(self._alignment.same(*self._unmoved(*end)) for end in ends)
+        )
+
+    def _agrees_again(self, side: int, at: int) -> bool:
         """True if a value that one side has alone, no random key, leads to one that both sides have.
 
         Only values that both sides have may be added on the way. An index may be equal although the floats that decide
-        it are not. A value that has a counterpart must be computed once more, such as in another iteration.
+        it are not.
         """
         nodes, match = self._traces[side].nodes, self._matches[side]
         if nodes[at].name.startswith("random_"):  # of the keys that it makes, some may be right
             return False
-        made = {each for each in self._alignment.copies(side, at) if alone or each != at}
-        waiting = sorted({user for each in made for user in self._alignment.users(side, each)})
-        most = len(made) + SHORT
-        while waiting and len(made) < most:
+        made, waiting = {at}, [*self._alignment.users(side, at)]
+        while waiting and len(made) < SHORT:
             user = heapq.heappop(waiting)
             lacking = [i for i in nodes[user].inputs if i in made or not self._has(side, i)]
             rounded = not nodes[user].sketch.epsilon and any(nodes[i].sketch.epsilon for i in lacking)

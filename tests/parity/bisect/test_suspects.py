@@ -171,8 +171,8 @@ def test_a_mask_of_another_form_comes_after_what_it_is_added_to():
     def right(x, w, seen):
         return attended(x, w, seen, places_from_one(4)[:, None], lowered)
 
-    finding, blamed = first(left, right, X, np.concatenate([W, W[:, :1]], 1), X[None, :, 0] > 0)
-    assert blamed == ["with_places", "with_places"], finding.sentence
+    finding, _ = first(left, right, X, np.concatenate([W, W[:, :1]], 1), X[None, :, 0] > 0)
+    assert finding.sentence.startswith("concatenate (forward)"), finding.sentence
 
 
 def seen_by_each(h, memory, w):
@@ -198,8 +198,7 @@ def recurrent(x, w, seen, keep):
     return h
 
 
-def test_what_is_computed_once_more_in_another_form_is_not_blamed():
-    """The first iteration shows that both forms lead to equal values."""
+def test_what_is_computed_once_for_all_rows_is_not_blamed():
     left, right = (
         lambda x, w, form=form: recurrent(x, w, *form)
         for form in ((seen_by_each, kept_in_range), (seen_by_all, kept))
