@@ -112,30 +112,22 @@ class _Search:
         compute. So does an operation that is only another form.
         """
         follows = pair.place >= len(self._traces[0].nodes)
-        ends = zip(self._traces, (pair.reference, pair.candidate), strict=True)
-        nodes = [trace.nodes[at] for trace, at in ends if at is not None]
-        alone = len(nodes) == 1
-        alike = not alone and nodes[0].sketch.kind[0] == nodes[1].sketch.kind[0]
-        moved = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-        return (
-            follows,
-            not alike
-            and (moved or (self._agrees_again(*self._ends(pair)[0]) if alone else self._is_form(pair))),
-            self.for_backward(pair),
-            pair.place,
-            alone,
-        )
+        ends = [(side, at) for side, at in enumerate((pair.reference, pair.candidate)) if at is not None]
+        nodes = [self._traces[side].nodes[at] for side, at in ends]
+        alone = len(ends) == 1
+        if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
+            form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
+            form = form or (
+                self._agrees_again(*ends[0]) if alone else self._is_form(nodes[0], nodes[1], pair.operands)
+            )
+        else:
+            form = False
+        return follows, form, self.for_backward(pair), pair.place, alone
 
-    def _is_form(self, pair: Divergence) -> bool:
+    def _is_form(self, one: Node, other: Node, operands: Sequence[int]) -> bool:
         """True if one operation takes values that differ in their form only, such as once for all rows."""
-        left, right = (trace.nodes for trace in self._traces)
-        one, other = left[pair.reference], right[pair.candidate]
-        ends = [(one.inputs[at], other.inputs[at]) for at in pair.operands]
-        return (
-            one.name == other.name
-            and bool(ends)
-            and all(self._alignment.same(*self._unmoved(*end)) for end in ends)
-        )
+        ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
+        return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
 
     def _agrees_again(self, side: int, at: int) -> bool:
         """True if a value that one side has alone, no random key, leads to one that both sides have.
