@@ -190,14 +190,9 @@ class Alignment:
         return found
 
     def unlike(self, first: int, second: int) -> tuple[int, ...]:
-        """Returns the positions at which two operations take values that are not the same.
-
-        There are none if two values are only exchanged.
-        """
-        left, right = (self.traces[side].nodes[at].inputs for side, at in enumerate((first, second)))
-        found = tuple(at for at, pair in enumerate(zip(left, right, strict=False)) if not self.same(*pair))
-        turned = zip(found, reversed(found), strict=True)
-        return () if len(found) == 2 and all(self.same(left[i], right[j]) for i, j in turned) else found
+        """Returns the positions at which two operations take values that are not the same."""
+        inputs = [self.traces[side].nodes[at].inputs for side, at in enumerate((first, second))]
+        return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
 
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.

@@ -192,7 +192,7 @@ class _Search:
         """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
 
         If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place. A
-        mask made of constants belongs where it meets a value that differs.
+        mask made of constants belongs where it is used with a value that differs.
         """
         nodes, waiting, seen = self._traces[side].nodes, [at], {at}
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
@@ -202,8 +202,8 @@ class _Search:
             user = heapq.heappop(waiting)
             if places := self._computed(side, nodes[user].inputs):
                 return max(places)
-            if met := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
-                return self._progress(side, max(met))
+            if beside := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
+                return self._progress(side, max(beside))
             for each in self._users[side].get(user, ()):
                 if each not in seen:
                     heapq.heappush(waiting, each)
