@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,13 +22,14 @@ from parity.compare.evidence import Evidence
 from parity.compare.layout import bytes_by_role, entries, placed, whole_share
 from parity.compare.side import Side
 from parity.ir.jaxprs import equations
-from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
+from parity.ir.location import equation_source
+from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict, listed
 
 CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
-Constraints = collections.Counter[tuple[str, str]]
-"""Number of constraints by (array type, spec)."""
+Constraints = Mapping[tuple[str, str], Sequence[str]]
+"""The source lines of constraints by (array type, spec)."""
 REPEATED = "a constraint left out, or an activation rematerialised or unrolled, on one side only"
 ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
@@ -67,7 +68,7 @@ def sharding(evidence: Evidence) -> ChannelResult:
     words = ", ".join(f"{role} {size:,}" for role, size in held.items())
     detail = (
         f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded, "
-        f"{reference.read(constraints).total()} constraints; bytes per device: {words}; "
+        f"{_total(reference.read(constraints))} constraints; bytes per device: {words}; "
         f"{whole_share(reference):.1%} of the parameters' are whole on every device"
     )
     measures = {f"{role} bytes per device": size for role, size in held.items()}
@@ -172,55 +173,68 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
 
 
 def constraints(side: Side) -> Constraints:
-    """Counts the sharding constraints and reshards of the traced program by array type and spec."""
-    found: Constraints = collections.Counter()
+    """Returns the lines of the sharding constraints and reshards of the traced program by array type and spec."""
+    found = collections.defaultdict(list)
     for equation in equations(side.traced.jaxpr):
         if equation.primitive.name in CONSTRAINTS:
             target = equation.params.get("sharding", equation.params.get("dst_sharding"))
             aval = equation.outvars[0].aval
             spec = getattr(target, "spec", None)
             where = target if spec is None else side.mesh.essential(spec)
-            found[f"{aval.dtype}{list(aval.shape)}", str(where)] += 1
+            found[f"{aval.dtype}{list(aval.shape)}", str(where)].append(equation_source(equation).own_place)
     return found
+
+
+def _total(side: Constraints) -> int:
+    return sum(map(len, side.values()))
 
 
 def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]:
     if bool(left) != bool(right):
-        totals = [f"{side.total()} sharding constraints" for side in (left, right)]
+        totals = [f"{_total(side)} sharding constraints" for side in (left, right)]
         return [
             Finding(
                 where="traced program",
                 reference=totals[0],
                 candidate=totals[1],
                 cause=NO_OP,
-                next_step=OUTSIDE,
+                next_step="; ".join([OUTSIDE, *_more(left, right)]),
             )
         ]
     findings = []
-    for array in sorted({array for array, _ in left | right}):
+    for array in sorted({array for array, _ in [*left, *right]}):
         wanted, got = (
-            {spec: times for (name, spec), times in side.items() if name == array} for side in (left, right)
+            {spec: lines for (name, spec), lines in side.items() if name == array} for side in (left, right)
         )
-        if wanted == got:
+        texts = [
+            ", ".join(f"{spec} {len(lines)} times" for spec, lines in sorted(specs.items())) or "none"
+            for specs in (wanted, got)
+        ]
+        if texts[0] == texts[1]:
             continue
         cause, next_step = NO_OP, OUTSIDE
         if wanted and got:
             cause = REPEATED if wanted.keys() == got.keys() else ELSEWHERE
             next_step = "compare the constrain calls on both sides"
-        texts = [
-            ", ".join(f"{spec} {times} times" for spec, times in sorted(specs.items())) or "none"
-            for specs in (wanted, got)
-        ]
         findings.append(
             Finding(
                 where=f"constraints on {array}",
                 reference=texts[0],
                 candidate=texts[1],
                 cause=cause,
-                next_step=next_step,
+                next_step="; ".join([next_step, *_more(wanted, got)]),
             )
         )
     return sorted(findings, key=lambda finding: finding.cause == REPEATED)
+
+
+def _more(left: Mapping[Any, Sequence[str]], right: Mapping[Any, Sequence[str]]) -> list[str]:
+    """Returns the lines of the constraints that one side has more often, as text."""
+    found = []
+    for side, mine, others in zip(SIDES, (left, right), (right, left), strict=True):
+        lines = [line for key, each in mine.items() if len(each) > len(others.get(key, ())) for line in each]
+        found += [f"the {side} constrains at {listed(list(dict.fromkeys(lines)), 2)}"] if lines else []
+    return found
 
 
 def _returned_findings(side: Side) -> Iterator[Finding]:

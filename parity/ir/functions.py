@@ -265,6 +265,18 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
     ]
 
 
+def named(frame: Frame, names: Container[str]) -> list[Frame]:
+    """Returns the lines that assign some names, in the innermost function around a line or outside of all functions."""
+    (first, last), tree = _span(frame), parsed(frame.file)
+    inside = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and first <= node.lineno <= last]
+    return [
+        Frame(frame.file, node.lineno, frame.function)
+        for node in (*inside, *tree.body)
+        if isinstance(node, ast.Assign) and node.lineno != frame.line
+        if any(each.id in names for each in _targets(node))
+    ]
+
+
 def _classes(file: str, name: str) -> list[ast.ClassDef]:
     return [node for node in parsed(file).body if isinstance(node, ast.ClassDef) and node.name == name]
 
@@ -288,13 +300,18 @@ def function_of(frame: Frame) -> tuple[str, str]:
 
     The file's name is in place of the values if there is no text.
     """
-    around = [span for span in _spans(frame.file) if span[0] <= frame.line <= span[1]]
-    first, last = max(around, default=(frame.line, frame.line))
+    first, last = _span(frame)
     text = "".join(linecache.getlines(frame.file)[first - 1 : last])
     names = set(re.findall(r"\w+", text))
     assigned = [node for node in parsed(frame.file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
     values = [ast.unparse(node) for node in assigned if names & {each.id for each in _targets(node)}]
     return "; ".join(values) if text.strip() else frame.file.rpartition("/")[2], textwrap.dedent(text)
+
+
+def _span(frame: Frame) -> tuple[int, int]:
+    """Returns the first and the last line of the innermost function around a line, or the line."""
+    around = [span for span in _spans(frame.file) if span[0] <= frame.line <= span[1]]
+    return max(around, default=(frame.line, frame.line))
 
 
 def _targets(node: ast.AST) -> Iterator[ast.Name]:

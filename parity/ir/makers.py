@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, assigned, function_of, parsed, statement, words_of
+from parity.ir.functions import Frame, assigned, function_of, named, parsed, statement, words_of
 
 DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
@@ -78,7 +78,10 @@ def table_makers(
 
 
 def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
-    """Yields the user's functions that the statement of a line calls, and the methods that set attributes it reads."""
+    """Yields the user's functions that the statement of a line calls, and the methods that set attributes it reads.
+
+    So do the statements that give values to the names it reads.
+    """
     names = next(
         (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == frame.file), {}
     )
@@ -94,6 +97,8 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and node not in called}
     for inner in assigned(frame, read):
         yield from (inner, *_behind(inner, deep - 1))
+    for line in named(frame, {node.id for node in nodes if isinstance(node, ast.Name)}):
+        yield from _behind(line, deep - 1)
 
 
 def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:

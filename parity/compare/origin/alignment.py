@@ -24,7 +24,9 @@ SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
-MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
+MOVES = frozenset(
+    {"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy", "tile"}
+)
 """Operations that move a value without computing; its maker is one of their inputs."""
 
 
@@ -32,6 +34,8 @@ RECAST = MOVES | {"convert_element_type", "reduce_precision"}
 """Operations that a value survives up to rounding."""
 ITERATIONS = frozenset({"transpose", "turn"})
 """Operations that only reorder entries, or pass them to the iterations of a loop."""
+PARTS = ITERATIONS | {"slice", "split"}
+"""Operations that take entries of one value in their order."""
 
 
 def ordered(side: int, at: T, other: T) -> tuple[T, T]:
@@ -123,7 +127,7 @@ class Alignment:
     def shares(self, first: int, second: int) -> bool:
         """True if two operations share an operand that is hardly equal by chance."""
         inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (first, second), strict=True)]
-        for i, j in zip(*inputs, strict=False):
+        for i, j in itertools.product(*inputs):
             sketch = self.traces[0].nodes[i].sketch
             if (not sketch.plain or sketch.norm > TELLING) and self.same(i, j):
                 return True

@@ -2,11 +2,12 @@
 
 import collections
 import dataclasses
+import heapq
 import itertools
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, RECAST, Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
@@ -107,33 +108,48 @@ class _Search:
     def _order(self, pair: Divergence) -> tuple:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
-        A cast or a reordering that only one side has, and an argument, come after operations that compute. So does an
-        operation of one side from which both sides compute equal values elsewhere: it is another form.
+        A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
+        compute. So does an operation that is only another form.
         """
         follows = pair.place >= len(self._traces[0].nodes)
-        ends = zip(self._traces, (pair.reference, pair.candidate), strict=True)
-        names = [trace.nodes[at].name for trace, at in ends if at is not None]
-        alone = len(names) == 1
-        return (
-            follows,
-            alone
-            and (names[0] in RECAST | GIVEN or any(itertools.starmap(self._agrees_again, self._ends(pair)))),
-            self.for_backward(pair),
-            pair.place,
-            None in (pair.reference, pair.candidate),
-        )
+        ends = [(side, at) for side, at in enumerate((pair.reference, pair.candidate)) if at is not None]
+        nodes = [self._traces[side].nodes[at] for side, at in ends]
+        alone = len(ends) == 1
+        if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
+            form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
+            form = form or (
+                self._agrees_again(*ends[0]) if alone else self._is_form(nodes[0], nodes[1], pair.operands)
+            )
+        else:
+            form = False
+        return follows, form, self.for_backward(pair), pair.place, alone
+
+    def _is_form(self, one: Node, other: Node, operands: Sequence[int]) -> bool:
+        """True if one operation takes values that differ in their form only, such as once for all rows."""
+        ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
+        return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
 
     def _agrees_again(self, side: int, at: int) -> bool:
-        """True if a value that one side has alone, no random key, leads to one that both sides have."""
-        nodes, match, waiting, seen = self._traces[side].nodes, self._matches[side], [at], {at}
+        """True if a value that one side has alone, no random key, leads to one that both sides have.
+
+        Only values that both sides have may be added on the way. An index may be equal although the floats that decide
+        it are not.
+        """
+        nodes, match = self._traces[side].nodes, self._matches[side]
         if nodes[at].name.startswith("random_"):  # of the keys that it makes, some may be right
             return False
-        for value in waiting:
-            users = [user for user in self._alignment.users(side, value) if user not in seen]
-            if any(match[user] >= 0 and not nodes[user].sketch.plain for user in users):
+        made, waiting = {at}, [*self._alignment.users(side, at)]
+        while waiting and len(made) < SHORT:
+            user = heapq.heappop(waiting)
+            lacking = [i for i in nodes[user].inputs if i in made or not self._has(side, i)]
+            rounded = not nodes[user].sketch.epsilon and any(nodes[i].sketch.epsilon for i in lacking)
+            if user in made or rounded or not made.issuperset(lacking):
+                continue
+            if match[user] >= 0 and not nodes[user].sketch.plain:
                 return True
-            seen.update(users)
-            waiting += users
+            made.add(user)
+            for each in self._alignment.users(side, user):
+                heapq.heappush(waiting, each)
         return False
 
     def _front(self, side: int, ends: set) -> list[int]:
@@ -175,17 +191,26 @@ class _Search:
     def _place(self, side: int, at: int) -> int:
         """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
 
-        If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place.
+        If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place. A
+        mask made of constants belongs where it is used with a value that differs.
         """
         nodes, waiting, seen = self._traces[side].nodes, [at], {at}
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
-        for user in waiting:
+        while waiting:
+            user = heapq.heappop(waiting)
             if places := self._computed(side, nodes[user].inputs):
                 return max(places)
-            waiting += [each for each in self._users[side].get(user, ()) if each not in seen]
-            seen.update(waiting)
+            if beside := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
+                return self._progress(side, max(beside))
+            for each in self._users[side].get(user, ()):
+                if each not in seen:
+                    heapq.heappush(waiting, each)
+                    seen.add(each)
+        return self._progress(side, at)
+
+    def _progress(self, side: int, at: int) -> int:
         return at if side == 0 else max(self._computed(side, range(at)), default=0)
 
     def _computed(self, side: int, values: Iterable[int]) -> list[int]:
@@ -305,6 +330,8 @@ class _Search:
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
                 break
+            if self._alignment.same(*pair):
+                break  # the operands differ in their form only
             path.append(pair)
             found = self._between(path, place)
             if self._alignment.more(*pair) is not None:

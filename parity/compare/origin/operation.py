@@ -276,7 +276,7 @@ class _Entry:
         return [
             f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
             if node is not None and one is not None
-            else "has nothing there"
+            else "has no such value"
             for side, (node, one, frame) in enumerate(
                 zip(self._nodes, self._sources, self.blamed, strict=True)
             )

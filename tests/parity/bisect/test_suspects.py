@@ -60,6 +60,24 @@ def test_a_table_names_the_functions_that_compute_it_ahead_of_the_program():
     assert " in places_from_one" in right and "or" not in right.partition(" in places_from_one")[2][:4]
 
 
+OUTSIDE = places_from_one(6)
+
+
+def placed_by_name(x):
+    table = places_from_one(6)
+    return jnp.tanh(jnp.exp(x) + table[None])
+
+
+def placed_from_outside(x):
+    return jnp.tanh(jnp.exp(x) + OUTSIDE[None])
+
+
+@pytest.mark.parametrize("other", [placed_by_name, placed_from_outside])
+def test_a_table_that_a_line_knows_by_name_has_the_functions_that_compute_it(other):
+    finding, _ = first(placed, other, X)
+    assert " in places_from_one" in finding.sentence.partition(", candidate ")[2], finding.sentence
+
+
 class Table:
     def __init__(self):
         self.values = places(6)
@@ -125,3 +143,83 @@ def test_a_stopped_gradient_is_named_where_it_is_used(turned):
     pair = [lambda w, x, each=each: looked_up(w, x, each) for each in (commitment, commitment_of_both)]
     finding, blamed = first(*map(jax.grad, pair[::-1] if turned else pair), W, X)
     assert set(blamed) == {"commitment", "commitment_of_both"}, finding.sentence
+
+
+def with_places(x, table):
+    return jnp.concatenate([x, table], 1)
+
+
+def attended(x, w, seen, table, shut):
+    """Both queries are right; the keys hold the table."""
+    whole = with_places(x, table)
+    one = jax.nn.softmax(shut((jnp.sin(x) @ w) @ whole.T, seen)) @ x
+    return one + jax.nn.softmax(shut((jnp.cos(x) @ w) @ whole.T, seen)) @ x
+
+
+def filled(scores, seen):
+    return jnp.where(seen, scores, -1e30)
+
+
+def lowered(scores, seen):
+    return scores + jnp.where(seen, 0.0, -1e30)
+
+
+def test_a_mask_of_another_form_comes_after_what_it_is_added_to():
+    def left(x, w, seen):
+        return attended(x, w, seen, places(4)[:, None], filled)
+
+    def right(x, w, seen):
+        return attended(x, w, seen, places_from_one(4)[:, None], lowered)
+
+    finding, _ = first(left, right, X, np.concatenate([W, W[:, :1]], 1), X[None, :, 0] > 0)
+    assert finding.sentence.startswith("concatenate (forward)"), finding.sentence
+
+
+def seen_by_each(h, memory, w):
+    return jnp.tile(memory, (len(h), 1)) @ w
+
+
+def seen_by_all(h, memory, w):
+    return memory @ w
+
+
+def kept_in_range(h):
+    return jnp.tanh(h + 0.5 * jnp.sin(h))
+
+
+def kept(h):
+    return jnp.tanh(h)
+
+
+def recurrent(x, w, seen, keep):
+    memory, h = jnp.cos(x[:1]), x
+    for _ in range(3):
+        h = keep(jnp.exp(jnp.sin(h) + seen(h, memory, w)))
+    return h
+
+
+def test_what_is_computed_once_for_all_rows_is_not_blamed():
+    left, right = (
+        lambda x, w, form=form: recurrent(x, w, *form)
+        for form in ((seen_by_each, kept_in_range), (seen_by_all, kept))
+    )
+    finding, blamed = first(left, right, X, W)
+    assert blamed[0] == "kept_in_range", finding.sentence
+
+
+def backwards(x, done):
+    later, found = x[-1], []
+    for at in reversed(range(len(x) - 1)):
+        found.append(x[at] * 0.5 + later * (1 - done[at]))
+        later = x[at]
+    return jnp.stack(found[::-1])
+
+
+def at_once(x, done):
+    alive = 1 - jnp.roll(done, -1)
+    return x[:-1] * 0.5 + x[1:] * alive[:-1, None]
+
+
+def test_parts_of_other_sizes_are_not_blamed():
+    finding, _ = first(backwards, at_once, X, np.float32([0, 1, 0, 0]))
+    assert "slice (forward)" not in finding.sentence, finding.sentence
