@@ -40,7 +40,7 @@ Loops = dict[str, LoopTree]
 def loops(evidence: Evidence) -> ChannelResult:
     """Compares while loops before and after optimisation; a proof leaves only the carries of the lowered loops open."""
     sides = evidence.read_sides if evidence.proof_covers_compiled else evidence.compiling()
-    found = {side: lowered_loops(side.operations) for side in sides}
+    found = {side: lowered_loops(side.operations) for side in set(sides)}
     left, right = (Loops(lowered=found[side]) for side in sides)
     if not evidence.proof_covers_compiled:
         for trees, side in zip((left, right), sides, strict=True):

@@ -51,7 +51,8 @@ class Proof:
         proved: True if both programs are the same program.
         reordered: True if they are the same up to the order of operands of float additions, products, minima and
             maxima, and up to rules under which compiled code may round differently.
-        operations: number of operations numbered on each side, including loop rounds.
+        operations: number of operations numbered on each side, including loop rounds; those of the program if it is
+            compared with itself.
         seconds: time for reading, numbering and comparing.
         ignored_shardings: True if sharding annotations were left out.
         frontier: the first differences, empty if proved.
@@ -161,6 +162,10 @@ def prove(
         read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
     )
     entries = _paired(sides, arguments, results, alone)
+    if _is_itself(sides, arguments, results, alone) and not entries:
+        count = sides[0].operations
+        spent = time.perf_counter() - started
+        return Proof(proved=True, operations=(count, count), seconds=spent, ignored_shardings=ignore_shardings)
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
     written = attempt(as_written=True)  # settles most programs, without a search for products
     reported = strict = written if written.equal else attempt()
@@ -205,7 +210,16 @@ def is_one_program(
     """True if two programs that are already read are one program, as in `Proof.same_program`; tries no rules."""
     sides = (reference, candidate)
     entries = _paired(sides, arguments, results, alone)
-    return not entries and _Attempt(sides, arguments, results, alone).equal
+    same = _is_itself(sides, arguments, results, alone)
+    return not entries and (same or _Attempt(sides, arguments, results, alone).equal)
+
+
+def _is_itself(
+    sides: tuple[StableProgram, StableProgram], arguments: _Pairs, results: _Pairs, alone: UnpairedPositions
+) -> bool:
+    """True if a program is compared with itself, position by position: its values need no numbers."""
+    pairs = (*arguments, *results)
+    return sides[0] is sides[1] and alone == NO_UNPAIRED and all(left == right for left, right in pairs)
 
 
 def _paired(
@@ -267,9 +281,10 @@ class _Attempt:
             for side in (0, 1)
         ]
         kind = Numbering if rules is None else RuledNumbering
-        numbered = [number_program(sides[0], self.table, known[0], **order, kind=kind)]
-        one = sides[0] is sides[1] and known[0] == known[1]  # which gets the same numbers again
-        numbered += numbered if one else [number_program(sides[1], self.table, known[1], **order, kind=kind)]
+        numbered = [
+            number_program(side, self.table, numbers, **order, kind=kind)
+            for side, numbers in zip(sides, known, strict=True)
+        ]
         self._numberings = [numbering for numbering, _ in numbered]
         # The search numbers again and increases the counts.
         self.visited = (self._numberings[0].visited, self._numberings[1].visited)
