@@ -104,7 +104,7 @@ def compare_loops(
     for stage in reference:
         trees = reference[stage], candidate[stage]
         for side, tree in zip(SIDES, trees, strict=True):
-            if not tree.operations:
+            if not tree.computes:
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(_detail(stage, *trees))

@@ -165,7 +165,9 @@ def prove(
     if _is_itself(sides, arguments, results, alone) and not entries:
         count = sides[0].operations
         spent = time.perf_counter() - started
-        return Proof(proved=True, operations=(count, count), seconds=spent, ignored_shardings=ignore_shardings)
+        return Proof(
+            proved=True, operations=(count, count), seconds=spent, ignored_shardings=ignore_shardings
+        )
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
     written = attempt(as_written=True)  # settles most programs, without a search for products
     reported = strict = written if written.equal else attempt()

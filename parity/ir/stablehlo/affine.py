@@ -24,28 +24,29 @@ class Values:
     """Traces values of an inlined program to their definitions."""
 
     def __init__(self, body: Region):
-        self._made: dict[int, Made] = {}
+        self._made: dict[int, tuple[Op | None, Region | None, int]] = {}
         regions: list[tuple[Op | None, Region]] = [(None, body)]
         for owner, region in regions:  # grows
             for place, value in enumerate(region.parameters):
-                self._made[value] = Made(owner, region, place)
+                self._made[value] = owner, region, place
             for op in region.ops:
-                self._made.update({value: Made(op, None, place) for place, value in enumerate(op.results)})
-                regions += [(op, inner) for inner in op.regions]
+                for place, value in enumerate(op.results):
+                    self._made[value] = op, None, place
+                for inner in op.regions:
+                    regions.append((op, inner))
 
     def resolve(self, value: int) -> Made:
         """Returns the value behind barriers, and behind calls that are not inlined."""
         while True:
-            made = self._made[value]
-            op, region, place = made
+            op, region, place = self._made[value]
             if op is None:
-                return made
+                return Made(op, region, place)
             if op.callee and region is None:
                 value = op.regions[-1].outputs[place]
             elif op.callee or op.name == "stablehlo.optimization_barrier":
                 value = op.operands[place]
             else:
-                return made
+                return Made(op, region, place)
 
     def affine(self, value: int, region: Region | None) -> Affine | None:
         """Returns a value as an affine function of one parameter of ``region``; None if it is not affine."""
