@@ -30,23 +30,22 @@ class Values:
             for place, value in enumerate(region.parameters):
                 self._made[value] = owner, region, place
             for op in region.ops:
-                for place, value in enumerate(op.results):
-                    self._made[value] = op, None, place
-                for inner in op.regions:
-                    regions.append((op, inner))
+                self._made.update({value: (op, None, place) for place, value in enumerate(op.results)})
+                regions += [(op, inner) for inner in op.regions]
 
     def resolve(self, value: int) -> Made:
         """Returns the value behind barriers, and behind calls that are not inlined."""
         while True:
-            op, region, place = self._made[value]
+            made = Made(*self._made[value])
+            op, region, place = made
             if op is None:
-                return Made(op, region, place)
+                return made
             if op.callee and region is None:
                 value = op.regions[-1].outputs[place]
             elif op.callee or op.name == "stablehlo.optimization_barrier":
                 value = op.operands[place]
             else:
-                return Made(op, region, place)
+                return made
 
     def affine(self, value: int, region: Region | None) -> Affine | None:
         """Returns a value as an affine function of one parameter of ``region``; None if it is not affine."""
