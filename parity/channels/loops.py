@@ -38,7 +38,7 @@ Loops = dict[str, LoopTree]
 def loops(evidence: Evidence) -> ChannelResult:
     """Compares while loops before and after optimisation; a proof leaves only the carries of the lowered loops open."""
     sides = evidence.read_sides if evidence.proof_covers_compiled else evidence.compiling()
-    found = {side: lowered_loops(side.operations) for side in sides}
+    found = {side: lowered_loops(side.operations) for side in set(sides)}
     left, right = (Loops(lowered=found[side]) for side in sides)
     if not evidence.proof_covers_compiled:
         for trees, side in zip((left, right), sides, strict=True):
@@ -102,7 +102,7 @@ def compare_loops(
     for stage in reference:
         trees = reference[stage], candidate[stage]
         for side, tree in zip(SIDES, trees, strict=True):
-            if not tree.operations:
+            if not tree.computes:
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(_detail(stage, *trees))

@@ -190,7 +190,7 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
     order = [_program(evidence.session, build)[1] for build in evidence.builds]
     share, clock = evidence.session.memo.share, evidence.session.clock
     sides = [evidence.session.start(build) for build in evidence.builds]
-    digests = [side.digest for side in sides]
+    keys = [side.identity for side in sides]
     first, second = (
         [places[path] for path in side] for places, side in zip(order, _paths(entries), strict=True)
     )
@@ -201,9 +201,9 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
         )
         alone = UnpairedPositions(results=(next(others), next(others)))
         pairs = tuple(zip(first, second, strict=True))
-        if share(_proves, clock, sides, pairs, alone, by=(*digests, pairs, alone.results)):
+        if share(_proves, clock, sides, pairs, alone, by=(*keys, pairs, alone.results)):
             return Verdict.PROVED, []
-    left, right = (share(_run, side, by=(digest,)) for side, digest in zip(sides, digests, strict=True))
+    left, right = (share(_run, side, by=(key,)) for side, key in zip(sides, keys, strict=True))
     findings, verdict = compare_initial(left, right, WeightMap(tuple(entries)), ANOTHER_KEY)
     return verdict, findings
 
@@ -241,7 +241,7 @@ def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Fin
     if not unsettled:
         return [], ""
     if all(entry.reference == entry.candidate for entry in unsettled):
-        first, second = (evidence.session.start(build).digest for build in evidence.builds)
+        first, second = (evidence.session.start(build).identity for build in evidence.builds)
         if first == second:
             return [], ""
     return _compare_samples(evidence, [one.entry for one in drawn], unsettled)

@@ -73,13 +73,13 @@ class Start:
         return dataclasses.replace(found, frames=kept or found.frames)
 
     @Once
-    def digest(self) -> Hashable:
-        """A digest of the program and its results; builds that differ only in, for example, remat share one.
+    def identity(self) -> Hashable:
+        """The program as bytes, and its results; equal for builds that differ only in, for example, remat.
 
         It is an object that equals no other if the program's text leaves something open.
         """
-        digest = content(self.lowered)
-        return (digest, *sorted(self.build.leaves)) if digest else object()
+        program = content(self.lowered)
+        return (program, *sorted(self.build.leaves)) if program else object()
 
     def compile(self) -> Callable[[jax.Array], dict[str, Any]]:
         """Returns the compiled program, without optimisation because it runs only a few times.

@@ -1,7 +1,6 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
 import contextlib
-import hashlib
 import io
 import operator
 import types
@@ -61,8 +60,8 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
     return tuple(index - hoisted for index in indices[hoisted:])
 
 
-def content(lowered: Any) -> str | None:
-    """Returns a digest of a lowered program; None if the program does not determine the whole computation.
+def content(lowered: Any) -> bytes | None:
+    """Returns a lowered program as bytes; None if the program does not determine the whole computation.
 
     Places in the source and names of results do not count. Constants do, except those that JAX passes as further
     arguments of ``@main`` (``_lowering.const_args``, JAX 0.10 to 0.12).
@@ -82,7 +81,7 @@ def content(lowered: Any) -> str | None:
         bare.write_bytecode(file)
     data = file.getvalue()  # a program has only the numbers of the Python functions that it calls
     calls = any(name in data for name in (b"callback", b"send", b"recv"))
-    return None if calls else hashlib.sha256(data).hexdigest()
+    return None if calls else data
 
 
 def main_position(lowered: Any) -> dict[int, int]:

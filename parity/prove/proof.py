@@ -51,7 +51,7 @@ class Proof:
         proved: True if both programs are the same program.
         reordered: True if they are the same up to the order of operands of float additions, products, minima and
             maxima, and up to rules under which compiled code may round differently.
-        operations: number of operations numbered on each side, including loop rounds.
+        operations: number of operations numbered on each side, including loop rounds, unless both are one.
         seconds: time for reading, numbering and comparing.
         ignored_shardings: True if sharding annotations were left out.
         frontier: the first differences, empty if proved.
@@ -161,6 +161,10 @@ def prove(
         read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
     )
     entries = _paired(sides, arguments, results, alone)
+    in_place = alone == NO_UNPAIRED and all(left == right for left, right in (*arguments, *results))
+    if sides[0] is sides[1] and in_place:  # it equals itself, without numbers
+        size, took = sides[0].operations, time.perf_counter() - started
+        return Proof(proved=True, operations=(size, size), seconds=took, ignored_shardings=ignore_shardings)
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
     written = attempt(as_written=True)  # settles most programs, without a search for products
     reported = strict = written if written.equal else attempt()
@@ -203,9 +207,8 @@ def is_one_program(
     alone: UnpairedPositions = NO_UNPAIRED,
 ) -> bool:
     """True if two programs that are already read are one program, as in `Proof.same_program`; tries no rules."""
-    sides = (reference, candidate)
-    entries = _paired(sides, arguments, results, alone)
-    return not entries and _Attempt(sides, arguments, results, alone).equal
+    pair = ((reference, candidate), arguments, results, alone)
+    return not _paired(*pair) and _Attempt(*pair).equal
 
 
 def _paired(
@@ -267,13 +270,13 @@ class _Attempt:
             for side in (0, 1)
         ]
         kind = Numbering if rules is None else RuledNumbering
-        numbered = [number_program(sides[0], self.table, known[0], **order, kind=kind)]
-        one = sides[0] is sides[1] and known[0] == known[1]  # which gets the same numbers again
-        numbered += numbered if one else [number_program(sides[1], self.table, known[1], **order, kind=kind)]
+        number = functools.partial(number_program, table=self.table, kind=kind, **order)
+        numbered = [number(side, arguments=numbers) for side, numbers in zip(sides, known, strict=True)]
         self._numberings = [numbering for numbering, _ in numbered]
         # The search numbers again and increases the counts.
         self.visited = (self._numberings[0].visited, self._numberings[1].visited)
-        self.unequal = _unequal(sides, self._numberings, results)
+        left, right = (each.ends(side) for each, side in zip(self._numberings, sides, strict=True))
+        self.unequal = [place for place, (one, other) in enumerate(results) if left[one] != right[other]]
         self.missed = not_met(self.table, sides, self._numberings, alone.moves.results)
         self.equal = not self.unequal and not self.missed and numbered[0][1] == numbered[1][1]
 
@@ -338,11 +341,6 @@ def check_pairs(
         problems += [f"{label} left over: {', '.join(left)}"] if left else []
     if problems:
         raise ValueError(f"{what}: expected pairs that are total and one-to-one, got {'; '.join(problems)}")
-
-
-def _unequal(sides: Sequence[StableProgram], numberings: Sequence[Numbering], results: _Pairs) -> list[int]:
-    left, right = (numbering.ends(side) for numbering, side in zip(numberings, sides, strict=True))
-    return [position for position, (one, other) in enumerate(results) if left[one] != right[other]]
 
 
 def _side_differences(

@@ -74,13 +74,13 @@ class LoopTree:
     Args:
         stage: ``lowered`` or ``optimised``.
         loops: the outermost loops in program order.
-        operations: operations that compute something; 0 makes a comparison vacuous.
+        computes: True if an operation computes something; else a comparison is vacuous.
         fusions: number of fused computations called, which are not loops; 0 before optimisation.
     """
 
     stage: str
     loops: tuple[Loop, ...]
-    operations: int
+    computes: bool
     fusions: int = 0
 
     @property

@@ -126,7 +126,7 @@ def optimised_loops(compiled: Any) -> LoopTree:
     return LoopTree(
         stage="optimised",
         loops=loops(None),
-        operations=sum(one.opcode not in _IDLE for one in called),
+        computes=any(one.opcode not in _IDLE for one in called),
         fusions=sum(one.opcode == "fusion" for one in called),
     )
 

@@ -24,19 +24,19 @@ class Values:
     """Traces values of an inlined program to their definitions."""
 
     def __init__(self, body: Region):
-        self._made: dict[int, Made] = {}
+        self._made: dict[int, tuple[Op | None, Region | None, int]] = {}
         regions: list[tuple[Op | None, Region]] = [(None, body)]
         for owner, region in regions:  # grows
             for place, value in enumerate(region.parameters):
-                self._made[value] = Made(owner, region, place)
+                self._made[value] = owner, region, place
             for op in region.ops:
-                self._made.update({value: Made(op, None, place) for place, value in enumerate(op.results)})
+                self._made.update({value: (op, None, place) for place, value in enumerate(op.results)})
                 regions += [(op, inner) for inner in op.regions]
 
     def resolve(self, value: int) -> Made:
         """Returns the value behind barriers, and behind calls that are not inlined."""
         while True:
-            made = self._made[value]
+            made = Made(*self._made[value])
             op, region, place = made
             if op is None:
                 return made

@@ -29,9 +29,9 @@ def lowered_loops(lowered: Any) -> LoopTree:
     """
     program = read_program(lowered)
     with program.module_op.context:
-        operations = sum(op.name != "stablehlo.constant" for op in program.body.walk())
+        computes = any(op.name != "stablehlo.constant" for op in program.body.walk())
         loops = tuple(_loops(program.body, Values(program.body)))
-        return LoopTree(stage="lowered", loops=loops, operations=operations)
+        return LoopTree(stage="lowered", loops=loops, computes=computes)
 
 
 def _loops(region: Region, values: Values) -> Iterator[Loop]:

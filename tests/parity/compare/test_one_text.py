@@ -11,6 +11,7 @@ from parity.builds.weights.transforms import Identity
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
+from parity.prove import UnpairedPositions, proof
 from parity.verdicts import Verdict
 
 # B batch, D width
@@ -83,6 +84,22 @@ def test_one_text_is_read_once_and_proved_with_the_operations_of_both():
     evidence = paired(forward, same_text, IN_PLACE)
     assert evidence.read_sides == (evidence.reference, evidence.reference)
     assert evidence.proof.proved and evidence.proof.operations[0] == evidence.proof.operations[1] > 0
+
+
+def test_a_program_that_is_compared_with_itself_needs_no_numbers(monkeypatch):
+    evidence = paired(forward, same_text, IN_PLACE)
+    monkeypatch.setattr(proof, "number_program", None)
+    assert evidence.proof.same_program
+
+
+def test_a_program_differs_from_itself_under_other_pairs():
+    program = paired(forward, same_text, IN_PLACE).reference.operations
+    assert len(program.body.parameters) == 3
+    crossed = ((0, 1), (1, 0), (2, 2))
+    assert not proof.prove(program, program, arguments=crossed, results=((0, 0),)).proved
+    alone = UnpairedPositions(arguments=((0,), (0,)))
+    found = proof.prove(program, program, arguments=((1, 1), (2, 2)), results=((0, 0),), alone=alone)
+    assert not found.proved
 
 
 def test_one_text_of_leaves_paired_crosswise_is_no_proof():

@@ -22,7 +22,7 @@ def test_scan_has_its_trips_and_carries(programs, cpu):
     assert loop.provenance.file.endswith("conftest.py")
     assert loop.provenance.line > 0
     assert not loop.provenance.backward
-    assert tree.operations > 5
+    assert tree.computes
 
 
 def test_gradient_through_remat_stacks_inputs_forward_and_gradients_backward(programs, cpu):
