@@ -18,28 +18,37 @@ PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 def compare_recomputed(evidence: Evidence) -> Finding | None:
     """Finds what only one side recomputes in its backward pass, in loops or outside: products, or anything at all.
 
-    If both recompute products and all others are equal work, the recomputed ones must be equal work, too.
+    If both recompute products, these must be equal work where the other products are.
     """
     left, right = (_Recomputed(side.traced.jaxpr) for side in evidence.sides)
     for kind in ("products", "operations"):
         if (kind in left.first) != (kind in right.first):
-            more, less = (left, right) if kind in left.first else (right, left)
+            more = left if kind in left.first else right
             (checkpoint, equation), texts = more.first[kind], (f"recomputes {kind}", f"recomputes no {kind}")
             break
     else:
-        if left.others != right.others or left.work.total() == right.work.total():
+        work = _comparable(left, right)
+        totals = [side.total() for side in work]
+        if totals[0] == totals[1]:
             return None
-        more, less = (left, right) if left.work.total() > right.work.total() else (right, left)
-        checkpoint, equation = more.products[next(iter(more.work - less.work))]
-        texts = tuple(
-            f"recomputes products of {side.work.total():,} multiplications" for side in (more, less)
-        )
+        at = totals.index(max(totals))
+        more = (left, right)[at]
+        checkpoint, equation = more.products[next(iter(work[at] - work[1 - at]))]
+        texts = tuple(f"recomputes products of {totals[side]:,} multiplications" for side in (at, 1 - at))
     return Finding(
         where=f"checkpoint at {equation_source(checkpoint).own_place}",
         **one_sided(SIDES[more is right], f"{texts[0]}, such as {equation.primitive.name}", texts[1]),
         cause="remat dropped, or another checkpoint policy",
         next_step=ACCEPT,
     )
+
+
+def _comparable(left: "_Recomputed", right: "_Recomputed") -> list[collections.Counter[int]]:
+    """Returns the recomputed work of both sides: all if the other products are equal work, else of the sizes that are."""
+    if left.others.total() == right.others.total():
+        return [left.work, right.work]
+    equal = {size for size, work in left.others.items() if right.others[size] == work}
+    return [collections.Counter({size: side.work[size] for size in equal}) for side in (left, right)]
 
 
 class _Recomputed:
@@ -49,14 +58,14 @@ class _Recomputed:
         first: the first recomputed equation of each kind, ``operations`` and ``products``, after its checkpoint.
         products: the first recomputed product of each size, in multiplications, after its checkpoint.
         work: multiplications of all recomputed products, by the size of one.
-        others: multiplications of all other products.
+        others: those of all other products.
     """
 
     def __init__(self, jaxpr: Any):
         self.first: dict[str, tuple[Any, Any]] = {}
         self.products: dict[int, tuple[Any, Any]] = {}
         self.work: collections.Counter[int] = collections.Counter()
-        self.others = 0
+        self.others: collections.Counter[int] = collections.Counter()
         for equation, times, checkpoint in _equations(jaxpr):
             if checkpoint:
                 self.first.setdefault("operations", (checkpoint, equation))
@@ -68,7 +77,7 @@ class _Recomputed:
                     self.products.setdefault(size, (checkpoint, equation))
                     self.work[size] += size * times
                 else:
-                    self.others += size * times
+                    self.others[size] += size * times
 
 
 def _equations(

@@ -243,8 +243,8 @@ def written_out(state, inputs, remat=lambda layer: layer, last=jnp.tanh):
     return {"gradients": {"w": jax.grad(loss)(state["params"]["w"])}}
 
 
-def deep(state, inputs, layers=4, kept=4, loop=False, narrow=False):
-    """The gradient of checkpointed layers, all but the last of them in a loop or not; some without the checkpoint."""
+def deep(state, inputs, layers=4, kept=4, narrow=False, swapped=jnp.flip):
+    """The gradient of layers, some of them checkpointed."""
 
     def loss(w):
         def layer(x, w):
@@ -252,16 +252,17 @@ def deep(state, inputs, layers=4, kept=4, loop=False, narrow=False):
             return jnp.tanh(jnp.concatenate([x @ part for part in parts], axis=1))
 
         recomputing = jax.checkpoint(layer)
-        x = recomputing(inputs["x"], w[0])
-        if loop:
-            x, _ = jax.lax.scan(lambda x, w: (recomputing(x, w), None), x, w[1 : layers - 1])
-        else:
-            for number in range(1, layers - 1):
-                x = (recomputing if number < kept else layer)(x, w[number])
-        return (recomputing if kept == layers else layer)(x, w[layers - 1]).sum()
+        x = inputs["x"]
+        for number in range(layers):
+            x = (recomputing if number < kept else layer)(x, swapped(w[number], 0))
+        return x.sum()
 
     w = jnp.stack([state["params"]["w"] * (1 + number / 8) for number in range(layers)])
     return {"gradients": {"w": jax.grad(loss)(w).sum(0)}}
+
+
+def times_a_permutation(w, axis):
+    return jnp.flip(jnp.eye(w.shape[axis]), axis) @ w
 
 
 @pytest.mark.parametrize(
@@ -270,10 +271,20 @@ def deep(state, inputs, layers=4, kept=4, loop=False, narrow=False):
         (dict(kept=3), "recomputes products of 3,072 multiplications"),
         (dict(kept=2), "recomputes products of 2,048 multiplications"),
         (dict(kept=2, narrow=True), "recomputes products of 2,048 multiplications"),
+        (dict(kept=1, swapped=times_a_permutation), "recomputes products of 1,024 multiplications"),
         (dict(narrow=True), ""),
+        (dict(swapped=times_a_permutation), ""),
         (dict(), ""),
     ],
-    ids=["one of four", "two of four", "two of four, as other products", "as other products", "none"],
+    ids=[
+        "one of four",
+        "two of four",
+        "two of four, as other products",
+        "three of four, beside other products",
+        "as other products",
+        "beside other products",
+        "none",
+    ],
 )
 def test_some_of_the_layers_lose_their_checkpoint(changed, said):
     found = outcome({"function": deep}, {"function": functools.partial(deep, **changed)}, mesh=MeshSpec())
