@@ -289,9 +289,9 @@ def _compare_samples(
     power, least = smallest_difference(left, right)
     differing = compare_distributions(left, right)
     covered = {finding.where for finding in differing}
-    sliced = compare_slices(left, right, places)
+    rest = {path: at for path, at in places.items() if f"initial {path}" not in covered}
     return (
-        [*repeats.values(), *differing, *(one for one in sliced if one.where not in covered)],
+        [*repeats.values(), *differing, *compare_slices(left, right, rest)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
     )
 

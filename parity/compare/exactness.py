@@ -21,6 +21,8 @@ MOST_TRIED = 20_000
 BROKEN = (AssertionError, LookupError, RecursionError, TypeError, ValueError)
 ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
 """Names of the rules in proofs, with `MOVED`."""
+VALUES = f"{Group.VALUES} "
+"""Begins the names of losses, logits and metrics."""
 
 
 def difference(found: Equality) -> Finding:
@@ -117,14 +119,20 @@ def equal_exactly(
 
     Args:
         sides, weights, case: what is compared.
-        cache: shared with other proofs; None for a proof that the case does not request: it has few steps and its
-            errors are refusals.
+        cache: shared with other proofs; None for a proof that the case does not request: it has few steps, its errors
+            are refusals, and it ends with the values if these differ, because their gradients take longer.
     """
-    reference, candidate = map(named, sides)
-    links = relation(sides[0], weights, case)
-    if cache is None:
-        return _claimed(reference, candidate, links, ProofCache(most_steps=MOST_TRIED))
-    return equal(reference, candidate, links, cache)
+    programs, links = [named(side) for side in sides], relation(sides[0], weights, case)
+    if cache is not None:
+        return equal(*programs, links, cache)
+    cache = ProofCache(most_steps=MOST_TRIED)
+    own = [[name if name.startswith(VALUES) else "" for name in program.results] for program in programs]
+    parts = [
+        dataclasses.replace(program, results=names) for program, names in zip(programs, own, strict=True)
+    ]
+    values = [link for link in links.results if link.reference[0].startswith(VALUES)]
+    found = _claimed(*parts, dataclasses.replace(links, results=values), cache)
+    return _claimed(*programs, links, cache) if found.proved else found
 
 
 def _claimed(left: Named, right: Named, links: Relation, cache: ProofCache) -> Equality:

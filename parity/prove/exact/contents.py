@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.location import operation_source
@@ -103,6 +104,7 @@ class WalkedFunctions:
         functions: functions of the program, read without shardings.
         contents: shared with other programs.
         sort_of: the sort of an element type.
+        results: names of the results of ``@main``; those without a name are dead.
 
     Attributes:
         meshes: ``{name: ((axis, size), ...)}``.
@@ -111,8 +113,15 @@ class WalkedFunctions:
         RefusalError: a mesh or, while functions are prepared, an element type is not understood.
     """
 
-    def __init__(self, functions: Functions, contents: Contents, sort_of: Callable[[str], str]):
+    def __init__(
+        self,
+        functions: Functions,
+        contents: Contents,
+        sort_of: Callable[[str], str],
+        results: Sequence[str] = (),
+    ):
         self._functions, self._contents, self._sort_of = functions, contents, sort_of
+        self._results = results
         self.meshes = {name: _mesh_axes(name, text) for name, text in functions.signatures.meshes.items()}
         self._walked: dict[str, tuple[Block, int]] = {}
 
@@ -120,7 +129,11 @@ class WalkedFunctions:
         """Returns a function and its number of slots."""
         if name not in self._walked:
             function = self._functions[name]
-            self._walked[name] = self._block(function.body), function.slots
+            body = function.body
+            if name == "main" and not all(self._results):
+                named = itertools.compress(body.outputs, self._results)
+                body = dataclasses.replace(body, outputs=tuple(named))
+            self._walked[name] = self._block(body), function.slots
         return self._walked[name]
 
     def _number(self, content: Hashable) -> int:

@@ -67,7 +67,7 @@ class Named:
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        arguments, results: names by position in ``@main``.
+        arguments, results: names by position in ``@main``; a result without a name is not computed.
     """
 
     program: Any
@@ -154,7 +154,7 @@ class Interpreter:
             raise RefusalError(str(error)) from error
         self._context = functions.module.context
         with self._context:
-            self.module = WalkedFunctions(functions, cache.contents, sort_of)
+            self.module = WalkedFunctions(functions, cache.contents, sort_of, program.results)
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             if len(types) != len(program.arguments):
                 raise RefusalError(
@@ -179,7 +179,7 @@ class Interpreter:
         with self._context:
             results = self.call("main", [self.one(x) for x in exact])
         whole = [x for x in results if isinstance(x, Tensor)]
-        return dict(zip(self.program.results, whole, strict=True))
+        return dict(zip(filter(None, self.program.results), whole, strict=True))
 
     def call(self, name: str, arguments: list[Value]) -> list[Value]:
         """Returns the results of a function."""
