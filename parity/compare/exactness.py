@@ -62,12 +62,12 @@ def _split(found: Equality) -> tuple[str, list[str], list[str]]:
     return where, [made for *_, made in sides], [", ".join(term.split("\n    ")) for term, *_ in sides]
 
 
-def named(side: Side) -> Named:
-    """Returns the lowered program of a side with the names of its arguments and results."""
+def named(side: Side, only: str = "") -> Named:
+    """Returns the lowered program of a side with the names of its arguments, and of results that begin with a text."""
     return Named(
         program=side.lowered,
         arguments=[" ".join(name) for _, name in sorted(side.read_arguments.items())],
-        results=list(map(" ".join, side.results)),
+        results=[name if name.startswith(only) else "" for name in map(" ".join, side.results)],
     )
 
 
@@ -122,17 +122,14 @@ def equal_exactly(
         cache: shared with other proofs; None for a proof that the case does not request: it has few steps, its errors
             are refusals, and it ends with the values if these differ, because their gradients take longer.
     """
-    programs, links = [named(side) for side in sides], relation(sides[0], weights, case)
+    links = relation(sides[0], weights, case)
     if cache is not None:
-        return equal(*programs, links, cache)
+        return equal(*map(named, sides), links, cache)
     cache = ProofCache(most_steps=MOST_TRIED)
-    own = [[name if name.startswith(VALUES) else "" for name in program.results] for program in programs]
-    parts = [
-        dataclasses.replace(program, results=names) for program, names in zip(programs, own, strict=True)
-    ]
     values = [link for link in links.results if link.reference[0].startswith(VALUES)]
+    parts = (named(side, VALUES) for side in sides)
     found = _claimed(*parts, dataclasses.replace(links, results=values), cache)
-    return _claimed(*programs, links, cache) if found.proved else found
+    return _claimed(*map(named, sides), links, cache) if found.proved else found
 
 
 def _claimed(left: Named, right: Named, links: Relation, cache: ProofCache) -> Equality:

@@ -138,11 +138,8 @@ class Interpreter:
 
     def __init__(self, program: Named, cache: ProofCache):
         self.program, self.most = program, cache.most_steps
-        self.tensors, self.handlers, sort_of = (
-            cache.tensors,
-            cache.arithmetic.handlers,
-            cache.arithmetic.sort_of,
-        )
+        self.tensors, self.handlers = cache.tensors, cache.arithmetic.handlers
+        sort_of = cache.arithmetic.sort_of
         self.algebra, self.terms = cache.algebra, cache.algebra.terms
         self.devices: Any = None
         self.loop_indices: list[int] = []
