@@ -270,11 +270,8 @@ def _compare_samples(
     total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
     back = WeightMap(tuple(drawn)).to_reference
-    sides: list[States] = [
-        [
-            {path: state[path] for path in names}
-            for state in (evidence.session.fresh(build, SEED + key) for key in range(keys))
-        ]
+    sides = [
+        _first(evidence.session, build, names, keys)
         for build, names in zip(evidence.builds, paths, strict=True)
     ]
     sides[1] = [back(state) for state in sides[1]]
@@ -294,6 +291,15 @@ def _compare_samples(
         [*repeats.values(), *differing, *compare_slices(left, right, rest)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
     )
+
+
+def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> States:
+    """Returns some leaves of the initial states of the first keys; without a compile, all keys at once."""
+    if not session.start(build).shares_types(paths):
+        states = (session.fresh(build, SEED + key) for key in range(keys))
+        return [{path: state[path] for path in paths} for state in states]
+    runs = _further(session, build, paths, range(keys))
+    return [dict(zip(run, row, strict=True)) for run in runs for row in zip(*run.values(), strict=True)]
 
 
 def _places(leaf: np.ndarray, keys: int) -> tuple[np.ndarray, ...]:

@@ -30,10 +30,10 @@ def compile_to_one(evidence: Evidence) -> bool:
     ):
         return False
     made = [side.compiled for side in evidence.compiling()]
-    texts = (
-        compiled_program(one.runtime_executable()) for one in made if isinstance(one, jax.stages.Compiled)
-    )
-    lines = {text.count("\n") for text in texts}  # no name changes them, and nothing need be parsed
+    here = [one.runtime_executable() for one in made if isinstance(one, jax.stages.Compiled)]
+    lines = {
+        compiled_program(one).count("\n") for one in here
+    }  # no name changes them: nothing need be parsed
     if len(lines) > 1 or _lies(sides[0]) != _lies(sides[1]):
         return False
     left, right = map(compiled_digest, made)
