@@ -270,10 +270,7 @@ def _compare_samples(
     total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
     back = WeightMap(tuple(drawn)).to_reference
-    sides = [
-        _first(evidence.session, build, names, keys)
-        for build, names in zip(evidence.builds, paths, strict=True)
-    ]
+    sides = [_first(evidence.session, *each, keys) for each in zip(evidence.builds, paths, strict=True)]
     sides[1] = [back(state) for state in sides[1]]
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]

@@ -18,11 +18,10 @@ MOST_STEPS = 300_000
 """Maximum number of operations, iteration by iteration, before the proof stops."""
 MOST_TRIED = 20_000
 """The same for a proof in exact arithmetic that no case asks for: two seconds at most."""
+VALUES = f"{Group.VALUES} "
 BROKEN = (AssertionError, LookupError, RecursionError, TypeError, ValueError)
 ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
 """Names of the rules in proofs, with `MOVED`."""
-VALUES = f"{Group.VALUES} "
-"""Begins the names of losses, logits and metrics."""
 
 
 def difference(found: Equality) -> Finding:

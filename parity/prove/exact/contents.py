@@ -104,24 +104,19 @@ class WalkedFunctions:
         functions: functions of the program, read without shardings.
         contents: shared with other programs.
         sort_of: the sort of an element type.
-        results: names of the results of ``@main``; those without a name are dead.
 
     Attributes:
+        results: names of the results of ``@main``, if some have none: these are dead.
         meshes: ``{name: ((axis, size), ...)}``.
 
     Raises:
         RefusalError: a mesh or, while functions are prepared, an element type is not understood.
     """
 
-    def __init__(
-        self,
-        functions: Functions,
-        contents: Contents,
-        sort_of: Callable[[str], str],
-        results: Sequence[str] = (),
-    ):
+    results: Sequence[str] = ()
+
+    def __init__(self, functions: Functions, contents: Contents, sort_of: Callable[[str], str]):
         self._functions, self._contents, self._sort_of = functions, contents, sort_of
-        self._results = results
         self.meshes = {name: _mesh_axes(name, text) for name, text in functions.signatures.meshes.items()}
         self._walked: dict[str, tuple[Block, int]] = {}
 
@@ -130,8 +125,8 @@ class WalkedFunctions:
         if name not in self._walked:
             function = self._functions[name]
             body = function.body
-            if name == "main" and not all(self._results):
-                named = itertools.compress(body.outputs, self._results)
+            if name == "main" and not all(self.results):
+                named = itertools.compress(body.outputs, self.results)
                 body = dataclasses.replace(body, outputs=tuple(named))
             self._walked[name] = self._block(body), function.slots
         return self._walked[name]

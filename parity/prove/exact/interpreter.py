@@ -151,7 +151,8 @@ class Interpreter:
             raise RefusalError(str(error)) from error
         self._context = functions.module.context
         with self._context:
-            self.module = WalkedFunctions(functions, cache.contents, sort_of, program.results)
+            self.module = WalkedFunctions(functions, cache.contents, sort_of)
+            self.module.results = program.results
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             if len(types) != len(program.arguments):
                 raise RefusalError(
