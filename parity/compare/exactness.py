@@ -121,14 +121,15 @@ def equal_exactly(
         cache: shared with other proofs; None for a proof that the case does not request: it has few steps, its errors
             are refusals, and it ends with the values if these differ, because their gradients take longer.
     """
+    reference, candidate = map(named, sides)
     links = relation(sides[0], weights, case)
     if cache is not None:
-        return equal(*map(named, sides), links, cache)
+        return equal(reference, candidate, links, cache)
     cache = ProofCache(most_steps=MOST_TRIED)
     values = [link for link in links.results if link.reference[0].startswith(VALUES)]
-    parts = (named(side, VALUES) for side in sides)
-    found = _claimed(*parts, dataclasses.replace(links, results=values), cache)
-    return _claimed(*map(named, sides), links, cache) if found.proved else found
+    first, second = (named(side, VALUES) for side in sides)
+    found = _claimed(first, second, dataclasses.replace(links, results=values), cache)
+    return _claimed(reference, candidate, links, cache) if found.proved else found
 
 
 def _claimed(left: Named, right: Named, links: Relation, cache: ProofCache) -> Equality:

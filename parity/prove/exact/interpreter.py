@@ -139,7 +139,6 @@ class Interpreter:
     def __init__(self, program: Named, cache: ProofCache):
         self.program, self.most = program, cache.most_steps
         self.tensors, self.handlers = cache.tensors, cache.arithmetic.handlers
-        sort_of = cache.arithmetic.sort_of
         self.algebra, self.terms = cache.algebra, cache.algebra.terms
         self.devices: Any = None
         self.loop_indices: list[int] = []
@@ -151,7 +150,7 @@ class Interpreter:
             raise RefusalError(str(error)) from error
         self._context = functions.module.context
         with self._context:
-            self.module = WalkedFunctions(functions, cache.contents, sort_of)
+            self.module = WalkedFunctions(functions, cache.contents, cache.arithmetic.sort_of)
             self.module.results = program.results
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             if len(types) != len(program.arguments):
@@ -159,7 +158,7 @@ class Interpreter:
                     f"got {len(types)} arguments of @main, expected {len(program.arguments)} with names"
                 )
             self.types = {
-                name: (tuple(each.shape), sort_of(str(each.element_type)))
+                name: (tuple(each.shape), cache.arithmetic.sort_of(str(each.element_type)))
                 for name, each in zip(program.arguments, types, strict=True)
             }
 
