@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os.path
 from collections.abc import Iterator, Mapping
 
 from parity.bisect.axis import Question
@@ -39,7 +40,7 @@ def changes(work: Evidence) -> Iterator[tuple[str, WeightMap]]:
 
     near = sorted(
         itertools.combinations(params.items(), 2),
-        key=lambda pair: -_common(pair[0][1].candidate[0], pair[1][1].candidate[0]),
+        key=lambda pair: -len(os.path.commonprefix([one.candidate[0].split("/") for _, one in pair])),
     )
     for (one, left), (other, right) in near:
         if shape(left) == shape(right):
@@ -58,12 +59,6 @@ def changes(work: Evidence) -> Iterator[tuple[str, WeightMap]]:
                 order[one], order[other] = other, one
                 words = f"{entry.reference[0]} has its dimensions {one} and {other} exchanged"
                 yield words, changed({number: dataclasses.replace(entry, transform=Permute(tuple(order)))})
-
-
-def _common(left: str, right: str) -> int:
-    """Returns the number of leading parts that two paths share; close paths are exchanged more often."""
-    parts = zip(left.split("/"), right.split("/"), strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
 
 
 def search_weights(question: Question) -> SearchResult:

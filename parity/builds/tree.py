@@ -62,10 +62,6 @@ def key_name(key: Any) -> str:
     raise TypeError(f"cannot name the tree key {key!r} of type {type(key).__name__}")
 
 
-def _is_holder(node: Any) -> bool:
-    return isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
-
-
 def _unboxed(box: linen.meta.AxisMetadata) -> Any:
     """Returns the content of a box, without the sharding constraint of a box with a mesh, which needs arrays."""
     return box.unbox(apply_constraint=False) if isinstance(box, linen.Partitioned) else box.unbox()
@@ -83,7 +79,9 @@ def _value(node: Any) -> Any:
 
 def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
     """Returns ``(path, holder, array)`` of each array; a holder may have several, such as sown values."""
-    holders, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_holder)
+    holders, _ = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda node: isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
+    )
     entries = [
         ("/".join(map(key_name, (*path, *inner))), holder, array)
         for path, holder in holders

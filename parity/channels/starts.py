@@ -270,13 +270,7 @@ def _compare_samples(
     total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
     back = WeightMap(tuple(drawn)).to_reference
-    sides: list[States] = [
-        [
-            {path: state[path] for path in names}
-            for state in (evidence.session.fresh(build, SEED + key) for key in range(keys))
-        ]
-        for build, names in zip(evidence.builds, paths, strict=True)
-    ]
+    sides = [_first(evidence.session, *each, keys) for each in zip(evidence.builds, paths, strict=True)]
     sides[1] = [back(state) for state in sides[1]]
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
@@ -289,11 +283,20 @@ def _compare_samples(
     power, least = smallest_difference(left, right)
     differing = compare_distributions(left, right)
     covered = {finding.where for finding in differing}
-    sliced = compare_slices(left, right, places)
+    rest = {path: at for path, at in places.items() if f"initial {path}" not in covered}
     return (
-        [*repeats.values(), *differing, *(one for one in sliced if one.where not in covered)],
+        [*repeats.values(), *differing, *compare_slices(left, right, rest)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
     )
+
+
+def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> States:
+    """Returns some leaves of the initial states of the first keys; without a compile, all keys at once."""
+    if not session.start(build).shares_types(paths):
+        states = (session.fresh(build, SEED + key) for key in range(keys))
+        return [{path: state[path] for path in paths} for state in states]
+    runs = _further(session, build, paths, range(keys))
+    return [dict(zip(run, row, strict=True)) for run in runs for row in zip(*run.values(), strict=True)]
 
 
 def _places(leaf: np.ndarray, keys: int) -> tuple[np.ndarray, ...]:

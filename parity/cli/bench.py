@@ -16,13 +16,6 @@ ROUNDS = 5
 """Number of measurements of each side unless the command line names another."""
 
 
-def _optimise() -> None:
-    """Sets the flag that compiles programs as for training."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_backend_optimization_level" not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {OPTIMISED}".strip()
-
-
 def bench(
     select: options.Select = None,
     rounds: Annotated[
@@ -48,8 +41,8 @@ def bench(
         others = {"SELECT": select, "--pair": pair, "--set": setting}
         others |= {"--rounds": rounds != ROUNDS, "--backend": backend != "cpu"}
         _check_scaling([name for name, value in others.items() if value], scaling=scaling)
-    else:
-        _optimise()
+    elif "xla_backend_optimization_level" not in (flags := os.environ.get("XLA_FLAGS", "")):
+        os.environ["XLA_FLAGS"] = f"{flags} {OPTIMISED}".strip()  # compiles as for training
 
     from parity.report.bench import bench_record, print_bench, print_curve, print_measured
     from parity.report.records import write_json

@@ -18,7 +18,6 @@ from parity.compare.clock import Clock, SideError
 from parity.compare.memo import Memo, Once
 from parity.compare.unpaired import typed
 from parity.ir.checks import Unchecked
-from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import main_position
@@ -234,11 +233,6 @@ class Side:
             return optimised_module(compiled)
         except ValueError as cause:
             raise SideError(self.build.name, "reading the optimised program", cause) from cause
-
-    @Once
-    def compiled_digest(self) -> str | None:
-        """A digest of the compiled program without names; None if its text leaves something open."""
-        return compiled_digest(self.compiled)
 
     def placed(self, state: Flat) -> dict[str, Any]:
         """Returns the arrays of a state, placed as the program expects, keys as typed keys."""

@@ -99,7 +99,7 @@ class Start:
         Raises:
             SideError: see `compile`.
         """
-        if not self._shares_types(self.build.leaves):
+        if not self.shares_types(self.build.leaves):
             return self.compile()
         with self.clock.phase(self._name, "compile"):
             _check_fits_in_memory(self.build)
@@ -109,11 +109,12 @@ class Start:
         """Returns a function that makes some leaves from many keys, along a first axis; compiled as in `creator`."""
         evaluate = self._evaluator(paths)
         calls_python = any("callback" in each.primitive.name for each in equations(self.traced.jaxpr))
-        if self._shares_types(paths) and not calls_python:
+        if self.shares_types(paths) and not calls_python:
             return jax.vmap(evaluate)
         return jax.jit(functools.partial(jax.lax.map, evaluate), compiler_options=UNOPTIMISED)
 
-    def _shares_types(self, paths: Collection[str]) -> bool:
+    def shares_types(self, paths: Collection[str]) -> bool:
+        """True if so many leaves share each type that they are made operation by operation."""
         types = {(leaf.shape, leaf.dtype) for leaf in (self.build.abstract[path] for path in paths)}
         return len(paths) >= MANY_OF_A_TYPE * len(types)
 

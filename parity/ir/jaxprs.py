@@ -1,7 +1,7 @@
 """Traced programs: walks over their equations, values that are forwarded unchanged, single equations run alone."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -110,10 +110,16 @@ def forwarded_arguments(function: Callable[..., Any], *arguments: Any) -> list[i
     return [numbers.get(origin(jaxpr, out)) for out in jaxpr.outvars]
 
 
+@functools.lru_cache(maxsize=64)
+def makers(jaxpr: Any) -> Mapping[Any, Any]:
+    """Returns the equation that makes each variable of a program."""
+    return {out: equation for equation in jaxpr.eqns for out in equation.outvars}
+
+
 def origin(jaxpr: Any, variable: Any) -> Any:
     """Returns the variable that calls and scans forward as this one, or itself; None for a literal."""
-    makers = {out: equation for equation in jaxpr.eqns for out in equation.outvars}
-    while not isinstance(variable, core.Literal) and (equation := makers.get(variable)) is not None:
+    made = makers(jaxpr)
+    while not isinstance(variable, core.Literal) and (equation := made.get(variable)) is not None:
         operand = _forwarded(equation, equation.outvars.index(variable))
         if operand is None or isinstance(operand, core.Literal):
             return variable

@@ -15,7 +15,7 @@ from typing import Any
 
 from parity.ir.functions import Frame, changed, origin
 from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
-from parity.ir.jaxprs import bodies, opened
+from parity.ir.jaxprs import bodies, makers, opened
 from parity.ir.jaxprs import origin as forwarded_from
 from parity.ir.makers import backward_rule, library_call
 
@@ -258,7 +258,7 @@ def result_source(jaxpr: Any, result: Any, calls: tuple[Any, ...] = ()) -> Sourc
         calls: as for `equation_source`.
     """
     made = forwarded_from(jaxpr, result)
-    equation = next((each for each in jaxpr.eqns if made in each.outvars), None)
+    equation = makers(jaxpr).get(made)
     if equation is None:
         return None
     source = equation_source(equation, calls)

@@ -133,9 +133,8 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
-    if not one.verdict is other.verdict is Verdict.ERROR:
-        return False
-    return one.findings[0].candidate == other.findings[0].candidate
+    errors = one.verdict is other.verdict is Verdict.ERROR
+    return errors and one.findings[0].candidate == other.findings[0].candidate
 
 
 def _channel(name: str, work: Evidence) -> ChannelResult:

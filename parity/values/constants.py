@@ -180,10 +180,6 @@ def _scaled(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
     return [(Use.DIVIDED, sides[0], whole[1]), (Use.DIVIDED, sides[1], whole[0])]
 
 
-def _clamped(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
-    return [(Use.CLAMPED, sides[1], bound.numbers) for bound in (sides[0], sides[2])]
-
-
 def _indexed(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
     """Pairs each index with every entry of a short table, and with the last entry of a long table."""
     sizes = [size for size in op.source.operands[0].type.shape if size > 1]
@@ -206,7 +202,7 @@ MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
     "minimum": _either(Use.CLAMPED),
     "maximum": _either(Use.CLAMPED),
     "add": _either(Use.ADDED),
-    "clamp": _clamped,
+    "clamp": lambda _, sides: [(Use.CLAMPED, sides[1], bound.numbers) for bound in (sides[0], sides[2])],
     "divide": _divided,
     "remainder": _divided,
     "multiply": _scaled,

@@ -119,9 +119,11 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
     Names must be those of the side. If no side fits, names are compared without holders such as ``params`` and
     ``model``.
     """
+    trees = exported.reference.tree, exported.candidate.tree
+    either = trees[0] == trees[1] and WeightMap(entries=exported.entries).is_identity
     for names in (lambda path: path, strip_container):
         fits = [at for at in (0, 1) if side in (None, at) and _matched(exported.sides[at], stored, names)]
-        if len(fits) == 1 or (fits and _is_one(exported)):
+        if len(fits) == 1 or (fits and either):
             found = _matched(exported.sides[fits[0]], stored, names)
             assert found is not None
             return fits[0], found
@@ -133,12 +135,6 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
                 f"or --to {other}"
             )
     raise ValueError(_misfit(exported, stored, side))
-
-
-def _is_one(exported: ExportedMap) -> bool:
-    """True if both sides have the same leaves in the same tree, so that either side may be chosen."""
-    same = exported.reference.tree == exported.candidate.tree
-    return same and WeightMap(entries=exported.entries).is_identity
 
 
 def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:

@@ -101,7 +101,9 @@ class _Inliner:
         calls: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
         for op in body.ops:
             inputs = tuple([mapping[slot] for slot in op.operands])
-            if op.form.kind == Kind.CALL and self._is_inlined(op):
+            # Inlining would lose attributes of the call, or of its function.
+            plain = op.form.kind == Kind.CALL and op.form.bare == "func.call []"
+            if plain and not self._functions[op.callee].notes:
                 known = calls.get((op.callee, inputs))
                 if known is None:
                     known = self._inline(region, op, inputs, chain)
@@ -117,10 +119,6 @@ class _Inliner:
             if op.regions or op.form.symbols or op.callee:
                 self._add_regions(made, op, mapping)
             region.ops.append(made)
-
-    def _is_inlined(self, call: Op) -> bool:
-        """True if neither the call nor its function has attributes that would be lost by inlining."""
-        return not self._functions[call.callee].notes and call.form.bare == "func.call []"
 
     def _inline(
         self, region: Region, call: Op, inputs: tuple[int, ...], chain: Chain | None

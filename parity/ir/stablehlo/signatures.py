@@ -33,7 +33,7 @@ _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SHARDING_TARGETS = frozenset({'"Sharding"'})
 _MEMORY = '"annotate_device_placement"'
 """Declared as a side effect only to keep the compiler from moving it; it returns its operand."""
-_CHANNEL = re.compile(r"(#stablehlo\.channel_handle<handle = )(\d+)(, type = \d+>)")
+_CHANNEL = re.compile(r"(#stablehlo\.channel_handle<handle = )0*[1-9]\d*(, type = \d+>)")
 _RESOURCE = re.compile(r'^\s*([\w.$-]+|"(?:[^"\\]|\\.)*"): "0x([0-9A-Fa-f]+)"', re.MULTILINE)
 _MAX_TEXT = 200
 _EMPTY = "{axes = []}"
@@ -141,7 +141,7 @@ class OpSignatures:
             if not (self._ignore and key in _SHARDINGS) and not (name == "func.call" and key == "callee")
         }
         if facts(name).group is Group.COLLECTIVE and "channel_handle" in texts:
-            texts["channel_handle"] = _CHANNEL.sub(_channel_sign, texts["channel_handle"])
+            texts["channel_handle"] = _CHANNEL.sub(r"\1+\2", texts["channel_handle"])
         if _is_host_callback(name, texts):
             texts["host function"] = self._private
         kind = self._kind(name, operation, texts, symbols)
@@ -275,10 +275,6 @@ def _is_host_callback(name: str, texts: dict[str, str]) -> bool:
     if name in ("stablehlo.send", "stablehlo.recv"):
         return texts.get("is_host_transfer") == "true"
     return name == "stablehlo.custom_call" and "callback" in texts.get("call_target_name", "")
-
-
-def _channel_sign(match: re.Match) -> str:
-    return match.group(1) + ("+" if int(match.group(2)) > 0 else match.group(2)) + match.group(3)
 
 
 def _dense_text(attribute: Any) -> str:

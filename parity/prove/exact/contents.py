@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.location import operation_source
@@ -105,11 +106,14 @@ class WalkedFunctions:
         sort_of: the sort of an element type.
 
     Attributes:
+        results: names of the results of ``@main``, if some have none: these are dead.
         meshes: ``{name: ((axis, size), ...)}``.
 
     Raises:
         RefusalError: a mesh or, while functions are prepared, an element type is not understood.
     """
+
+    results: Sequence[str] = ()
 
     def __init__(self, functions: Functions, contents: Contents, sort_of: Callable[[str], str]):
         self._functions, self._contents, self._sort_of = functions, contents, sort_of
@@ -120,7 +124,11 @@ class WalkedFunctions:
         """Returns a function and its number of slots."""
         if name not in self._walked:
             function = self._functions[name]
-            self._walked[name] = self._block(function.body), function.slots
+            body = function.body
+            if name == "main" and not all(self.results):
+                named = itertools.compress(body.outputs, self.results)
+                body = dataclasses.replace(body, outputs=tuple(named))
+            self._walked[name] = self._block(body), function.slots
         return self._walked[name]
 
     def _number(self, content: Hashable) -> int:

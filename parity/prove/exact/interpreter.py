@@ -67,7 +67,7 @@ class Named:
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        arguments, results: names by position in ``@main``.
+        arguments, results: names by position in ``@main``; a result without a name is not computed.
     """
 
     program: Any
@@ -138,11 +138,7 @@ class Interpreter:
 
     def __init__(self, program: Named, cache: ProofCache):
         self.program, self.most = program, cache.most_steps
-        self.tensors, self.handlers, sort_of = (
-            cache.tensors,
-            cache.arithmetic.handlers,
-            cache.arithmetic.sort_of,
-        )
+        self.tensors, self.handlers = cache.tensors, cache.arithmetic.handlers
         self.algebra, self.terms = cache.algebra, cache.algebra.terms
         self.devices: Any = None
         self.loop_indices: list[int] = []
@@ -154,14 +150,15 @@ class Interpreter:
             raise RefusalError(str(error)) from error
         self._context = functions.module.context
         with self._context:
-            self.module = WalkedFunctions(functions, cache.contents, sort_of)
+            self.module = WalkedFunctions(functions, cache.contents, cache.arithmetic.sort_of)
+            self.module.results = program.results
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             if len(types) != len(program.arguments):
                 raise RefusalError(
                     f"got {len(types)} arguments of @main, expected {len(program.arguments)} with names"
                 )
             self.types = {
-                name: (tuple(each.shape), sort_of(str(each.element_type)))
+                name: (tuple(each.shape), cache.arithmetic.sort_of(str(each.element_type)))
                 for name, each in zip(program.arguments, types, strict=True)
             }
 
@@ -179,7 +176,7 @@ class Interpreter:
         with self._context:
             results = self.call("main", [self.one(x) for x in exact])
         whole = [x for x in results if isinstance(x, Tensor)]
-        return dict(zip(self.program.results, whole, strict=True))
+        return dict(zip(filter(None, self.program.results), whole, strict=True))
 
     def call(self, name: str, arguments: list[Value]) -> list[Value]:
         """Returns the results of a function."""

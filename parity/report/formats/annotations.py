@@ -69,13 +69,11 @@ def _grouped(kind: str, texts: Sequence[str], file: str, line: int, title: str) 
 
 
 def _command(kind: str, message: str, properties: dict[str, str]) -> str:
-    pairs = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    pairs = ",".join(
+        f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in properties.items()
+    )
     return f"::{kind}{' ' if pairs else ''}{pairs}::{_data(message)}"
 
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

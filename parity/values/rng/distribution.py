@@ -163,12 +163,12 @@ def compare_slices(
 
     Args:
         reference, candidate: numbers of each leaf under the same paths, one row per key, in float64.
-        places: position of each number of a row, axis by axis.
+        places: position of each number of a row, axis by axis, for the leaves to compare.
     """
     findings = []
-    for path in sorted(reference):
+    for path, indices_by_axis in sorted(places.items()):
         sides = reference[path], candidate[path]
-        for axis, indices in enumerate(places[path]):
+        for axis, indices in enumerate(indices_by_axis):
             index = _unlike_slice(*sides, indices)
             if index is not None:
                 words = (_words(side[:, indices == index]) for side in sides)

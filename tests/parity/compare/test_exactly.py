@@ -11,8 +11,10 @@ from parity.builds.build import linen_build
 from parity.cases.case import Accept, Case
 from parity.compare import sample
 from parity.compare.evidence import Evidence
+from parity.compare.exactness import equal_exactly
 from parity.compare.session import Session
 from parity.compare.side import Side
+from parity.prove.exact import ProofCache
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -133,3 +135,20 @@ def test_gradients_of_zeros_are_vacuous_all_the_same():
         accept=Accept(require=Verdict.EXACT, not_applicable={"program": "other programs by intent"}),
     )
     assert run_case(case, Session(), ("gradients",)).channels["gradients"].verdict == "vacuous"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "first", "asked"),
+    [
+        (lambda w, x: 2 * whole(w, x), "values loss", "gradients params/w"),
+        (lambda w, x: whole(jax.lax.stop_gradient(w), x), "gradients params/w", "gradients params/w"),
+        (row_by_row, "", ""),
+    ],
+    ids=["values", "gradients", "none"],
+)
+def test_a_proof_that_no_case_asks_for_ends_with_values_that_differ(candidate, first, asked):
+    case, bench = comparison(candidate)
+    work = Evidence.of(case, bench)
+    for cache, place in ((None, first), (ProofCache(), asked)):
+        found = equal_exactly(work.sides, work.weights, case, cache)
+        assert found.difference.partition("[")[0] == place and found.proved == (not place)

@@ -10,8 +10,10 @@ import pytest
 from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Accept, Case
+from parity.compare import one_program
 from parity.compare.backends.aot import missing_compiler
 from parity.compare.backends.registry import Devices, find
+from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.run.run import run_case
@@ -99,6 +101,17 @@ def test_sides_that_compile_to_one_program_are_bitwise_and_do_not_run(monkeypatc
         assert result.channels[name].detail == "equal for all inputs: both compile to one program on cpu"
     assert not seen
     assert result.channels["memory"].verdict == "equal", "structure is looked at"
+
+
+def test_programs_of_another_length_are_not_parsed(monkeypatch):
+    parsed, digest = [], one_program.compiled_digest
+    monkeypatch.setattr(one_program, "compiled_digest", lambda made: parsed.append(made) or digest(made))
+    work = Evidence.of(
+        case(build("left", plain), build("right", lambda *given: jnp.sort(plain(*given)))), Session()
+    )
+    assert not one_program.compile_to_one(work) and not parsed
+    work = Evidence.of(case(build("left", plain), build("right", twice)), Session())
+    assert one_program.compile_to_one(work) and len(parsed) == 2
 
 
 def test_a_constant_that_differs_in_its_last_bit_is_another_program(monkeypatch):
