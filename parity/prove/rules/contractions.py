@@ -68,12 +68,11 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
 @RewriteRule(
     name="dot-axes",
     rewrites="free and batch axes of dot_general of size one -> none; neighbouring free axes, or axes that are "
-    "neighbours in the batch of both operands -> one axis",
-    condition="neighbours in the same order in the operand; if there are several, the batch comes first, then "
-    "the free axes on the left and the contracted ones on the right, else XLA moves elements; no contracted axis "
-    "of size one next to another",
-    argument="The same products are added in the same order; XLA makes one free axis of several before it "
-    "chooses how to compute.",
+    "neighbours in the batch of both operands -> one axis; other orders of axes -> transposed operands",
+    condition="neighbours in the same order in the operand; transposed if both operands have a free axis longer than "
+    "one, else XLA moves elements; no contracted axis of size one next to another",
+    argument="The same products are added in the same order; XLA transposes operands, and makes one free axis of "
+    "several, before it chooses how to compute. It multiplies a vector by rows or by columns of a matrix.",
     attacked_by="heads in the weights",
 )
 def _dot(table: Terms, op: Application) -> View | None:
@@ -81,24 +80,35 @@ def _dot(table: Terms, op: Application) -> View | None:
     if not table.allows("dot-axes"):
         return None
     text, sides = str(op.attributes["dot_dimension_numbers"]), []
-    for side, order, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
+    for side, kinds, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
+        rank = range(len(operand.type.shape))
+        axes = {
+            role[0]: list(numbers(text, f"{side}_{role}_dimensions")) for role in ("batching", "contracting")
+        }
+        axes["f"] = [k for k in rank if k not in (*axes["b"], *axes["c"])]
+        sides.append((operand, axes, [k for kind in kinds for k in axes[kind]]))
+    moves = all(any(operand.type.shape[k] > 1 for k in axes["f"]) for operand, axes, _ in sides)
+    roles, views = [], []
+    for operand, axes, order in sides:
         shape = operand.type.shape
-        batch, contracted = (
-            numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")
+        if not moves and order != sorted(order) and max(len(axes["b"]), len(axes["f"])) > 1:
+            return None
+        if len(axes["c"]) > 1 and 1 in (shape[k] for k in axes["c"]):
+            return None
+        order = order if moves else sorted(order)
+        view = operand.view.transposed(shape, order)
+        if view is None:
+            return None
+        views.append(table.flat(view))
+        roles.append(
+            _roles([shape[k] for k in order], *([order.index(k) for k in axes[kind]] for kind in "bc"))
         )
-        kinds = ["b" if k in batch else "c" if k in contracted else "f" for k in range(len(shape))]
-        if kinds != sorted(kinds, key=order.index) and max(map(kinds.count, "bf")) > 1:
-            return None
-        if kinds.count("c") > 1 and 1 in (shape[k] for k in contracted):
-            return None
-        sides.append(_roles(shape, batch, contracted))
     table.use("dot-axes")
     notes = sorted(
         (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
     )
     table.built = True
-    views = [table.flat(operand.view) for operand in op.operands]
-    number = table.number(f"~dot {_merged(sides)} {notes} {op.out.element}", *views)
+    number = table.number(f"~dot {_merged(roles)} {notes} {op.out.element}", *views)
     return whole(number, op.out.count)
 
 

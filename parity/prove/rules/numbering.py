@@ -60,11 +60,13 @@ class RuledNumbering(Numbering):
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        table.ordered = op.results.start in self.ordered
+        table.ordered = op.results.start in self.fusions.ordered
+        table.moved = op.results.start in self.fusions.moved
         table.certain = self._certain.issuperset(op.operands[:1])
         key = (
             op.form.word,
             table.ordered,
+            table.moved,
             table.certain,
             *[self.env[value] for value in op.operands],
         )
@@ -316,6 +318,7 @@ class RuledNumbering(Numbering):
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
         table.narrow = _is_narrow(operands)
+        table.moved = op.results.start in self.fusions.moved
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)
         if view is None:

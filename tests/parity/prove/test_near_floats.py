@@ -35,6 +35,18 @@ def _joined(x, zeros, y):
 
 
 FLOATS = {
+    "a vector by rows or by columns": (
+        lambda x, y: lax.dot_general(y[0], x, (((0,), (1,)), ((), ()))),
+        lambda x, y: y[0] @ x.T,
+    ),
+    "an update, added to": (
+        lambda x, y: lax.dynamic_update_slice(x, y[:1], (2, 0)) + y,
+        lambda x, y: jnp.concatenate([x[:2], y[:1], x[3:]]) + y,
+    ),
+    "an update that a loop reads": (
+        lambda x, y: lax.fori_loop(0, 3, lambda _, c: c * y, lax.dynamic_update_slice(x, y[:1], (2, 0))),
+        lambda x, y: lax.fori_loop(0, 3, lambda _, c: c * y, jnp.concatenate([x[:2], y[:1], x[3:]])),
+    ),
     "products through a unit axis": (
         lambda x, y: (x * 1.3) * y[:1],
         lambda x, y: ((x * 1.3)[None] * y[None, :1])[0],

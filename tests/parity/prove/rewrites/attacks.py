@@ -287,7 +287,7 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "opposite-branch": (numbering, "branch", _first_branch),
     "captured": (numbering.RuledNumbering, "_crossed", _any_captured),
     "scatter-in-place": (numbering, "window_replaced", _first_window),
-    "update-in-place": (movements, "_replaced", _unchanged),
+    **dict.fromkeys(("moved-update", "update-in-place"), (movements, "_replaced", _unchanged)),
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
     "pad": (movements, "_padded", _no_padding),
