@@ -1,6 +1,6 @@
 """Reductions and products of matrices by the roles of their axes, regardless of their shapes."""
 
-import math
+import itertools
 from collections.abc import Sequence
 
 from parity.ir.mlir import numbers
@@ -10,6 +10,9 @@ from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.views import View, whole
 
 _NEUTRAL = {"stablehlo.add": 0, "stablehlo.and": True}
+_FREE = ("f", 0)
+_Roles = list[tuple[tuple[str, int], int]]
+"""The role of each axis, free, batch or contracted, with its position in the batch or sum, and its size."""
 
 
 @RewriteRule(
@@ -64,39 +67,64 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
 @normal_form("stablehlo.dot_general")
 @RewriteRule(
     name="dot-axes",
-    rewrites="several free or batch axes of dot_general -> one, those of size one -> none; other orders of axes -> "
-    "transposed operands",
-    condition="axes of the batch first, then free ones on the left and contracted ones on the right, which are not "
-    "merged; transposed if both operands have free axes, and then not merged; no contracted axis of size one next to "
-    "another",
-    argument="The same products are added in the same order; XLA transposes operands, and makes one free axis of "
-    "several, before it chooses how to compute. It multiplies a vector by rows or by columns of a matrix.",
+    rewrites="free and batch axes of dot_general of size one -> none; neighbouring free axes, or axes that are "
+    "neighbours in the batch of both operands -> one axis",
+    condition="neighbours in the same order in the operand; if there are several, the batch comes first, then "
+    "the free axes on the left and the contracted ones on the right, else XLA moves elements; no contracted axis "
+    "of size one next to another",
+    argument="The same products are added in the same order; XLA makes one free axis of several before it "
+    "chooses how to compute.",
     attacked_by="heads in the weights",
 )
 def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None if no rule is allowed."""
     if not table.allows("dot-axes"):
         return None
-    text, sizes, views, moved = str(op.attributes["dot_dimension_numbers"]), [], [], False
-    for side, roles, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
+    text, sides = str(op.attributes["dot_dimension_numbers"]), []
+    for side, order, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
         shape = operand.type.shape
-        axes = {role[0]: numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")}
-        axes["f"] = [k for k in range(len(shape)) if k not in (*axes["b"], *axes["c"])]
-        order = [k for role in roles for k in axes[role]]
-        view, contracted = operand.view.transposed(shape, order), [shape[k] for k in axes["c"]]
-        if view is None or (len(contracted) > 1 and 1 in contracted):
-            return None
-        moved |= order != sorted(order)
-        views.append(table.flat(view))
-        kept = [[shape[k] for k in axes[role] if shape[k] > 1] for role in "bf"]
-        sizes.append(
-            [[math.prod(each)] if each and view.is_straight else each for each in kept] + [contracted]
+        batch, contracted = (
+            numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")
         )
-    if moved and not all(free for _, free, _ in sizes):
-        return None
+        kinds = ["b" if k in batch else "c" if k in contracted else "f" for k in range(len(shape))]
+        if kinds != sorted(kinds, key=order.index) and max(map(kinds.count, "bf")) > 1:
+            return None
+        if kinds.count("c") > 1 and 1 in (shape[k] for k in contracted):
+            return None
+        sides.append(_roles(shape, batch, contracted))
     table.use("dot-axes")
     notes = sorted(
         (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
     )
     table.built = True
-    return whole(table.number(f"~dot {sizes} {notes} {op.out.element}", *views), op.out.count)
+    views = [table.flat(operand.view) for operand in op.operands]
+    number = table.number(f"~dot {_merged(sides)} {notes} {op.out.element}", *views)
+    return whole(number, op.out.count)
+
+
+def _roles(shape: Sequence[int], batch: Sequence[int], contracted: Sequence[int]) -> _Roles:
+    """Returns the role of each axis and its size; of the free and batch axes only those longer than one."""
+    kept = [axis for axis in batch if shape[axis] > 1]
+    roles = {
+        axis: (kind, k) for kind, axes in (("b", kept), ("c", contracted)) for k, axis in enumerate(axes)
+    }
+    return [
+        (roles.get(axis, _FREE), size) for axis, size in enumerate(shape) if size > 1 or axis in contracted
+    ]
+
+
+def _merged(sides: Sequence[_Roles]) -> list[_Roles]:
+    """Returns the axes of both operands, with neighbouring axes merged if they are free or batch axes."""
+    left, right = (set(itertools.pairwise(role for role, _ in side)) for side in sides)
+    joined = {(one, other) for one, other in left & right if one[0] == "b" and other == ("b", one[1] + 1)}
+    starts = sorted({role for role, _ in sides[0] if role[0] == "b"} - {other for _, other in joined})
+    done: list[_Roles] = [[], []]
+    for axes, side in zip(done, sides, strict=True):
+        last = None
+        for role, size in side:
+            if (last, role) in joined or last == role == _FREE:
+                axes[-1] = (axes[-1][0], axes[-1][1] * size)
+            else:
+                axes.append((("b", starts.index(role)) if role in starts else role, size))
+            last = role
+    return done

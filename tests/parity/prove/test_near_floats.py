@@ -37,6 +37,10 @@ FLOATS = {
         lambda x, y: lax.dot_general(y[0], x, (((0,), (1,)), ((), ()))),
         lambda x, y: y[0] @ x.T,
     ),
+    "two transposed operands": (
+        lambda x, y: (x[:, :3].T @ y[:3].T[:4]).sum() * x[:2],
+        lambda x, y: lax.dot_general(x[:, :3], y[:3].T[:4], (((0,), (0,)), ((), ()))).sum() * x[:2],
+    ),
     "an update, added to": (
         lambda x, y: lax.dynamic_update_slice(x, y[:1], (2, 0)) + y,
         lambda x, y: jnp.concatenate([x[:2], y[:1], x[3:]]) + y,

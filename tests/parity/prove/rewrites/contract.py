@@ -113,12 +113,6 @@ DOTS = (
         miss=lambda x, y, v, t, k: (x[:, :, None] @ (v[:, None] - v))[:, :, 0] + y,
     ),
     Step(
-        name="keys transposed or named",
-        one=lambda x, y, v, t, k: jnp.einsum("btd,bsd->bts", x, y) @ y,
-        other=lambda x, y, v, t, k: x @ y.swapaxes(1, 2) @ y,
-        miss=lambda x, y, v, t, k: x @ y[:, ::-1].swapaxes(1, 2) @ y,
-    ),
-    Step(
         name="weights written transposed",
         one=lambda x, y, v, t, k: x @ (v[:, None] * y[0, 0]).T + y,
         other=lambda x, y, v, t, k: lax.dot_general(x, v[:, None] * y[0, 0], (((2,), (1,)), ((), ()))) + y,
