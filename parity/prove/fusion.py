@@ -20,7 +20,6 @@ _FUSED = names_of(
     Group.SAME,
     *("bitcast_convert", "case", "if", "reduce", "reduce_window", "scatter", "select_and_scatter"),
 ) - names_of("optimization_barrier")
-_MADE = names_of(Group.MAKES)
 _MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS) | names_of(
     "select", "clamp", "maximum", "minimum", "abs", "negate", "multiply", "divide"
 )
@@ -63,7 +62,7 @@ def fusions(program: StableProgram) -> Fusions:
                 group[root(made[value].results.start)] = root(op.results.start)
     found = {root(op.results.start) for op in _Sums(ops, made).run()}
     moves = {op.results.start for op in program.body.ops if _only_moves(op)}
-    others = [op for op in ops if op.results.start not in moves and op.form.name not in _MADE]
+    others = [op for op in ops if op.results.start not in moves and op.form.name not in names_of(Group.MAKES)]
     mixed = {value for op in others for value in (*op.results, *op.operands)}
     mixed |= {value for op in others for region in op.regions for value in region.outputs}
     mixed = {root(op.results.start) for op in ops if not mixed.isdisjoint((op.results.start, *op.operands))}

@@ -81,7 +81,7 @@ def _dot(table: Terms, op: Application) -> View | None:
     for side, roles, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
         shape = operand.type.shape
         axes = {role[0]: numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")}
-        axes["f"] = [k for k in range(len(shape)) if k not in (*axes["b"], *axes["c"])]
+        axes["f"] = tuple(k for k in range(len(shape)) if k not in (*axes["b"], *axes["c"]))
         order, contracted = [k for role in roles for k in axes[role]], [shape[k] for k in axes["c"]]
         if order != sorted(order) and max(len(axes["b"]), len(axes["f"])) > 1:
             return None
