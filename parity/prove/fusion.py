@@ -4,9 +4,10 @@ LLVM makes one operation of a sum and one of its products. It chooses the produc
 each order of operands in the same fused loop counts.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
@@ -19,6 +20,9 @@ _FUSED = names_of(
     Group.SAME,
     *("bitcast_convert", "case", "if", "reduce", "reduce_window", "scatter", "select_and_scatter"),
 ) - names_of("optimization_barrier")
+_MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS) | names_of(
+    "select", "clamp", "maximum", "minimum", "abs", "negate", "multiply", "divide"
+)
 _PRODUCTS = names_of("multiply", "divide", "exponential", "power") | {"chlo.square"}
 """Operations that XLA or LLVM may write as a product."""
 _KEEP = names_of(Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "negate")
@@ -27,8 +31,21 @@ _NEUTRAL = names_of("add", "subtract", "maximum", "minimum")
 """Operations that vanish if one operand is a certain constant."""
 
 
-def ordered_operations(program: StableProgram) -> frozenset[int]:
-    """Returns the first results of operations that may be fused with a sum of two products."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fusions:
+    """First results of operations, sorted by the operations that compiled code may fuse them with.
+
+    Args:
+        ordered: those that may be fused with a sum of two products.
+        moved: those fused with data movement, products and choices only, from arguments and constants to results.
+    """
+
+    ordered: Container[int] = frozenset()
+    moved: Container[int] = frozenset()
+
+
+def fusions(program: StableProgram) -> Fusions:
+    """Returns which operations of a program may be fused with sums, and which only with moves."""
     ops = [op for op in program.body.walk() if op.live is not None]
     made = {result: op for op in ops for result in op.results}
     group: dict[int, int] = {}
@@ -44,7 +61,26 @@ def ordered_operations(program: StableProgram) -> frozenset[int]:
             if value in made and made[value].form.name in _FUSED:
                 group[root(made[value].results.start)] = root(op.results.start)
     found = {root(op.results.start) for op in _Sums(ops, made).run()}
-    return frozenset(value for value in group if root(value) in found)
+    moves = {op.results.start for op in program.body.ops if _only_moves(op)}
+    others = [op for op in ops if op.results.start not in moves and op.form.name not in names_of(Group.MAKES)]
+    mixed = {value for op in others for value in (*op.results, *op.operands)}
+    mixed |= {value for op in others for region in op.regions for value in region.outputs}
+    mixed = {root(op.results.start) for op in ops if not mixed.isdisjoint((op.results.start, *op.operands))}
+    return Fusions(
+        ordered=frozenset(value for value in group if root(value) in found),
+        moved=frozenset(value for value in moves if root(value) not in mixed),
+    )
+
+
+def _only_moves(op: Op) -> bool:
+    """True for an operation that moves, chooses or multiplies elements, or whose result is no float."""
+    if op.form.name == "stablehlo.scatter":
+        return op.regions[0].outputs == op.regions[0].parameters[1:]
+    return (
+        op.form.name in _FUSED
+        and not op.regions
+        and (op.form.name in _MOVES or not is_float(op.form.slots_out[0]))
+    )
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -3,12 +3,12 @@
 import collections
 import contextlib
 import functools
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
-from parity.prove.fusion import is_float, ordered_operations
+from parity.prove.fusion import Fusions, fusions, is_float
 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
@@ -86,8 +86,7 @@ class Numbering:
         """The values behind results of `_SEEN_THROUGH`."""
         self._squares: set[int] = set()
         """Products of two copies of one value."""
-        self.ordered: Container[int] = frozenset()
-        """First results of operations whose operands keep their order; see `ordered_operations`."""
+        self.fusions = Fusions()
         self.fenced = True
         """False to number results of barriers like their operands, which only an explanation may do."""
 
@@ -177,7 +176,7 @@ class Numbering:
         """Returns the number of a pure function of its operands."""
         form, env = op.form, self.env
         operands = [env[value] for value in op.operands]
-        if form.kind >= self._commuting and op.results.start not in self.ordered:
+        if form.kind >= self._commuting and op.results.start not in self.fusions.ordered:
             operands.sort()
             self.table.commuting.add(form.word)
         return self.table.number(form.word, *operands)
@@ -424,9 +423,9 @@ def number_program(
     """
     numbering = kind(table, program.values, reorder)
     if as_written:
-        numbering.ordered = range(program.values)
+        numbering.fusions = Fusions(ordered=range(program.values))
     elif not reorder:
-        numbering.ordered = ordered_operations(program)
+        numbering.fusions = fusions(program)
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

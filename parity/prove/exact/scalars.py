@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.prove.exact.terms import REAL, RefusalError, Terms
+from parity.prove.rules.types import FLOATS, is_whole_number
 
 COMPARE = {
     "EQ": operator.eq,
@@ -31,6 +32,17 @@ def width(sort: str) -> int:
 def is_signed(sort: str) -> bool:
     """True if an integer type has a sign."""
     return not sort.startswith("u")
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """True if every value of one type is a value of another of its kind: both floats, or both integers."""
+    if narrow in FLOATS and wide in FLOATS:
+        return all(a <= b for a, b in zip(FLOATS[narrow], FLOATS[wide], strict=True))
+    if not (is_whole_number(narrow) and is_whole_number(wide)) or wide == "i1":
+        return False
+    unsigned = [not is_signed(each) or each == "i1" for each in (narrow, wide)]
+    more = width(wide) - width(narrow)
+    return more >= 0 if unsigned[0] == unsigned[1] else unsigned[0] and more > 0
 
 
 def wrap(value: int, sort: str) -> int | bool:

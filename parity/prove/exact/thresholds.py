@@ -7,10 +7,10 @@ from parity.ir.stablehlo.operations import OPERATIONS, Group, facts, names_of
 from parity.prove.exact.algebra import Algebra, Number
 from parity.prove.exact.contents import Step
 from parity.prove.exact.operations import direction
-from parity.prove.exact.scalars import fits, holds, is_signed, width
+from parity.prove.exact.scalars import fits, holds, is_signed, widens, width
 from parity.prove.exact.tensors import Floats, Tensor
 from parity.prove.exact.terms import REAL, RefusalError
-from parity.prove.rules.types import is_whole_number, widens
+from parity.prove.rules.types import is_whole_number
 
 SNAPS = names_of("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign")
 """Functions that return whole numbers."""

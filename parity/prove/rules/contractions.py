@@ -1,6 +1,6 @@
 """Reductions and products of matrices by the roles of their axes, regardless of their shapes."""
 
-import itertools
+import math
 from collections.abc import Sequence
 
 from parity.ir.mlir import numbers
@@ -10,9 +10,6 @@ from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.views import View, whole
 
 _NEUTRAL = {"stablehlo.add": 0, "stablehlo.and": True}
-_FREE = ("f", 0)
-_Roles = list[tuple[tuple[str, int], int]]
-"""The role of each axis, free, batch or contracted, with its position in the batch or sum, and its size."""
 
 
 @RewriteRule(
@@ -80,51 +77,23 @@ def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None if no rule is allowed."""
     if not table.allows("dot-axes"):
         return None
-    text, sides = str(op.attributes["dot_dimension_numbers"]), []
-    for side, order, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
+    text, sizes = str(op.attributes["dot_dimension_numbers"]), []
+    for side, roles, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
         shape = operand.type.shape
-        batch, contracted = (
-            numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")
-        )
-        kinds = ["b" if k in batch else "c" if k in contracted else "f" for k in range(len(shape))]
-        if kinds != sorted(kinds, key=order.index) and max(map(kinds.count, "bf")) > 1:
+        axes = {role[0]: numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")}
+        axes["f"] = tuple(k for k in range(len(shape)) if k not in (*axes["b"], *axes["c"]))
+        order, contracted = [k for role in roles for k in axes[role]], [shape[k] for k in axes["c"]]
+        if order != sorted(order) and max(len(axes["b"]), len(axes["f"])) > 1:
             return None
-        if kinds.count("c") > 1 and 1 in (shape[k] for k in contracted):
+        if len(contracted) > 1 and 1 in contracted:
             return None
-        sides.append(_roles(shape, batch, contracted))
+        kept = [k for k in order if shape[k] > 1 or k in axes["c"]]
+        moved = [] if kept == sorted(kept) else [sorted(kept).index(k) for k in kept]
+        sizes.append([moved, *(math.prod(shape[k] for k in axes[role]) for role in "bf"), contracted])
     table.use("dot-axes")
     notes = sorted(
         (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
     )
     table.built = True
     views = [table.flat(operand.view) for operand in op.operands]
-    number = table.number(f"~dot {_merged(sides)} {notes} {op.out.element}", *views)
-    return whole(number, op.out.count)
-
-
-def _roles(shape: Sequence[int], batch: Sequence[int], contracted: Sequence[int]) -> _Roles:
-    """Returns the role of each axis and its size; of the free and batch axes only those longer than one."""
-    kept = [axis for axis in batch if shape[axis] > 1]
-    roles = {
-        axis: (kind, k) for kind, axes in (("b", kept), ("c", contracted)) for k, axis in enumerate(axes)
-    }
-    return [
-        (roles.get(axis, _FREE), size) for axis, size in enumerate(shape) if size > 1 or axis in contracted
-    ]
-
-
-def _merged(sides: Sequence[_Roles]) -> list[_Roles]:
-    """Returns the axes of both operands, with neighbouring axes merged if they are free or batch axes."""
-    left, right = (set(itertools.pairwise(role for role, _ in side)) for side in sides)
-    joined = {(one, other) for one, other in left & right if one[0] == "b" and other == ("b", one[1] + 1)}
-    starts = sorted({role for role, _ in sides[0] if role[0] == "b"} - {other for _, other in joined})
-    done: list[_Roles] = [[], []]
-    for axes, side in zip(done, sides, strict=True):
-        last = None
-        for role, size in side:
-            if (last, role) in joined or last == role == _FREE:
-                axes[-1] = (axes[-1][0], axes[-1][1] * size)
-            else:
-                axes.append((("b", starts.index(role)) if role in starts else role, size))
-            last = role
-    return done
+    return whole(table.number(f"~dot {sizes} {notes} {op.out.element}", *views), op.out.count)

@@ -251,6 +251,13 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
 
 
 @RewriteRule(
+    name="moved-update",
+    rewrites="an update of an array at a known place -> concatenation with the rest of the array",
+    condition="as for update-in-place; compiled code fuses it with data movement, products and choices only",
+    argument="Each place holds the same element, and nothing is added up.",
+    attacked_by="row put in place or joined",
+)
+@RewriteRule(
     name="update-in-place",
     rewrites="an update of an array at a known place -> concatenation with the rest of the array",
     condition="the update is shorter than the array along one axis; it is inside, or starts are clamped",
@@ -267,7 +274,8 @@ def _replaced(
     if table.known(operand.view) is not None:
         return _padded(table, out, Value(view, new), operand.view, starts)
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
-    if len(cuts) != 1 or not table.allows("update-in-place") or not table.allows("concatenate"):
+    rule = "moved-update" if table.moved and table.allows("moved-update") else "update-in-place"
+    if len(cuts) != 1 or not table.allows(rule) or not table.allows("concatenate"):
         number = table.number(
             f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
             table.flat(operand.view),
@@ -287,7 +295,7 @@ def _replaced(
             return None
         size = tuple(limit - start for start, limit in zip(lows, limits, strict=True))
         parts.append(Value(found, Array(size, out.element)))
-    table.use("update-in-place")
+    table.use(rule)
     return _concatenate(table, Application({"dimension": axis}, out, parts))
 
 

@@ -16,7 +16,7 @@ from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.logic import branch
 from parity.prove.rules.moves import window_replaced
-from parity.prove.rules.registry import NORMAL_FORMS, RewriteRule
+from parity.prove.rules.registry import NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import whole
@@ -60,11 +60,13 @@ class RuledNumbering(Numbering):
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
-        table.ordered = op.results.start in self.ordered
+        table.ordered = op.results.start in self.fusions.ordered
+        table.moved = op.results.start in self.fusions.moved
         table.certain = self._certain.issuperset(op.operands[:1])
         key = (
             op.form.word,
             table.ordered,
+            table.moved,
             table.certain,
             *[self.env[value] for value in op.operands],
         )
@@ -282,20 +284,8 @@ class RuledNumbering(Numbering):
             return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
         return table.number(op.form.bare, taken)
 
-    @RewriteRule(
-        name="captured",
-        rewrites="a float that is computed outside of a loop or branch -> inside",
-        condition="any",
-        argument="But compilers simplify and fuse each loop body and branch by itself.",
-        attacked_by="exponential captured by a loop",
-        loose=True,
-        keeps_narrow=True,
-    )
     def _crossed(self, number: int) -> int:
         table, value = self.table, self.table.values.get(number)
-        if table.allows("captured"):
-            table.use("captured")
-            return number
         if value is None or value.view.repeats:
             return super()._crossed(number)
         if table.is_given(value.view.source) and value.view.is_straight:
@@ -316,6 +306,7 @@ class RuledNumbering(Numbering):
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
         table.narrow = _is_narrow(operands)
+        table.moved = op.results.start in self.fusions.moved
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)
         if view is None:

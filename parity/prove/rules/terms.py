@@ -87,7 +87,7 @@ class Terms(Table):
         normal: normal form of each operation by its word and operands.
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
-        ordered: True while an operation is numbered whose operands keep their order; see `ordered_operations`.
+        ordered, moved: True while an operation is numbered that is one of these; see `Fusions`.
         certain: True while an operation is numbered whose first operand is known to compilers.
         built: True if the operation that is being numbered is still present in its normal form.
         reshaped: moved floats: the source, and the shape in which it was computed, or its last move as text.
@@ -103,7 +103,7 @@ class Terms(Table):
         self._on_narrow = self.enabled & kept
         self.trail: list[str] = []
         self.normal: dict[tuple, Normal] = {}
-        self.narrow = self.ordered = self.certain = self.built = False
+        self.narrow = self.ordered = self.moved = self.certain = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}

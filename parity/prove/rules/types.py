@@ -9,7 +9,7 @@ import numpy as np
 
 _ARRAY = re.compile(r"tensor<((?:\d+x)*)((?:u?i\d+)|bf16|f16|f32|f64|complex<f\d+>|f\d+E\w+)>")
 _INTEGER = re.compile(r"u?i(\d+)")
-_FLOATS = {"bf16": (8, 7), "f16": (5, 10), "f32": (8, 23), "f64": (11, 52)}
+FLOATS = {"bf16": (8, 7), "f16": (5, 10), "f32": (8, 23), "f64": (11, 52)}
 _NUMPY = {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {
     "i1": "bool"
 }
@@ -55,7 +55,7 @@ def is_whole_number(element: str) -> bool:
 
 def is_number(element: str) -> bool:
     """True for types in which zero and one are distinct values: integers and the common floats."""
-    return element in _FLOATS or is_whole_number(element)
+    return element in FLOATS or is_whole_number(element)
 
 
 def numpy_type(element: str) -> np.dtype | None:
@@ -64,24 +64,11 @@ def numpy_type(element: str) -> np.dtype | None:
     return None if name is None else np.dtype(name)
 
 
-def widens(narrow: str, wide: str) -> bool:
-    """True if every value of one type is a value of another of its kind: both floats, or both integers."""
-    if narrow in _FLOATS and wide in _FLOATS:
-        return all(a <= b for a, b in zip(_FLOATS[narrow], _FLOATS[wide], strict=True))
-    if not (is_whole_number(narrow) and is_whole_number(wide)) or wide == "i1":
-        return False
-    bits = [int(_INTEGER.fullmatch(each).group(1)) for each in (narrow, wide)]  # pyright: ignore[reportOptionalMemberAccess]
-    unsigned = [each.startswith("u") or each == "i1" for each in (narrow, wide)]
-    if unsigned[0] == unsigned[1]:
-        return bits[0] <= bits[1]
-    return unsigned[0] and bits[0] < bits[1]
-
-
 def holds(value: float, element: str) -> bool:
     """True if a finite number is a value of a float type without rounding, and is zero or normal there."""
-    if element not in _FLOATS or not math.isfinite(value):
+    if element not in FLOATS or not math.isfinite(value):
         return False
-    exponents, mantissa = _FLOATS[element]
+    exponents, mantissa = FLOATS[element]
     fraction, exponent = math.frexp(value)
     most = 2 ** (exponents - 1)
     normal = 3 - most <= exponent <= most

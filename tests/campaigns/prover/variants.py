@@ -11,7 +11,7 @@ from campaigns.prover.slots import SLOT_EDITS
 from parity.ir.jax_internals import ir, is_main, stablehlo_module
 from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.reader import read_program
-from parity.prove.fusion import ordered_operations
+from parity.prove.fusion import fusions
 
 __all__ = ["EDITS", "Variant", "exchange_operands", "make_variant"]
 
@@ -42,7 +42,7 @@ _Edit = Callable[[Any, random.Random], bool]
 def _commute(module: Any, rng: random.Random) -> bool:
     """Exchanges the operands of operations that commute to the bit."""
     program = read_program(module)
-    ordered = ordered_operations(program)
+    ordered = fusions(program).ordered
     kept = {op.source.operation for op in program.body.walk() if op.results.start in ordered and op.source}
     return _exchange([op for op in walk(module) if commutes(op) and op not in kept], rng)
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from jax import lax
 
-from parity.verdicts import Verdict
-
 _SIX = np.arange(6, dtype=np.int32)
 _GATHERED = lax.GatherDimensionNumbers((0, 1), (), (0,))
 _SCATTERED = lax.ScatterDimensionNumbers((0, 1), (), (0,))
@@ -35,6 +33,22 @@ def _joined(x, zeros, y):
 
 
 FLOATS = {
+    "a vector by rows or by columns": (
+        lambda x, y: lax.dot_general(y[0], x, (((0,), (1,)), ((), ()))),
+        lambda x, y: y[0] @ x.T,
+    ),
+    "two transposed operands": (
+        lambda x, y: (x[:, :3].T @ y[:3].T[:4]).sum() * x[:2],
+        lambda x, y: lax.dot_general(x[:, :3], y[:3].T[:4], (((0,), (0,)), ((), ()))).sum() * x[:2],
+    ),
+    "an update, added to": (
+        lambda x, y: lax.dynamic_update_slice(x, y[:1], (2, 0)) + y,
+        lambda x, y: jnp.concatenate([x[:2], y[:1], x[3:]]) + y,
+    ),
+    "an update that a loop reads": (
+        lambda x, y: lax.fori_loop(0, 3, lambda _, c: c * y, lax.dynamic_update_slice(x, y[:1], (2, 0))),
+        lambda x, y: lax.fori_loop(0, 3, lambda _, c: c * y, jnp.concatenate([x[:2], y[:1], x[3:]])),
+    ),
     "products through a unit axis": (
         lambda x, y: (x * 1.3) * y[:1],
         lambda x, y: ((x * 1.3)[None] * y[None, :1])[0],
@@ -558,7 +572,7 @@ def test_a_float_computed_outside_of_a_loop_or_branch_is_another_one(check, name
     if name not in ("loop", "carry") or jax.__version_info__ < (0, 12):  # JAX 0.12 computes equal bits
         assert bits[0] != bits[1], "the pair tests nothing"
     proof = check(*BORDERS[name], (x, y))
-    assert proof.rung is Verdict.REORDERED and "captured" in proof.rules, proof.sentence()
+    assert not proof.proved, proof.sentence()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["f32", "bf16"])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.prove.rules.types import parse_array, widens
+from parity.prove.exact.scalars import widens
+from parity.prove.rules.types import parse_array
 from parity.prove.rules.views import View, compose, joined, merged, refined, whole
 
 SHAPES = ((2, 3, 4), (4, 6), (24,), (1, 8, 3), (2, 2, 2, 3), (6, 1, 4))

@@ -60,10 +60,6 @@ def _spread(k: Any) -> Any:
     return jnp.broadcast_to(k[..., None], (B, T, D))
 
 
-def _divided(x: Any, by: Any) -> Any:
-    return lax.fori_loop(0, 3, lambda _, c: c / by, x)
-
-
 def _heads(x: Any) -> Any:
     return x.reshape(B, T, 2, D // 2)
 
@@ -120,12 +116,6 @@ SINGLE = (
         one=lambda x, y, v, t, k: jnp.where((k < np.arange(T))[..., None], x * y, 0.0),
         other=lambda x, y, v, t, k: jnp.where((k < jnp.arange(T))[..., None], x * y, 0.0),
         miss=lambda x, y, v, t, k: jnp.where((k < np.arange(1, T + 1))[..., None], x * y, 0.0),
-    ),
-    Step(
-        name="exponential captured by a loop",
-        one=lambda x, y, v, t, k: _divided(x, jnp.exp(y)),
-        other=lambda x, y, v, t, k: lax.fori_loop(0, 3, lambda _, c: c / jnp.exp(y), x),
-        miss=lambda x, y, v, t, k: _divided(x, jnp.exp(-y)),
     ),
     Step(
         name="sum over one of two axes of one length, and a unit axis",
@@ -252,14 +242,6 @@ def _unchanged(rule: RewriteRule) -> Any:
     return careless
 
 
-def _any_captured(rule: RewriteRule) -> Any:
-    def careless(numbering: numbering.RuledNumbering, number: int) -> int:
-        numbering.table.use(rule.name)
-        return numbering.table.number("#captured")
-
-    return careless
-
-
 def _first_window(rule: RewriteRule) -> Any:
     def careless(table: Terms, text: str, out: Any, operands: Any) -> View:
         table.use(rule.name)
@@ -285,9 +267,8 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
     "known-branch": (numbering, "branch", _first_branch),
     "opposite-branch": (numbering, "branch", _first_branch),
-    "captured": (numbering.RuledNumbering, "_crossed", _any_captured),
     "scatter-in-place": (numbering, "window_replaced", _first_window),
-    "update-in-place": (movements, "_replaced", _unchanged),
+    **dict.fromkeys(("moved-update", "update-in-place"), (movements, "_replaced", _unchanged)),
     "fold": (elementwise, "_folded", _zero),
     "integers-by-value": (Terms, "constant", _no_elements),
     "pad": (movements, "_padded", _no_padding),

@@ -41,6 +41,7 @@ REASONS: dict[str, str] = {
     "selection between equals, gradient": "one side adds the cotangents of two branches",
     "table looked up by rows, clipped, or one row at a time, forward": "negative indices count from the end on one",
     "table looked up by rows, clipped, or one row at a time, gradient": "as forward",
+    "hoisted out of a loop, forward": "compilers simplify and fuse a loop body by itself",
     "hoisted out of a loop, gradient": _OTHER_CARRY,
     "hoisted and reshaped out of a loop, gradient": _OTHER_CARRY,
     "flattened inside of a loop, gradient": _OTHER_CARRY,
