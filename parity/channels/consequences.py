@@ -38,7 +38,7 @@ def causes_first(
     folded: dict[int, list[Finding]] = collections.defaultdict(list)
     kept: list[int] = []
     for at, leaf in enumerate(held):
-        owner = owners.get((parts[at][0], owner_of(leaf, names))) if leaf else None
+        owner = owners.get((parts[at][0], _owner_of(leaf, names))) if leaf else None
         if owner is None:
             kept.append(at)
         else:
@@ -52,7 +52,7 @@ def causes_first(
     return [_with_moments(findings[at], folded[at]) for at in dict.fromkeys([*leading, *kept])]
 
 
-def owner_of(leaf: Leaf, names: Container[str]) -> str:
+def _owner_of(leaf: Leaf, names: Container[str]) -> str:
     """Returns the name of the parameter that a leaf is a moment of; empty if it is none of those named."""
     owned = moment_of(normalise(leaf.path), names, HOLDERS) if leaf.role is Role.OPTIMIZER else None
     return owned[1] if owned else ""

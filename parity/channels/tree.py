@@ -1,7 +1,6 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 
 from parity.builds.convert.exported import PROOF
 from parity.builds.tree import Leaf, Role, is_counter
@@ -9,7 +8,7 @@ from parity.builds.weights.map import ConflictError, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
-from parity.channels.consequences import causes_first, owner_of
+from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table, renamed_modules
 from parity.channels.results import one_sided, with_sources
 from parity.compare.certificate import certify
@@ -161,56 +160,24 @@ def _paths(finding: Finding, error: MapError) -> list[str]:
 
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:
+    """Returns a finding for each leaf without a partner; leaves of one name on both sides share one."""
     sides = (error.reference, error.candidate)
     named = [{normalise(leaf.path): leaf for leaf in leaves} for leaves in sides]
-    unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
-    covered = {leaf.path for pair in unlike for leaf in pair}
-    findings = causes_first(
-        [_unlike(*pair) for pair in unlike],
-        [other.path for _, other in unlike],
-        {leaf.path: leaf for leaf in error.candidate},
+    rows = [(_unlike(leaf, named[1][name]), leaf) for name, leaf in named[0].items() if name in named[1]]
+    for side, mine, others in zip(SIDES, named, named[::-1], strict=True):
+        rows += [(_one_sided(side, leaf), leaf) for name, leaf in mine.items() if name not in others]
+    findings, leaves = [finding for finding, _ in rows], {finding.where: leaf for finding, leaf in rows}
+    return tuple(causes_first(findings, list(leaves), leaves))
+
+
+def _one_sided(side: str, leaf: Leaf) -> Finding:
+    article = "an" if leaf.role is Role.OPTIMIZER else "a"
+    return Finding(
+        where=leaf.path,
+        **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
+        cause=f"{article} {leaf.role} leaf that only the {side} has",
+        next_step="add it to the other side, or give the pair a weight rule",
     )
-    moments = [_moments(leaves) for leaves in sides]
-    covered |= {path for held in moments for paths in held.values() for path in paths}
-    roles = list(Role)
-    for side, leaves, held in zip(SIDES, sides, moments, strict=True):
-        for leaf in sorted(leaves, key=lambda leaf: roles.index(leaf.role)):
-            if leaf.path in covered:
-                continue
-            cause = (
-                f"{'an' if leaf.role is Role.OPTIMIZER else 'a'} {leaf.role} leaf that only the {side} has"
-            )
-            if leaf.path in held:
-                cause += f", with its moments ({len(held[leaf.path])})"
-            findings.append(
-                Finding(
-                    where=leaf.path,
-                    **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
-                    cause=cause,
-                    next_step=_name_of_optimizer(leaf, named)
-                    or "add it to the other side, or give the pair a weight rule",
-                )
-            )
-    return tuple(findings)
-
-
-def _name_of_optimizer(leaf: Leaf, named: Sequence[Mapping[str, Leaf]]) -> str:
-    """Returns the advice to rename the holder of an optimizer's state; empty if the leaf is no such state."""
-    holder, _, inner = leaf.path.partition("/")
-    known = [side[normalise(inner)] for side in named if normalise(inner) in side]
-    if leaf.role is not Role.STATE or Role.OPTIMIZER not in {each.role for each in known}:
-        return ""
-    return f"hold the optimizer's state as `opt_state`, not as `{holder}`: its role is known by this name"
-
-
-def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:
-    """Returns the moments among some leaves by the path of their parameter, if it is among them too."""
-    owners = {normalise(leaf.path): leaf.path for leaf in leaves if leaf.role is Role.PARAMS}
-    held: dict[str, list[str]] = {}
-    for leaf in leaves:
-        if owner := owner_of(leaf, owners):
-            held.setdefault(owners[owner], []).append(leaf.path)
-    return held
 
 
 def _unlike(one: Leaf, other: Leaf) -> Finding:

@@ -110,7 +110,8 @@ def test_moments_are_folded_into_the_parameter_that_is_missing():
         infer(first, second)
     (found,) = _leftovers(caught.value)
     assert found.where == "params/up/kernel"
-    assert found.cause == "a params leaf that only the reference has, with its moments (2)"
+    assert found.cause == "a params leaf that only the reference has"
+    assert found.distance == "its moments, too (2)"
 
 
 def test_a_run_without_settings_shows_the_first_step(command):
