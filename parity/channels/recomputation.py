@@ -44,7 +44,7 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
 
 
 def _comparable(left: "_Recomputed", right: "_Recomputed") -> list[collections.Counter[int]]:
-    """Returns the recomputed work of both sides: all if the other products are equal work, else of the sizes with equal."""
+    """Returns the recomputed work of both sides: all, or of the sizes whose other products are equal."""
     if left.others.total() == right.others.total():
         return [left.work, right.work]
     equal = {size for size, work in left.others.items() if right.others[size] == work}

@@ -17,13 +17,10 @@ from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
 from parity.channels.results import with_sources
-from parity.compare.clock import Clock
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.start import Start
-from parity.ir.jax_internals import main_position
 from parity.ir.jaxprs import origin
-from parity.prove import UnpairedPositions, prove
 from parity.values.rng.demand import Demand
 from parity.values.rng.distribution import (
     ANOTHER_CONSTANT,
@@ -187,37 +184,11 @@ def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict
     """Compares drawn leaves with different recipes by proof, or else bit by bit for one key."""
     if not entries:
         return Verdict.PROVED, []
-    order = [_program(evidence.session, build)[1] for build in evidence.builds]
-    share, clock = evidence.session.memo.share, evidence.session.clock
+    share = evidence.session.memo.share
     sides = [evidence.session.start(build) for build in evidence.builds]
-    keys = [side.identity for side in sides]
-    first, second = (
-        [places[path] for path in side] for places, side in zip(order, _paths(entries), strict=True)
-    )
-    if all(isinstance(entry.transform, Identity) for entry in entries):
-        others = (
-            tuple(place for place in range(len(names)) if place not in set(taken))
-            for names, taken in zip(order, (first, second), strict=True)
-        )
-        alone = UnpairedPositions(results=(next(others), next(others)))
-        pairs = tuple(zip(first, second, strict=True))
-        if share(_proves, clock, sides, pairs, alone, by=(*keys, pairs, alone.results)):
-            return Verdict.PROVED, []
-    left, right = (share(_run, side, by=(key,)) for side, key in zip(sides, keys, strict=True))
+    left, right = (share(_run, side, by=(side.identity,)) for side in sides)
     findings, verdict = compare_initial(left, right, WeightMap(tuple(entries)), ANOTHER_KEY)
     return verdict, findings
-
-
-def _proves(
-    clock: Clock, sides: Sequence[Start], results: tuple[tuple[int, int], ...], alone: UnpairedPositions
-) -> bool:
-    with clock.phase("initial states", "prove"):
-        keys = [main_position(side.lowered) for side in sides]
-        if set(keys[0]) != set(keys[1]):
-            return False
-        arguments = [(keys[0][index], keys[1][index]) for index in keys[0]]
-        lowered = (side.lowered for side in sides)
-        return prove(*lowered, arguments=arguments, results=results, alone=alone).proved
 
 
 def _run(start: Start) -> dict[str, np.ndarray]:
