@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from parity.cases.case import Case
+from parity.verdicts import listed
 
 
 def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -72,14 +73,8 @@ def unvaried_text(found: Mapping[str, Mapping[str, str]], most: int | None = Non
     """Returns the options that no case varies as one line.
 
     Args:
-        most: maximum number of options that are named; None for all.
+        most: maximum number of options that are named for each kind; None for all.
     """
-    every = [
-        (names, f"{option}={value}") for names, options in found.items() for option, value in options.items()
-    ]
-    named: dict[str, list[str]] = {}
-    for names, words in every[:most]:
-        named.setdefault(names, []).append(words)
-    listed = "; ".join(f"{names}: no case varies {', '.join(words)}" for names, words in named.items())
-    more = len(every) - sum(map(len, named.values()))
-    return f"{listed} and {more} more; `parity list --coverage` names all" if more else listed
+    texts = {names: [f"{option}={value}" for option, value in only.items()] for names, only in found.items()}
+    lines = (f"{names}: no case varies {listed(words, most or len(words))}" for names, words in texts.items())
+    return "; ".join(lines)
