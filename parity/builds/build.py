@@ -131,8 +131,7 @@ class Build:
         explain: state leaf and mesh -> the rule behind each dimension, as text.
         sources: path fragments of files that hold only this flavour's model code; may be empty.
         saving: saves and loads the state; None if the build does not support it.
-        skeleton: the state's tree with paths at its leaves, which its checkpoints must match; None if only the
-            paths are known.
+        skeleton: the state's tree with paths at its leaves, which its checkpoints must match; None if it has none.
         method: the method that the programs call if that is not the whole model; leaves that it does not use are then
             compared only if the other side has them. Empty if the programs use the whole model.
         former: closures that JAX had traced before, for other builds; this build calls none of them.

@@ -1,7 +1,6 @@
 """A state's tree without its arrays, in JSON types: the structure of a checkpoint of that state."""
 
-import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -42,15 +41,6 @@ def _skeleton(node: Any, place: tuple[Any, ...]) -> Skeleton:
 def _is_stored(node: Any) -> bool:
     """True if Orbax stores a node: an empty one of a user's class is no entry."""
     return node is None or isinstance(node, tuple | list | Mapping) or bool(jax.tree.leaves(node))
-
-
-def skeleton_of_paths(paths: Iterable[str]) -> Skeleton:
-    """Returns nested dicts with the given paths, for states of which only the paths are known."""
-    whole: dict[str, Any] = {}
-    for path in paths:
-        *holders, last = path.split("/")
-        functools.reduce(lambda node, name: node.setdefault(name, {}), holders, whole)[last] = path
-    return whole
 
 
 def fill(shape: Skeleton, arrays: Mapping[str, Any]) -> Any:

@@ -13,7 +13,6 @@ import numpy as np
 
 from parity.builds.build import SEED, Build, Group
 from parity.builds.convert.exported import PROOF, Certified, ExportedLeaf, ExportedMap, ExportedSide
-from parity.builds.skeleton import skeleton_of_paths
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import Entry
 from parity.compare.backends.environment import describe_environment
@@ -140,7 +139,7 @@ def _side(build: Build) -> ExportedSide:
         name=build.name,
         flavour=str(build.flavour),
         leaves={path: _leaf(leaf, build.abstract[path].dtype) for path, leaf in build.leaves.items()},
-        tree=skeleton_of_paths(build.leaves) if build.skeleton is None else build.skeleton,
+        tree=build.skeleton,
     )
 
 
