@@ -280,9 +280,9 @@ def times_a_permutation(w, axis):
         "one of four",
         "two of four",
         "two of four, as other products",
-        "three of four, beside other products",
+        "three of four, with other products",
         "as other products",
-        "beside other products",
+        "with other products",
         "none",
     ],
 )
