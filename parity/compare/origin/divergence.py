@@ -192,13 +192,13 @@ class _Search:
         """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
 
         If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place. A
-        mask made of constants belongs where it is used with a value that differs.
+        mask made of constants belongs where it is used with a value that differs, a random key where it is made.
         """
         nodes, waiting, seen = self._traces[side].nodes, [at], {at}
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
-        while waiting:
+        while waiting and not nodes[at].name.startswith("random_"):
             user = heapq.heappop(waiting)
             if places := self._computed(side, nodes[user].inputs):
                 return max(places)
