@@ -112,20 +112,20 @@ class _Search:
         compute. So does an operation that is only another form.
         """
         follows = pair.place >= len(self._traces[0].nodes)
-        ends = [(side, at) for side, at in enumerate((pair.reference, pair.candidate)) if at is not None]
+        ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
         alone = len(ends) == 1
         if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-            form = form or (
-                self._agrees_again(*ends[0]) if alone else self._is_form(nodes[0], nodes[1], pair.operands)
-            )
+            form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
         else:
             form = False
         return follows, form, self.for_backward(pair), pair.place, alone
 
-    def _is_form(self, one: Node, other: Node, operands: Sequence[int]) -> bool:
+    def _is_form(self, first: int, second: int) -> bool:
         """True if one operation takes values that differ in their form only, such as once for all rows."""
+        one, other = (trace.nodes[at] for trace, at in zip(self._traces, (first, second), strict=True))
+        operands = self._alignment.unlike(first, second)
         ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
         return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
 
