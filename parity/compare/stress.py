@@ -24,7 +24,7 @@ from parity.compare.trials import (
 )
 from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
-from parity.values.ladder import Deviation
+from parity.values.ladder import STEP, Deviation
 from parity.values.noise import DRAWS, is_distribution, is_float, is_mask
 from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, resized
 from parity.verdicts import SIDES, Finding, listed
@@ -134,14 +134,30 @@ class _Run:
             left[path].tobytes() != right[path].tobytes() for path in left if path.endswith("/preferred")
         )
 
-    @property
-    def has_no_loss(self) -> bool:
-        """True if a scalar is NaN on both sides: the form of a program decides which gradients such a loss reaches."""
-        left, right = (
-            {path for path, array in side.get(Group.VALUES, {}).items() if not array.ndim and np.isnan(array)}
-            for side in (self.reference, self.candidate)
-        )
-        return bool(left & right)
+    def has_no_loss(self, group: Group, path: str) -> bool:
+        """True if both sides have a scalar that is NaN, and NaN in the part of the state that a leaf belongs to.
+
+        The form of a program decides which leaves such a loss reaches. If only one side has them, the other one may
+        guard them.
+        """
+        sides = (self.reference, self.candidate)
+        lost = [
+            {one for one, array in side.get(Group.VALUES, {}).items() if not array.ndim and np.isnan(array)}
+            for side in sides
+        ]
+        near = [
+            any(
+                _top(one) == _top(path) and is_float(array) and np.isnan(array).any()
+                for one, array in side[group].items()
+            )
+            for side in sides
+        ]
+        return bool(lost[0] & lost[1]) and all(near)
+
+
+def _top(path: str) -> str:
+    """Returns the first name of a leaf's path, after that of the step."""
+    return next(name for name in path.split("/") if not STEP.fullmatch(name))
 
 
 def _nudged(
@@ -240,7 +256,7 @@ def _on(runs: Runs) -> Iterator[Off]:
                 }
                 found = [each for each in found if each[0].path not in doubtful - beyond]
             for off, noise in found:
-                if group is Group.VALUES or off.note != ONE_SIDED or not run.has_no_loss:
+                if group is Group.VALUES or off.note != ONE_SIDED or not run.has_no_loss(group, off.path):
                     yield group, off, noise, f"on stress inputs ({trial.name})"
 
 
