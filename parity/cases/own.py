@@ -26,7 +26,8 @@ class CustomSide:
     Args:
         create: key -> state: an NNX module, an ``nnx.State``, a ``TrainState``, variables, any tree of arrays.
         programs: by name, ``(state, batch) -> outputs``. Outputs are a tree of values; or ``(state, values)``,
-            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``.
+            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``. Gradients have the paths
+            of the parameters, or of the part of the state that holds them.
         flavour: ``linen`` or ``nnx``.
     """
 

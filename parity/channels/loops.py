@@ -189,9 +189,8 @@ class _Comparison:
         if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
             return []
         kept = more and more == second.kept_bytes - first.kept_bytes
-        typed = (
-            more and first.elements and first.elements == second.elements
-        )  # as sums of each row, or of all
+        # Such as the sums of each row of a batch, or of all rows.
+        typed = more and first.elements and first.elements == second.elements
         finding = Finding(
             where=where,
             reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",

@@ -181,7 +181,7 @@ def _evaluated(evidence: Evidence, build: Build, paths: Iterable[str]) -> dict[s
 
 
 def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict, list[Finding]]:
-    """Compares drawn leaves with different recipes by proof, or else bit by bit for one key."""
+    """Compares drawn leaves with different recipes bit by bit for one key."""
     if not entries:
         return Verdict.PROVED, []
     share = evidence.session.memo.share

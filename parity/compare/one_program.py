@@ -31,9 +31,7 @@ def compile_to_one(evidence: Evidence) -> bool:
         return False
     made = [side.compiled for side in evidence.compiling()]
     here = [one.runtime_executable() for one in made if isinstance(one, jax.stages.Compiled)]
-    lines = {
-        compiled_program(one).count("\n") for one in here
-    }  # no name changes them: nothing need be parsed
+    lines = {compiled_program(one).count("\n") for one in here}  # which no name changes
     if len(lines) > 1 or _lies(sides[0]) != _lies(sides[1]):
         return False
     left, right = map(compiled_digest, made)

@@ -202,8 +202,8 @@ class _Search:
             user = heapq.heappop(waiting)
             if places := self._computed(side, nodes[user].inputs):
                 return max(places)
-            if beside := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
-                return self._progress(side, max(beside))
+            if others := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
+                return self._progress(side, max(others))
             for each in self._users[side].get(user, ()):
                 if each not in seen:
                     heapq.heappush(waiting, each)
