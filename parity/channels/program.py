@@ -41,6 +41,8 @@ def program(evidence: Evidence) -> ChannelResult:
             next_step="return what the program computes, by group",
         )
         return vacuous([nothing], "nothing to compare")
+    if evidence.proof is not None and not evidence.proof.proved and evidence.reference.backend.executes:
+        evidence.compiling()  # `_strongest` waits for it
     attested, findings = _attested(evidence)
     if findings:
         return ChannelResult(verdict=Verdict.FAILED, detail=attested, findings=findings)

@@ -95,7 +95,7 @@ class Evidence:
         return self.reference, self.candidate
 
     def compiling(self) -> tuple[Side, Side]:
-        """Starts to compile both sides and returns them; in parallel if the backend uses other processes."""
+        """Starts to compile both sides, one at the same time as the other, and returns them."""
         for side in self.sides:
             side.begin()
         return self.sides

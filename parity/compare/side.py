@@ -205,7 +205,7 @@ class Side:
             return read_program(functions)
 
     def begin(self) -> None:
-        """Starts to compile, without waiting if another process compiles."""
+        """Starts to compile, without waiting."""
         _ = self._compiling
 
     @Once

@@ -78,7 +78,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], Any]:
-        """Starts to compile if another process compiles; returns a function that returns the compiled program.
+        """Starts to compile beside this thread; returns a function that returns the compiled program.
 
         That is a ``jax.stages.Compiled``, or an object with the same interface if the backend runs nothing.
 

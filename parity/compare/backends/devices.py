@@ -1,5 +1,6 @@
 """The backends of this process: simulated devices of the CPU, accelerators of this machine, and lowering only."""
 
+import concurrent.futures
 import dataclasses
 import os
 from collections.abc import Callable, Collection
@@ -9,6 +10,9 @@ import jax
 
 from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import LEVEL, Backend, quiet
+
+_COMPILERS = concurrent.futures.ThreadPoolExecutor(2)
+"""One thread for each side: the compiler runs without Python's lock."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,16 +61,17 @@ class Devices(Backend):
         return spec.on(self.found) if spec.axes else None
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
-        """See `Backend`. A program that will run is compiled in this process, when the result is requested."""
+        """See `Backend`. A thread of this process compiles a program that will run."""
         options = dict(self.options)
         if not options.get(LEVEL) and LEVEL in os.environ.get("XLA_FLAGS", ""):
             options = {}
+        compiling = _COMPILERS.submit(lowered.compile, compiler_options=options)
 
-        def compile_here() -> jax.stages.Compiled:
+        def wait() -> jax.stages.Compiled:
             with quiet():
-                return lowered.compile(compiler_options=options)
+                return compiling.result()
 
-        return compile_here
+        return wait
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import threading
 from importlib import metadata
 
 import jax
@@ -51,6 +52,17 @@ def test_cpu_programs_are_compiled_with_default_options(lowered):
     assert fast.as_text() == plain.as_text() and "while" in fast.as_text()
     assert fast.memory_analysis().temp_size_in_bytes == plain.memory_analysis().temp_size_in_bytes
     assert fast.cost_analysis()["flops"] == plain.cost_analysis()["flops"] > 0
+
+
+def test_both_sides_compile_at_the_same_time():
+    both = threading.Barrier(2)
+
+    class Meeting:
+        def compile(self, **options):
+            return both.wait(timeout=60)  # raises if the other side waits for this one
+
+    waits = [BACKENDS["cpu"].start(Meeting()) for _ in range(2)]
+    assert sorted(wait() for wait in waits) == [0, 1]
 
 
 @pytest.mark.long
