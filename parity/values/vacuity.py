@@ -9,11 +9,12 @@ import numpy as np
 from parity.verdicts import EXPECTED_GOT, Finding
 
 NOT_FINITE = "look for the first: an overflow, a logarithm of a negative number, a mask that hides everything"
+RANDOMISE = "randomise it"
 
 Flat = Mapping[str, np.ndarray]
 
 
-def constant_leaves(what: str, flat: Flat) -> list[Finding]:
+def constant_leaves(what: str, flat: Flat, next_step: str = RANDOMISE) -> list[Finding]:
     """Returns a finding for each leaf of more than one element with a single value, NaN included, and for an empty set.
 
     With a batch of one segment, all-ones weights or a scale that was never randomised, the property under test holds
@@ -26,6 +27,7 @@ def constant_leaves(what: str, flat: Flat) -> list[Finding]:
             f"{what} {path}",
             f"all {array.size} entries are {array.flat[0] or array.dtype.type(0)}",  # -0.0 is 0.0
             "entries that differ",
+            next_step,
         )
         for path, array in flat.items()
         if array.size > 1 and ((array == array.flat[0]).all() or (array != array).all())
@@ -73,7 +75,7 @@ def same_buffers(reference: Flat, candidate: Flat) -> list[Finding]:
     ]
 
 
-def _vacuous(where: str, got: str, expected: str, next_step: str = "randomise it") -> Finding:
+def _vacuous(where: str, got: str, expected: str, next_step: str = RANDOMISE) -> Finding:
     return Finding(
         where=where,
         reference=expected,

@@ -273,6 +273,7 @@ def test_a_constant_batch_is_vacuous_if_values_decide():
     result = outcome(*sides)
     assert (result.verdict, result.channels["values"].verdict) == ("vacuous", "vacuous")
     assert "batch x: expected entries that differ, got all 20 entries are 0.5" in sentences(result, "values")
+    assert "let it vary for each seed" in sentences(result, "values")
     assert outcome(sides[0], sides[0]).verdict == "passed"
     assert outcome(sides[0], sides[0], paranoid=True).verdict == "vacuous"
 
