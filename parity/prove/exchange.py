@@ -93,6 +93,8 @@ class Exchange:
     ):
         self._table, self._sides, self._numberings, self._results = table, sides, numberings, results
         self._kept: dict[_Swap, tuple[tuple[int, ...], Form, Any]] = {}
+        self._ends: list[list[int]] = []
+        """The numbers of the results of both programs as they are."""
 
     def run(self, unequal: Sequence[int]) -> list[Frontier]:
         """Returns the differences, at least one; graded ones come first.
@@ -106,6 +108,7 @@ class Exchange:
             for op in (op for side in self._sides for op in side.body.walk()):
                 _ = captures(op) if op.regions else ()  # cached before any exchange
             rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
+            self._ends = [self._renumbered(side) for side in (0, 1)]
             try:
                 entries = [*(self._decisive(swaps, unequal, rounds) if swaps else []), *entries]
             finally:
@@ -131,7 +134,7 @@ class Exchange:
         for _ in range(rounds):
             for swap in swaps:
                 self._kept[swap] = swap.apply(self._numberings[1])
-            left = self._unequal(unequal)
+            left = self._unequal(unequal, 1)
             if not left or not swaps:
                 break
             _, swaps = self._search(left)
@@ -145,14 +148,14 @@ class Exchange:
             )
             if grade(entry):
                 self._undo(swap)
-                if equal & set(self._unequal(unequal)):
+                if equal & set(self._unequal(unequal, 1)):
                     return [entry]
                 self._kept[swap] = swap.apply(self._numberings[1])
         return []
 
     def _one_sided(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
         """Returns the first condition or added constant of one side that decides if some results are equal."""
-        self._unequal(unequal)
+        self._renumbered(1)  # without the exchanges
         numbers = [tuple(numbering.env) for numbering in self._numberings]
         conditions, sums = [], []
         for side, program in enumerate(self._sides):
@@ -173,20 +176,23 @@ class Exchange:
         """True if some results are equal once values of a side are replaced."""
         restore = without(self._sides[side], same)
         try:
-            return bool(same) and len(self._unequal(unequal)) < len(unequal)
+            return bool(same) and len(self._unequal(unequal, side)) < len(unequal)
         finally:
             restore()
 
     def _undo(self, swap: _Swap) -> None:
         swap.op.operands, swap.op.form, swap.op.source = self._kept.pop(swap)
 
-    def _unequal(self, positions: Sequence[int]) -> list[int]:
-        """Numbers both programs again and returns the positions of the unequal pairs of results."""
-        ends = []
-        for side, numbering in zip(self._sides, self._numberings, strict=True):
-            numbering.forget()
-            numbering.region(side.body, 0)
-            ends.append(numbering.ends(side))
+    def _renumbered(self, side: int) -> list[int]:
+        """Numbers a program again and returns the numbers of its results."""
+        program, numbering = self._sides[side], self._numberings[side]
+        numbering.forget()
+        numbering.region(program.body, 0)
+        return numbering.ends(program)
+
+    def _unequal(self, positions: Sequence[int], changed: int) -> list[int]:
+        """Returns the positions of the pairs of results that are unequal after a program was changed."""
+        ends = [self._renumbered(side) if side == changed else self._ends[side] for side in (0, 1)]
         pairs = {position: self._results[position] for position in positions}
         return [position for position, (first, second) in pairs.items() if ends[0][first] != ends[1][second]]
 
