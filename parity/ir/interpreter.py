@@ -12,7 +12,7 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import equation_scope, scan_split
-from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, bodies, opened, variables
+from parity.ir.jaxprs import LAYOUT_ONLY, bodies, is_call, opened, variables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Interpreter:
                 conditions=(*here.conditions, self.condition(inputs[0])),
             )
             return self.branched(self.body(inner[chosen], inputs[1:], within), inputs[0], equation, here)
-        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
+        if is_call(equation):
             return self.body(inner[0], inputs, inside)
         return inputs if name in LAYOUT_ONLY else self.operation(equation, inputs, here)
 
