@@ -9,10 +9,9 @@ import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.tree import is_key
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import bodies, is_call, opened
@@ -216,8 +215,3 @@ class Recipes(Interpreter):
             return type(value).__name__, self._number(("object", type(value).__name__, value))
         except TypeError:  # not hashable
             return self._like_no_other()
-
-
-def is_key(value: Any) -> bool:
-    """True for a typed key, an array of them, or its type."""
-    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
