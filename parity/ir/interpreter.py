@@ -33,7 +33,7 @@ class Position(NamedTuple):
 
 
 class Interpreter:
-    """Follows the control flow of a program over values of any kind; a subclass must define `operation`."""
+    """Follows the control flow of a program over values of any kind; a subclass defines `operation`, or `intercept`."""
 
     def constant(self, value: Any) -> Any:
         """Returns the value of a literal or of an array that the program closes over."""
