@@ -159,10 +159,11 @@ class _Cases:
     """
 
     def __init__(self, config: pytest.Config, request: "Request"):
+        from parity.run.run import CaseRunner
         from parity.run.schedule import Schedule
 
         self._config, self._schedule = config, Schedule(request)
-        self._runner = self._schedule.runner()
+        self._runner = CaseRunner(self._schedule.request, self._schedule.backend)
         self._uncached: list[str] = []
         if manifest := self._schedule.cache.manifest:  # modules imported before it was made may be older
             self._schedule.cache.refuse(manifest.later_than(config.stash[CALLED][0]))

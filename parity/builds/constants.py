@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
+from parity.builds.tree import is_key
 from parity.ir.jax_internals import live, short_sharding_errors
 from parity.ir.jaxprs import forwarded_arguments
 
@@ -137,6 +137,4 @@ def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:
-    return not jnp.issubdtype(one.dtype, jax.dtypes.prng_key) and (
-        np.asarray(one).tobytes() == np.asarray(other).tobytes()
-    )
+    return not is_key(one) and np.asarray(one).tobytes() == np.asarray(other).tobytes()

@@ -100,12 +100,13 @@ def flatten(tree: Any) -> Flat:
     return {path: array for path, _, array in _entries(tree)}
 
 
-def _is_key(value: Any) -> bool:
-    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+def is_key(value: Any) -> bool:
+    """True for a typed key, an array of them, or its type."""
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _role(path: str, node: Any, value: Any) -> Role:
-    if _is_key(value) or isinstance(node, nnx.RngState):
+    if is_key(value) or isinstance(node, nnx.RngState):
         return Role.RNG
     if isinstance(node, nnx.OptState) or _collection(path) == "opt_state":  # whose moments may be `nnx.Param`
         return Role.OPTIMIZER
@@ -173,7 +174,7 @@ class Codec:
 
 def as_data(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """Returns the shape and dtype of an array on the host; a typed key becomes its uint32 data."""
-    return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
@@ -187,7 +188,7 @@ def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Typed keys become their uint32 data.
     """
     return {
-        path: _host_copy(jax.random.key_data(value) if _is_key(value) else value)
+        path: _host_copy(jax.random.key_data(value) if is_key(value) else value)
         for path, value in flat.items()
     }
 

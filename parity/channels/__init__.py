@@ -6,53 +6,34 @@ several channels share. Imports: `compare` and everything below. Gives: `CHANNEL
 `Channel.look`.
 """
 
+import importlib
 from collections.abc import Mapping
 
-from parity.channels import (
-    checkpoint,
-    collectives,
-    dots,
-    exact,
-    flags,
-    gradients,
-    inputs,
-    loops,
-    memory,
-    program,
-    retrace,
-    rng,
-    routing,
-    sharding,
-    speed,
-    state,
-    tree,
-    values,
-)
 from parity.channels.channel import Aspect, Channel, Settled
 
 __all__ = ["ALL", "CHANNELS", "Aspect", "Channel", "Settled", "of_aspect"]
 
 CHANNELS: Mapping[str, Channel] = {
-    module.CHANNEL.name: module.CHANNEL
-    for module in (
-        program,
-        exact,
-        tree,
-        inputs,
-        rng,
-        values,
-        gradients,
-        state,
-        routing,
-        dots,
-        sharding,
-        loops,
-        collectives,
-        memory,
-        speed,
-        retrace,
-        flags,
-        checkpoint,
+    name: importlib.import_module(f"{__name__}.{name}").CHANNEL
+    for name in (
+        "program",
+        "exact",
+        "tree",
+        "inputs",
+        "rng",
+        "values",
+        "gradients",
+        "state",
+        "routing",
+        "dots",
+        "sharding",
+        "loops",
+        "collectives",
+        "memory",
+        "speed",
+        "retrace",
+        "flags",
+        "checkpoint",
     )
 }
 ALL: tuple[str, ...] = tuple(CHANNELS)

@@ -44,7 +44,7 @@ def _not_asked(evidence: Evidence) -> str:
         return "the builds offer no save and load"
     if not evidence.reference.backend.executes:
         return f"{evidence.reference.backend.name} runs nothing; run the case on cpu as well"
-    if not evidence.reference.traced.returned.get(Group.STATE):
+    if not evidence.reference.returned.get(Group.STATE):
         return f"{evidence.case.program} returns no state to save"
     return "checkpoints are written by one process" if jax.process_count() > 1 else ""
 

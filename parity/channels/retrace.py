@@ -155,7 +155,7 @@ def _called(session: Session, side: Side) -> Called:
     same = side.build, side.program.name, bool(side.mesh.axes), side.mesh.mode, side.backend.name
     drifted = _drifted(side)
     again = {} if drifted else session.memo.share(_traced_again, side, by=same)
-    return Called(drifted=drifted, again=again, altered=side.traced.effects.attributes)
+    return Called(drifted=drifted, again=again, altered=side.effects.attributes)
 
 
 def _findings(called: list[Called], index: int) -> Iterator[Finding]:

@@ -140,7 +140,7 @@ def _finding(side: Side, path: str, expected: str, got: str, cause: str, next_st
 
 def _after_findings(side: Side) -> Iterator[Finding]:
     """Yields leaves whose logical axes differ after the program has run."""
-    observed = side.traced.effects.leaves
+    observed = side.effects.leaves
     next_step = "look where the model takes axis names off and puts them on again, such as around a scan"
     for path, leaf in side.build.leaves.items():
         if observed and (path not in observed or observed[path].logical_axes != leaf.logical_axes):
@@ -242,7 +242,7 @@ def _returned_findings(side: Side) -> Iterator[Finding]:
     if not side.mesh.axes or side.mesh.mode is not Mode.EXPLICIT:
         return
     mesh: Any = side.backend.mesh(side.mesh)
-    for path, leaf in side.traced.returned.get(Group.STATE, {}).items():
+    for path, leaf in side.returned.get(Group.STATE, {}).items():
         rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
         if spec is not None and got is not None and entries(got.spec, rank) != entries(spec, rank):
             yield _finding(

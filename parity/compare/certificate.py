@@ -7,13 +7,11 @@ import collections
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import SEED, Build, Group
 from parity.builds.convert.exported import PROOF, Certified, ExportedLeaf, ExportedMap, ExportedSide
-from parity.builds.tree import Leaf, Role
+from parity.builds.tree import Leaf, Role, is_key
 from parity.builds.weights.map import Entry
 from parity.compare.backends.environment import describe_environment
 from parity.compare.evidence import Evidence
@@ -138,11 +136,11 @@ def _side(build: Build) -> ExportedSide:
     return ExportedSide(
         name=build.name,
         flavour=str(build.flavour),
-        leaves={path: _leaf(leaf, build.abstract[path].dtype) for path, leaf in build.leaves.items()},
+        leaves={path: _leaf(leaf, build.abstract[path]) for path, leaf in build.leaves.items()},
         tree=build.skeleton,
     )
 
 
-def _leaf(leaf: Leaf, dtype: Any) -> ExportedLeaf:
-    key = key_implementation(dtype) if jnp.issubdtype(dtype, jax.dtypes.prng_key) else ""
+def _leaf(leaf: Leaf, like: Any) -> ExportedLeaf:
+    key = key_implementation(like.dtype) if is_key(like) else ""
     return ExportedLeaf(shape=leaf.shape, dtype=leaf.dtype, role=leaf.role, key=key)

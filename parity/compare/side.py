@@ -33,31 +33,6 @@ T = TypeVar("T")
 Flat = Mapping[str, np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Trace:
-    """A traced program.
-
-    Args:
-        stage: of JAX; its state outputs are placed like the state inputs.
-        returned: the types that the program itself returns; on an explicit mesh they hold placements.
-        effects: side effects of the program.
-    """
-
-    stage: jax.stages.Traced
-    returned: Mapping[str, Mapping[str, jax.ShapeDtypeStruct]]
-    effects: Effects
-
-    @property
-    def jaxpr(self) -> Any:
-        """The closed jaxpr."""
-        return self.stage.jaxpr
-
-    @property
-    def out_info(self) -> Mapping[str, Mapping[str, Any]]:
-        """Shape and dtype of each result, by group and path."""
-        return self.stage.out_info
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Side:
     """A program of a build on a mesh and a backend.
@@ -154,8 +129,7 @@ class Side:
         return self._shardings(self.input_specs)
 
     @Once
-    def traced(self) -> Trace:
-        """The traced program."""
+    def _tracing(self) -> tuple[jax.stages.Traced, Mapping[str, Mapping[str, Any]], Effects]:
         name = self.build.name
         with self.clock.phase(name, "trace"), self.backend.context(self.mesh), collect_effects() as effects:
             returned = jax.jit(self.function).trace(*self.arguments).out_info
@@ -167,8 +141,23 @@ class Side:
             }
             donated = (0,) if self.program.donate else ()
             jitted = jax.jit(self.function, donate_argnums=donated, out_shardings=out_shardings)
-            stage = jitted.trace(*self.arguments)
-        return Trace(stage=stage, returned=returned, effects=effects[-1] if effects else Effects())
+            traced = jitted.trace(*self.arguments)
+        return traced, returned, effects[-1] if effects else Effects()
+
+    @property
+    def traced(self) -> jax.stages.Traced:
+        """The traced program; its state outputs are placed like the state inputs."""
+        return self._tracing[0]
+
+    @property
+    def returned(self) -> Mapping[str, Mapping[str, Any]]:
+        """The types that the program itself returns; on an explicit mesh they hold placements."""
+        return self._tracing[1]
+
+    @property
+    def effects(self) -> Effects:
+        """Side effects of the traced program."""
+        return self._tracing[2]
 
     @Once
     def results(self) -> tuple[tuple[str, str], ...]:
@@ -186,9 +175,9 @@ class Side:
     @Once
     def lowered(self) -> jax.stages.Lowered:
         """The lowered program."""
-        stage = self.traced.stage
+        traced = self.traced
         with self.clock.phase(self.build.name, "lower"), self.backend.context(self.mesh):
-            return self.backend.lower(stage)
+            return self.backend.lower(traced)
 
     @Once
     def functions(self) -> Functions:

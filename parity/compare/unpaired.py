@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import SEED
-from parity.builds.tree import as_data
+from parity.builds.tree import as_data, is_key
 from parity.builds.weights.map import WeightMap
 from parity.ir.jax_internals import key_implementation
 
@@ -78,7 +77,7 @@ def beginning(path: str, leaf: Any) -> np.ndarray:
     Returns:
         The array; a typed key as uint32 data.
     """
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not is_key(leaf):
         return np.zeros(leaf.shape, leaf.dtype)
     root = jax.random.key(SEED, impl=key_implementation(leaf.dtype))
     key = jax.random.fold_in(root, np.uint32(zlib.crc32(path.encode())))
@@ -92,7 +91,7 @@ def typed(leaf: Any, array: Any) -> Any:
         leaf: has the dtype that the program takes.
         array: on the host, or placed on devices; keys of a host array are copied.
     """
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not is_key(leaf):
         return array
     data = array if isinstance(array, jax.Array) else jax.device_put(array, may_alias=False)
     return jax.random.wrap_key_data(data, impl=key_implementation(leaf.dtype))
@@ -147,8 +146,8 @@ def carry_state(
     """
 
     def stored(path: str, array: np.ndarray) -> np.ndarray:
-        is_key = jnp.issubdtype(abstract[path].dtype, jax.dtypes.prng_key)
-        return np.array(array, copy=True, dtype=None if is_key else abstract[path].dtype)
+        like = abstract[path]
+        return np.array(array, copy=True, dtype=None if is_key(like) else like.dtype)
 
     carried = weights.to_candidate(state) | {
         path: beginning(path, abstract[path]) for path in weights.alone[1]

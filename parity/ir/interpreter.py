@@ -4,19 +4,17 @@ One interpreter serves every analysis of a program's behaviour. A subclass defin
 its history, or nothing) and evaluates the equations. This class follows calls, branches, scans and loops.
 """
 
-import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax.extend import core
 
 from parity.ir.jax_internals import equation_scope, scan_split
-from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, bodies, opened, variables
+from parity.ir.jaxprs import LAYOUT_ONLY, bodies, is_call, opened, variables
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """A place in the execution of a program.
 
     Args:
@@ -35,7 +33,7 @@ class Position:
 
 
 class Interpreter:
-    """Follows the control flow of a program over values of any kind; a subclass must define `operation`."""
+    """Follows the control flow of a program over values of any kind; a subclass defines `operation`, or `intercept`."""
 
     def constant(self, value: Any) -> Any:
         """Returns the value of a literal or of an array that the program closes over."""
@@ -98,7 +96,7 @@ class Interpreter:
             place = (*around.place, at)
             if not self.skips(place):
                 backward = around.backward or "transpose(" in equation_scope(equation)
-                here = dataclasses.replace(around, place=place, backward=backward)
+                here = around._replace(place=place, backward=backward)
                 outputs = self._equation(equation, [read(variable) for variable in equation.invars], here)
                 values.update(zip(equation.outvars, outputs, strict=True))
             for variable in done:
@@ -109,20 +107,19 @@ class Interpreter:
         if (outputs := self.intercept(equation, inputs, here)) is not None:
             return outputs
         name, inner = equation.primitive.name, bodies(equation)
-        inside = dataclasses.replace(here, calls=(*here.calls, equation))
+        inside = here._replace(calls=(*here.calls, equation))
         if name == "scan":
             return self._scan(equation, inputs, inside)
         if name == "while":
             return self._while(equation, inputs, inside)
         if name == "cond":
             chosen = min(max(int(self.concrete(inputs[0])), 0), len(inner) - 1)
-            within = dataclasses.replace(
-                inside,
+            within = inside._replace(
                 place=(*here.place, chosen),
                 conditions=(*here.conditions, self.condition(inputs[0])),
             )
             return self.branched(self.body(inner[chosen], inputs[1:], within), inputs[0], equation, here)
-        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
+        if is_call(equation):
             return self.body(inner[0], inputs, inside)
         return inputs if name in LAYOUT_ONLY else self.operation(equation, inputs, here)
 
@@ -133,7 +130,7 @@ class Interpreter:
         scanned = inputs[constants + carries :]
         rows: list[list[Any]] = [[] for _ in equation.outvars[carries:]]
         for index in reversed(range(length)) if reverse else range(length):
-            around = dataclasses.replace(here, iterations=(*here.iterations, (equation, index)))
+            around = here._replace(iterations=(*here.iterations, (equation, index)))
             slices = [self.slice(value, index, around) for value in scanned]
             outputs = self.body(body, [*fixed, *carry, *slices], around)
             carry = outputs[:carries]
@@ -153,16 +150,12 @@ class Interpreter:
         fixed = inputs[:first], inputs[first : first + second]
         carry, index = inputs[first + second :], 0
         while True:
-            around = dataclasses.replace(here, iterations=(*here.iterations, (equation, index)))
-            (decided,) = self.body(
-                condition, [*fixed[0], *carry], dataclasses.replace(around, place=places[0])
-            )
+            around = here._replace(iterations=(*here.iterations, (equation, index)))
+            (decided,) = self.body(condition, [*fixed[0], *carry], around._replace(place=places[0]))
             self.continues(decided, equation, around)
             if not bool(self.concrete(decided)):
                 return carry
-            within = dataclasses.replace(
-                around, place=places[1], conditions=(*here.conditions, self.condition(decided))
-            )
+            within = around._replace(place=places[1], conditions=(*here.conditions, self.condition(decided)))
             carry = self.body(body, [*fixed[1], *carry], within)
             index += 1
 

@@ -20,7 +20,7 @@ CALLS = REMAT | {
     "core_call",
     "eval_jaxpr",
 }
-"""Equations that run their one body on their operands."""
+"""Equations that run their one body on their operands; see `is_call`."""
 LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
 """Equations that return their operands, possibly placed elsewhere or fenced by a barrier."""
 MOVES = LAYOUT_ONLY | {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"}
@@ -37,6 +37,12 @@ def bodies(equation: Any) -> list[Any]:
     return list(core.jaxprs_in_params(equation.params))
 
 
+def is_call(equation: Any) -> bool:
+    """True if an equation runs its one body on its operands."""
+    inner = bodies(equation) if equation.primitive.name in CALLS else ()
+    return len(inner) == 1 and len(opened(inner[0]).invars) == len(equation.invars)
+
+
 @functools.lru_cache(maxsize=4_096)
 def all_bodies(jaxpr: Any) -> tuple[tuple[Any, ...], ...]:
     """Returns the programs inside each equation of a jaxpr."""
@@ -50,32 +56,6 @@ def equations(jaxpr: Any) -> Iterator[Any]:
         yield equation
         for body in inner:
             yield from equations(body)
-
-
-def evaluate(
-    closed: Any,
-    arguments: Sequence[Any],
-    apply: Callable[[Any, list[Any]], Sequence[Any]],
-    constant: Callable[[Any], Any],
-) -> list[Any]:
-    """Returns the results of a program over values of any kind.
-
-    Args:
-        closed: a jaxpr, closed over its constants or not.
-        arguments: flat.
-        apply: returns the results of an equation, given its operands.
-        constant: returns the value of a literal or of an array that the program closes over.
-    """
-    jaxpr = opened(closed)
-    values: dict[Any, Any] = dict(zip(jaxpr.invars, arguments, strict=True))
-    values.update(zip(jaxpr.constvars, map(constant, getattr(closed, "consts", ())), strict=True))
-
-    def read(variable: Any) -> Any:
-        return constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
-
-    for equation in jaxpr.eqns:
-        values.update(zip(equation.outvars, apply(equation, [*map(read, equation.invars)]), strict=True))
-    return [*map(read, jaxpr.outvars)]
 
 
 def variables(row: Sequence[Any]) -> list[Any]:

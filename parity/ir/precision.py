@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bind_placed, bodies, equations, evaluate, opened
+from parity.ir.jaxprs import bind_placed, bodies, equations, is_call
 
 Hook = Callable[[Any, list[Any]], Sequence[Any]]
 """Returns the results of an equation, given its operands."""
@@ -164,7 +165,7 @@ def widen(equation: Any, inputs: list[Any], bind: Bind = bind_placed) -> list[An
     params = equation.params | {key: WIDE for key, kind in types.items() if kind in NARROW}
     if params.get("update_jaxpr") is not None and is_narrow(equation.invars[0].aval):
         combine, two = params["update_jaxpr"], (jax.ShapeDtypeStruct((), WIDE),) * 2  # of a scatter
-        params["update_jaxpr"] = jax.make_jaxpr(lambda *given: _Retrace(widen).body(combine, given))(
+        params["update_jaxpr"] = jax.make_jaxpr(lambda *given: _Retrace(widen).run(combine, given))(
             *two
         ).jaxpr
     return bind(equation.replace(params=params), inputs)
@@ -186,34 +187,35 @@ def retraced(function: Callable[..., Any], hook: Hook) -> Callable[..., Any]:
     @functools.wraps(function)
     def changed(*arguments: Any) -> Any:
         closed, out = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        results = _Retrace(hook).body(closed, jax.tree.leaves(arguments))
+        results = _Retrace(hook).run(closed, jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(out), results)
 
     return changed
 
 
-class _Retrace:
+class _Retrace(Interpreter):
+    """Traces control flow as it is, with bodies whose equations are evaluated by a hook."""
+
     def __init__(self, hook: Hook):
         self._hook = hook
-        self._given = widened if hook is widen else lambda value: value
 
-    def body(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
-        return evaluate(closed, [*map(self._given, arguments)], self._equation, self._given)
+    def constant(self, value: Any) -> Any:
+        return widened(value) if self._hook is widen else value
 
-    def _equation(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
-        name, inner = equation.primitive.name, bodies(equation)
-        if name in FOLLOWED:
-            return FOLLOWED[name](self, equation, inputs)
-        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
-            return self.body(inner[0], inputs)
-        return self._hook(equation, inputs)
+    def run(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
+        return self.body(closed, [*map(self.constant, arguments)], Position())
+
+    def intercept(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any] | None:
+        if followed := FOLLOWED.get(equation.primitive.name):
+            return followed(self, equation, inputs)
+        return None if is_call(equation) else self._hook(equation, inputs)
 
     def scan(self, equation: Any, inputs: list[Any]) -> list[Any]:
         (inner,), (constants, carries) = bodies(equation), scan_split(equation)
         fixed, carry = inputs[:constants], inputs[constants : constants + carries]
 
         def iteration(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
-            outputs = self.body(inner, [*fixed, *carry, *row])
+            outputs = self.run(inner, [*fixed, *carry, *row])
             return outputs[:carries], outputs[carries:]
 
         options = {key: equation.params[key] for key in ("length", "reverse", "unroll")}
@@ -224,20 +226,20 @@ class _Retrace:
         params = equation.params
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         return lax.while_loop(
-            lambda carry: self.body(params["cond_jaxpr"], [*inputs[:first], *carry])[0],
-            lambda carry: self.body(params["body_jaxpr"], [*inputs[first:second], *carry]),
+            lambda carry: self.run(params["cond_jaxpr"], [*inputs[:first], *carry])[0],
+            lambda carry: self.run(params["body_jaxpr"], [*inputs[first:second], *carry]),
             inputs[second:],
         )
 
     def branch(self, equation: Any, inputs: list[Any]) -> list[Any]:
-        branches = [lambda *given, inner=inner: self.body(inner, given) for inner in bodies(equation)]
+        branches = [lambda *given, inner=inner: self.run(inner, given) for inner in bodies(equation)]
         return lax.switch(lax.convert_element_type(inputs[0], np.int32), branches, *inputs[1:])
 
     def manual(self, equation: Any, inputs: list[Any]) -> list[Any]:
         options = {key: equation.params[key] for key in ("mesh", "in_specs", "out_specs", "check_vma")}
         options["axis_names"] = frozenset(equation.params["manual_axes"])
         options["out_specs"] = list(options["out_specs"])
-        return jax.shard_map(lambda *given: self.body(equation.params["jaxpr"], given), **options)(*inputs)
+        return jax.shard_map(lambda *given: self.run(equation.params["jaxpr"], given), **options)(*inputs)
 
 
 FOLLOWED: Mapping[str, Callable[[_Retrace, Any, list[Any]], list[Any]]] = {

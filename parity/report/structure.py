@@ -9,6 +9,7 @@ from rich.text import Text
 
 from parity.builds.tree import Role
 from parity.builds.weights.map import strip_container
+from parity.compare.backends.workers import GIB
 from parity.compare.evidence import Evidence
 from parity.compare.inspection import Row, Section
 from parity.compare.layout import Placed, placed
@@ -108,7 +109,6 @@ def spec_text(one: Placed) -> str:
     return ", ".join("/".join(filter(None, (name or "-", "+".join(axes)))) for name, axes in named)
 
 
-GIB = 2**30
 BYTES = {
     "moved_bytes": "moved GiB",
     "argument_bytes": "args GiB",

@@ -55,10 +55,6 @@ class Schedule:
         self.cache.look_up(self.cases, request.cache)
         self.request = dataclasses.replace(request, watched=manifest.folders if manifest else ())
 
-    def runner(self) -> CaseRunner:
-        """Returns the runner of cases in this process."""
-        return CaseRunner(self.request, self.backend)
-
 
 def execute(request: Request, listener: Listener | None = None) -> Report:
     """Runs the cases of a request; an interrupted run returns its results so far.
@@ -126,7 +122,7 @@ def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> 
         request = dataclasses.replace(request, paranoid=True)
     if workers > 1 or request.processes > 1:
         return run_in_workers(cases, request, listener.started)
-    return _run_here(cases, schedule.runner(), listener)
+    return _run_here(cases, CaseRunner(schedule.request, schedule.backend), listener)
 
 
 def _run_here(cases: Sequence[Case], runner: CaseRunner, listener: Listener) -> Iterator[CaseResult]:

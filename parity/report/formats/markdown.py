@@ -1,5 +1,6 @@
 """Markdown for a CI step summary: verdict, counts, blocking channels, changes."""
 
+import html
 from collections.abc import Iterator, Sequence
 
 from parity.report.changes import changes
@@ -83,7 +84,7 @@ def _changes(earlier: Report, report: Report) -> Iterator[str]:
 
 def _folded(head: str, lines: Sequence[str]) -> Iterator[str]:
     short = head if len(head) <= LONGEST else f"{head[:LONGEST]} ..."
-    yield from (f"<details><summary>{_escaped(short)}</summary>", "")
+    yield from (f"<details><summary>{html.escape(short, quote=False)}</summary>", "")
     yield from (f"- {_safe(line)}" for line in lines)
     yield from ("", "</details>", "")
 
@@ -98,8 +99,4 @@ def _safe(text: str) -> str:
     """Returns a text on one line, escaped for Markdown and HTML, and shortened."""
     short = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     marked = "".join(f"\\{sign}" if sign in "\\`*_[]|#~@" else sign for sign in short)
-    return _escaped(" ".join(marked.split()))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return html.escape(" ".join(marked.split()), quote=False)

@@ -8,7 +8,7 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, Place, all_bodies, opened, variables
+from parity.ir.jaxprs import Place, all_bodies, is_call, opened, variables
 
 DRAWS = frozenset({"random_bits", "random_gamma"})
 
@@ -98,7 +98,7 @@ class Demand:
         if name == "cond":
             taken = [self._of(body, outputs, (*place, number)) for number, body in enumerate(inner)]
             return {0} | {number + 1 for numbers in taken for number in numbers}
-        if name in CALLS and len(inner) == 1 and len(inner[0].invars) == len(equation.invars):
+        if is_call(equation):
             return self._of(inner[0], outputs, place)
         for number, body in enumerate(inner):
             self._of(body, set(range(len(body.outvars))), (*place, number))

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.tree import is_key
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind, bodies, opened
 from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
-from parity.values.rng.recipes import is_key
 
 FRAMES, THREEFRY = 3, "threefry2x32"
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.tree import is_key
+from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import CALLS, bodies, evaluate, opened
+from parity.ir.jaxprs import bodies, is_call, opened
 from parity.values.rng.demand import DRAWS
 
 KEY = ("a key",)
@@ -41,7 +41,7 @@ class LeafProvenance(NamedTuple):
     keyed: bool
 
 
-class Recipes:
+class Recipes(Interpreter):
     """Provenance of the results of programs to be compared; numbers of one instance mean nothing in another."""
 
     def __init__(self):
@@ -60,7 +60,7 @@ class Recipes:
             names: of its results.
         """
         key = self._made(("the key",), KEY, frozenset(), keyed=True)
-        return dict(zip(names, evaluate(traced, [key], self._equation, self._constant), strict=True))
+        return dict(zip(names, self.body(traced, [key], Position()), strict=True))
 
     def distribution(self, recipes: Iterable[LeafProvenance]) -> int | None:
         """Returns the number that identifies the distribution of some leaves, including layers of stacks.
@@ -97,7 +97,7 @@ class Recipes:
         self._unknown += 1
         return "unknown", self._unknown
 
-    def _constant(self, value: Any) -> LeafProvenance:
+    def constant(self, value: Any) -> LeafProvenance:
         weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
         if is_key(value):
             unknown = self._like_no_other()
@@ -110,12 +110,14 @@ class Recipes:
             self._scalars.add(made.loose)
         return made
 
-    def _equation(self, equation: Any, inputs: list[LeafProvenance]) -> list[LeafProvenance]:
-        name, inner = equation.primitive.name, bodies(equation)
+    def intercept(
+        self, equation: Any, inputs: list[LeafProvenance], here: Position
+    ) -> list[LeafProvenance] | None:
+        name = equation.primitive.name
         if name == "scan":
-            return self._scan(equation, inner[0], inputs)
-        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
-            return evaluate(inner[0], inputs, self._equation, self._constant)
+            return self._scan(equation, inputs, here)
+        if is_call(equation):
+            return None
         if name in AS_IT_IS:
             return inputs
         how = (name, self._content(equation.params))
@@ -149,9 +151,9 @@ class Recipes:
         if stack.loose in self._layers and within == sorted(within):
             self._layers[turned.loose] = self._layers[stack.loose]
 
-    def _scan(self, equation: Any, body: Any, inputs: list[LeafProvenance]) -> list[LeafProvenance]:
+    def _scan(self, equation: Any, inputs: list[LeafProvenance], here: Position) -> list[LeafProvenance]:
         """Follows the values that each iteration makes alone; carries are not followed."""
-        constants, carries = scan_split(equation)
+        (body,), (constants, carries) = bodies(equation), scan_split(equation)
         loop_indices = ("turns", equation.params["length"], equation.params["reverse"])
         variables = opened(body).invars
         given = list(inputs[:constants])
@@ -171,7 +173,7 @@ class Recipes:
             within = keyed if place < constants + carries else recipe.keyed
             given.append(self._made(row, loose, recipe.draws, keyed=within))
         self._depth += 1
-        results = evaluate(body, given, self._equation, self._constant)
+        results = self.body(body, given, here)
         self._depth -= 1
         ends = [
             self._made(end, self._derived(recipe, end), recipe.draws, keyed=keyed)
@@ -213,8 +215,3 @@ class Recipes:
             return type(value).__name__, self._number(("object", type(value).__name__, value))
         except TypeError:  # not hashable
             return self._like_no_other()
-
-
-def is_key(value: Any) -> bool:
-    """True for a typed key, an array of them, or its type."""
-    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)

@@ -211,7 +211,7 @@ def test_the_number_of_traces_of_a_step():
     calls = {"reference": [], "candidate": []}
     work = comparison(counted(plain, calls["reference"]), counted(plain, calls["candidate"]))
     calls["reference"].clear()
-    assert work.reference.lowered and work.reference.traced.returned
+    assert work.reference.lowered and work.reference.returned
     assert len(calls["reference"]) == 1
     assert CHANNEL.look(work).verdict is Verdict.EQUAL
     assert {name: len(made) for name, made in calls.items()} == {"reference": 2, "candidate": 2}
