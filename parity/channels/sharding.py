@@ -28,8 +28,8 @@ from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
 CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
-Constraints = Mapping[tuple[str, str], Sequence[str]]
-"""The source lines of constraints by (array type, spec)."""
+Constraints = Mapping[tuple[str, str], Sequence[Any]]
+"""The equations of constraints by (array type, spec)."""
 REPEATED = "a constraint left out, or an activation rematerialised or unrolled, on one side only"
 ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
@@ -173,7 +173,7 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
 
 
 def constraints(side: Side) -> Constraints:
-    """Returns the lines of the sharding constraints and reshards of the traced program by array type and spec."""
+    """Returns the sharding constraints and reshards of the traced program by array type and spec."""
     found = collections.defaultdict(list)
     for equation in equations(side.traced.jaxpr):
         if equation.primitive.name in CONSTRAINTS:
@@ -181,7 +181,7 @@ def constraints(side: Side) -> Constraints:
             aval = equation.outvars[0].aval
             spec = getattr(target, "spec", None)
             where = target if spec is None else side.mesh.essential(spec)
-            found[f"{aval.dtype}{list(aval.shape)}", str(where)].append(equation_source(equation).own_place)
+            found[f"{aval.dtype}{list(aval.shape)}", str(where)].append(equation)
     return found
 
 
@@ -228,12 +228,13 @@ def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]
     return sorted(findings, key=lambda finding: finding.cause == REPEATED)
 
 
-def _more(left: Mapping[Any, Sequence[str]], right: Mapping[Any, Sequence[str]]) -> list[str]:
+def _more(left: Mapping[Any, Sequence[Any]], right: Mapping[Any, Sequence[Any]]) -> list[str]:
     """Returns the lines of the constraints that one side has more often, as text."""
     found = []
     for side, mine, others in zip(SIDES, (left, right), (right, left), strict=True):
-        lines = [line for key, each in mine.items() if len(each) > len(others.get(key, ())) for line in each]
-        found += [f"the {side} constrains at {listed(list(dict.fromkeys(lines)), 2)}"] if lines else []
+        more = [one for key, each in mine.items() if len(each) > len(others.get(key, ())) for one in each]
+        lines = dict.fromkeys(equation_source(equation).own_place for equation in more)
+        found += [f"the {side} constrains at {listed(list(lines), 2)}"] if lines else []
     return found
 
 
