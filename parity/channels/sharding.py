@@ -122,7 +122,7 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
 
 def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
     """Returns a finding on a spec with the user's functions that resolve specs."""
-    runs = [functools.partial(side.build.specs, side.backend.mesh(side.mesh)) for side in sides]
+    runs = [functools.partial(side.build.specs, side.device_mesh) for side in sides]
     return with_makers(finding, "placed", runs, lambda value: isinstance(value, jax.sharding.PartitionSpec))
 
 
@@ -242,7 +242,7 @@ def _returned_findings(side: Side) -> Iterator[Finding]:
     """Yields state that a program on an explicit mesh returns with a sharding other than its argument's."""
     if not side.mesh.axes or side.mesh.mode is not Mode.EXPLICIT:
         return
-    mesh: Any = side.backend.mesh(side.mesh)
+    mesh = side.device_mesh
     for path, leaf in side.traced.returned.get(Group.STATE, {}).items():
         rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
         if spec is not None and got is not None and entries(got.spec, rank) != entries(spec, rank):
@@ -258,7 +258,7 @@ def _returned_findings(side: Side) -> Iterator[Finding]:
 
 def _compiled_findings(side: Side) -> Iterator[Finding]:
     """Yields state that the compiled program takes or returns with a sharding other than its spec."""
-    mesh: Any = side.backend.mesh(side.mesh)
+    mesh = side.device_mesh
     taken = side.compiled.input_shardings[0][0]
     returned = side.compiled.output_shardings.get(Group.STATE, {})
     cause = "a step whose state does not come back where it was, so each step moves it"
