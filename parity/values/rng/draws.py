@@ -170,6 +170,7 @@ ON_WORDS: dict[str, Callable[..., Any]] = {
 
 
 @functools.lru_cache(maxsize=4_096)
+@functools.lru_cache(maxsize=4_096)
 def _site(equation: Any, calls: tuple[Any, ...] = ()) -> str:
     """Returns the innermost source lines of an equation, preferably those of the user's files."""
     source = equation_source(equation, calls)
