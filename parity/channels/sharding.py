@@ -68,7 +68,7 @@ def sharding(evidence: Evidence) -> ChannelResult:
     words = ", ".join(f"{role} {size:,}" for role, size in held.items())
     detail = (
         f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded, "
-        f"{_total(reference.read(constraints))} constraints; bytes per device: {words}; "
+        f"{sum(map(len, reference.read(constraints).values()))} constraints; bytes per device: {words}; "
         f"{whole_share(reference):.1%} of the parameters' are whole on every device"
     )
     measures = {f"{role} bytes per device": size for role, size in held.items()}
@@ -185,13 +185,9 @@ def constraints(side: Side) -> Constraints:
     return found
 
 
-def _total(side: Constraints) -> int:
-    return sum(map(len, side.values()))
-
-
 def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]:
     if bool(left) != bool(right):
-        totals = [f"{_total(side)} sharding constraints" for side in (left, right)]
+        totals = [f"{sum(map(len, side.values()))} sharding constraints" for side in (left, right)]
         return [
             Finding(
                 where="traced program",
