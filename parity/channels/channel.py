@@ -42,11 +42,6 @@ class Settled(enum.StrEnum):
     NOTHING = "nothing"
 
 
-def no_findings(evidence: Evidence) -> list[Finding]:
-    """Returns no findings: for channels that a proof settles completely."""
-    return []
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Channel:
     """A comparison of one aspect of a case.
@@ -67,7 +62,7 @@ class Channel:
     settled: Settled = Settled.NOTHING
     group: Group | None = None
     applies: Callable[[Evidence], str] = lambda evidence: ""
-    guard: Callable[[Evidence], list[Finding]] = no_findings
+    guard: Callable[[Evidence], list[Finding]] = lambda evidence: []
 
     def look(self, evidence: Evidence) -> ChannelResult:
         """Returns the verdict on a case, named: skipped, settled without running, or judged."""

@@ -160,9 +160,9 @@ def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
 
 OTHER = {Flavour.LINEN: Flavour.NNX, Flavour.NNX: Flavour.LINEN}
 BRIDGE = "flax/nnx/bridge/"
-HARNESS = (Side.function.function.__code__.co_filename, "Side.function.<locals>.function")
+(HARNESS,) = (one for one in Side.function.function.__code__.co_consts if inspect.iscode(one))
 """The end of the program's part of a call stack: frames further out belong to the harness and its caller."""
-SHARED = (CallSpec.scaled.__code__.co_filename, CallSpec.scaled.__qualname__)
+SHARED = CallSpec.scaled.__code__
 """The call of the loss that a pair gives to both sides: frames further in belong to neither."""
 ITSELF = (
     "a build that runs the other twin, so the check compares a twin with itself; "
@@ -194,12 +194,12 @@ def origins(side: Side) -> Origins:
     files: collections.Counter[str] = collections.Counter()
     for stack, count in collections.Counter(call_stacks(live(side.traced.jaxpr.jaxpr))).items():
         codes = itertools.chain.from_iterable(map(traceback_codes, stack))
-        named = [(code.co_filename, code.co_qualname) for code in codes]
-        own = named[: named.index(HARNESS)] if HARNESS in named else named
+        own = list(itertools.takewhile(lambda code: code is not HARNESS, codes))
         own = own[own.index(SHARED) :] if SHARED in own else own
-        for file in {file for file, _ in own}:
+        for file in {code.co_filename for code in own}:
             files[file] += count
-        owner = next((methods[name] for name in own if name in methods), None)
+        names = ((code.co_filename, code.co_qualname) for code in own)
+        owner = next((methods[name] for name in names if name in methods), None)
         if owner:
             modules[owner] += count
     return Origins(modules, files)

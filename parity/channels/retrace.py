@@ -48,11 +48,6 @@ class Called:
     again: Mapping[str, str]
     altered: Mapping[str, tuple[str, str]]
 
-    @property
-    def is_traced_again(self) -> bool:
-        """True if a training loop traces the step more than once, as far as two calls show."""
-        return bool(self.drifted or self.again or self.altered)
-
 
 def _type(leaf: Any) -> str:
     if leaf is None:
@@ -142,7 +137,7 @@ def retrace(evidence: Evidence) -> ChannelResult:
     sides = evidence.sides
     called = [side.memo.share(_called, evidence.session, side, by=()) for side in sides]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
-    traces = span(*("2 or more" if one.is_traced_again else "1" for one in called))
+    traces = span(*("2 or more" if one.drifted or one.again or one.altered else "1" for one in called))
     return compared(f"traces of a training loop: {traces}", findings)
 
 

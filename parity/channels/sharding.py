@@ -28,8 +28,8 @@ from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
 CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
-Constraints = Mapping[tuple[str, str], Sequence[str]]
-"""The source lines of constraints by (array type, spec)."""
+Constraints = Mapping[tuple[str, str], Sequence[Any]]
+"""The equations of constraints by (array type, spec)."""
 REPEATED = "a constraint left out, or an activation rematerialised or unrolled, on one side only"
 ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
@@ -68,7 +68,7 @@ def sharding(evidence: Evidence) -> ChannelResult:
     words = ", ".join(f"{role} {size:,}" for role, size in held.items())
     detail = (
         f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded, "
-        f"{_total(reference.read(constraints))} constraints; bytes per device: {words}; "
+        f"{sum(map(len, reference.read(constraints).values()))} constraints; bytes per device: {words}; "
         f"{whole_share(reference):.1%} of the parameters' are whole on every device"
     )
     measures = {f"{role} bytes per device": size for role, size in held.items()}
@@ -122,7 +122,7 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
 
 def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
     """Returns a finding on a spec with the user's functions that resolve specs."""
-    runs = [functools.partial(side.build.specs, side.backend.mesh(side.mesh)) for side in sides]
+    runs = [functools.partial(side.build.specs, side.device_mesh) for side in sides]
     return with_makers(finding, "placed", runs, lambda value: isinstance(value, jax.sharding.PartitionSpec))
 
 
@@ -173,7 +173,7 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
 
 
 def constraints(side: Side) -> Constraints:
-    """Returns the lines of the sharding constraints and reshards of the traced program by array type and spec."""
+    """Returns the sharding constraints and reshards of the traced program by array type and spec."""
     found = collections.defaultdict(list)
     for equation in equations(side.traced.jaxpr):
         if equation.primitive.name in CONSTRAINTS:
@@ -181,17 +181,13 @@ def constraints(side: Side) -> Constraints:
             aval = equation.outvars[0].aval
             spec = getattr(target, "spec", None)
             where = target if spec is None else side.mesh.essential(spec)
-            found[f"{aval.dtype}{list(aval.shape)}", str(where)].append(equation_source(equation).own_place)
+            found[f"{aval.dtype}{list(aval.shape)}", str(where)].append(equation)
     return found
-
-
-def _total(side: Constraints) -> int:
-    return sum(map(len, side.values()))
 
 
 def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]:
     if bool(left) != bool(right):
-        totals = [f"{_total(side)} sharding constraints" for side in (left, right)]
+        totals = [f"{sum(map(len, side.values()))} sharding constraints" for side in (left, right)]
         return [
             Finding(
                 where="traced program",
@@ -228,12 +224,13 @@ def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]
     return sorted(findings, key=lambda finding: finding.cause == REPEATED)
 
 
-def _more(left: Mapping[Any, Sequence[str]], right: Mapping[Any, Sequence[str]]) -> list[str]:
+def _more(left: Mapping[Any, Sequence[Any]], right: Mapping[Any, Sequence[Any]]) -> list[str]:
     """Returns the lines of the constraints that one side has more often, as text."""
     found = []
     for side, mine, others in zip(SIDES, (left, right), (right, left), strict=True):
-        lines = [line for key, each in mine.items() if len(each) > len(others.get(key, ())) for line in each]
-        found += [f"the {side} constrains at {listed(list(dict.fromkeys(lines)), 2)}"] if lines else []
+        more = [one for key, each in mine.items() if len(each) > len(others.get(key, ())) for one in each]
+        lines = dict.fromkeys(equation_source(equation).own_place for equation in more)
+        found += [f"the {side} constrains at {listed(list(lines), 2)}"] if lines else []
     return found
 
 
@@ -241,7 +238,7 @@ def _returned_findings(side: Side) -> Iterator[Finding]:
     """Yields state that a program on an explicit mesh returns with a sharding other than its argument's."""
     if not side.mesh.axes or side.mesh.mode is not Mode.EXPLICIT:
         return
-    mesh: Any = side.backend.mesh(side.mesh)
+    mesh = side.device_mesh
     for path, leaf in side.returned.get(Group.STATE, {}).items():
         rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
         if spec is not None and got is not None and entries(got.spec, rank) != entries(spec, rank):
@@ -257,7 +254,7 @@ def _returned_findings(side: Side) -> Iterator[Finding]:
 
 def _compiled_findings(side: Side) -> Iterator[Finding]:
     """Yields state that the compiled program takes or returns with a sharding other than its spec."""
-    mesh: Any = side.backend.mesh(side.mesh)
+    mesh = side.device_mesh
     taken = side.compiled.input_shardings[0][0]
     returned = side.compiled.output_shardings.get(Group.STATE, {})
     cause = "a step whose state does not come back where it was, so each step moves it"

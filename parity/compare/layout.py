@@ -51,7 +51,7 @@ def _placed(side: Side, path: str) -> Placed:
         leaf=leaf,
         spec=spec,
         bytes_per_device=data.size * data.dtype.itemsize // shards,
-        why=side.build.explain(leaf, side.backend.mesh(side.mesh)),
+        why=side.build.explain(leaf, side.device_mesh),
     )
 
 

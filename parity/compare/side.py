@@ -66,13 +66,17 @@ class Side:
         """Spec of each input; empty without a mesh."""
         return self._essential(functools.partial(self.build.input_specs, self.build.abstract_inputs))
 
+    @Once
+    def device_mesh(self) -> Any:
+        """The mesh over devices; None without a mesh."""
+        return self.backend.mesh(self.mesh)
+
     def _essential(self, specs: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
-        mesh = self.backend.mesh(self.mesh)
-        return {path: self.mesh.essential(spec) for path, spec in specs(mesh).items()} if mesh else {}
+        found = specs(self.device_mesh) if self.device_mesh else {}
+        return {path: self.mesh.essential(spec) for path, spec in found.items()}
 
     def _shardings(self, specs: Mapping[str, jax.sharding.PartitionSpec]) -> dict[str, Any]:
-        mesh = self.backend.mesh(self.mesh)
-        return {path: jax.sharding.NamedSharding(mesh, spec) for path, spec in specs.items()} if mesh else {}
+        return {path: jax.sharding.NamedSharding(self.device_mesh, specs[path]) for path in specs}
 
     @Once
     def _state_shardings(self) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import numpy as np
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
+from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, captures
 from parity.prove.conditions import MOVES, Conditions, filling, once_known, without
 from parity.prove.frontier import ALONE, Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, regrouped
-from parity.prove.numbering import Numbering, Table, captures, users
+from parity.prove.numbering import Numbering, Table, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, attributes_of, side_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.ir.stablehlo.operations import Group, facts, names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
 from parity.prove.fusion import Fusions, fusions, is_float
 
 # The prover's own words start with "#", which no operation name does.
@@ -430,25 +430,6 @@ def number_program(
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")
     return numbering, numbering.region(program.body, 0)
-
-
-def captures(op: Op) -> tuple[int, ...]:
-    """Returns the outer values that an operation's regions read."""
-    if op.captures is None:
-        used: set[int] = set()
-        defined: set[int] = set()
-        work = list(op.regions)
-        while work:
-            region = work.pop()
-            defined.update(region.parameters)
-            used.update(region.outputs)
-            for inner in region.ops:
-                if inner.live is not None:
-                    used.update(inner.operands)
-                    work.extend(inner.regions)
-                defined.update(inner.results)
-        op.captures = tuple(sorted(used - defined))
-    return op.captures
 
 
 def users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:

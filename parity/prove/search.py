@@ -11,7 +11,7 @@ from parity.ir.location import inlined_source
 from parity.ir.makers import table_makers
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
 from parity.prove.frontier import (
     ALONE,
     ANOTHER_VALUE,
@@ -23,7 +23,7 @@ from parity.prove.frontier import (
     difference,
     short,
 )
-from parity.prove.numbering import Numbering, Table, captures
+from parity.prove.numbering import Numbering, Table
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Operation, facts
-from parity.ir.stablehlo.program import Op, StableProgram
+from parity.ir.stablehlo.program import Op, StableProgram, captures
 from parity.values.walk import Walk
 
 
@@ -52,6 +52,7 @@ class _Walk(Walk[Fact]):
     def __init__(self, program: StableProgram, unknown: Fact):
         super().__init__(program, unknown)
         self._made: dict[tuple, Fact] = {}
+        self._ended: dict[tuple, list[Fact]] = {}
 
     def results(self, op: Op) -> Fact:
         """Caches facts by form and operands' facts: there are few of both, so that most are known."""
@@ -73,6 +74,13 @@ class _Walk(Walk[Fact]):
         return Fact(sources, _content(op, known))
 
     def loop(self, op: Op) -> None:
+        """Caches facts by loop and what it reads, which the next iteration of an outer loop may leave as it is."""
+        key = (op, *self.of(op.operands), *self.of(captures(op)))
+        if key not in self._ended:
+            self._ended[key] = self._looped(op)
+        self.give(op.results, self._ended[key])
+
+    def _looped(self, op: Op) -> list[Fact]:
         condition, body = op.regions
         carried, before = self.of(op.operands), None
         while carried != before:
@@ -82,7 +90,7 @@ class _Walk(Walk[Fact]):
             before, after = carried, self.of(body.outputs)
             carried = [_joined(pair) for pair in zip(carried, after, strict=True)]
         stop = self.known[condition.outputs[0]].sources
-        self.give(op.results, [Fact(fact.sources | stop, fact.content) for fact in carried])
+        return [Fact(fact.sources | stop, fact.content) for fact in carried]
 
     def join(self, op: Op, facts: Sequence[Fact]) -> Fact:
         joined = _joined(facts)

@@ -143,6 +143,25 @@ class Region:
                 yield from inner.walk()
 
 
+def captures(op: Op) -> tuple[int, ...]:
+    """Returns the outer values that an operation's regions read."""
+    if op.captures is None:
+        used: set[int] = set()
+        defined: set[int] = set()
+        work = list(op.regions)
+        while work:
+            region = work.pop()
+            defined.update(region.parameters)
+            used.update(region.outputs)
+            for inner in region.ops:
+                if inner.live is not None:
+                    used.update(inner.operands)
+                    work.extend(inner.regions)
+                defined.update(inner.results)
+        op.captures = tuple(sorted(used - defined))
+    return op.captures
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Function:
     """A function, read once.

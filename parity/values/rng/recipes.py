@@ -120,7 +120,7 @@ class Recipes(Interpreter):
             return None
         if name in AS_IT_IS:
             return inputs
-        how = (name, self._content(equation.params))
+        how = self._number((name, self._content(equation.params)))
         exact = [recipe.exact for recipe in inputs]
         loose = [recipe.loose for recipe in inputs]
         draws = frozenset().union(*(recipe.draws for recipe in inputs))
