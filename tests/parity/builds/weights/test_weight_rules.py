@@ -106,6 +106,17 @@ def test_a_rule_whose_leaves_earlier_rules_took_is_no_mistake(rules):
     assert {entry.matched_by for entry in weights.entries} == {"rule"}
 
 
+def test_a_rule_may_name_the_containers_of_leaves():
+    sides = (
+        {f"params/{name}": leaf(f"params/{name}", (3, 3)) for name in each} for each in (REFERENCE, CANDIDATE)
+    )
+    rules = [
+        Rule(reference=("params/up/kernel",), candidate=("params/up/w",)),
+        Rule(reference=("out/kernel",), candidate=("out/w",)),
+    ]
+    assert {entry.matched_by for entry in infer(*sides, rules).entries} == {"rule"}
+
+
 def test_a_wrong_rule_lists_shapes_and_dtypes_of_both_sides():
     with pytest.raises(ValueError, match="matches no leaf of the reference") as raised:
         infer(REFERENCE, CANDIDATE, [Rule(reference=("up/kernal",), candidate=("up/w",))])
