@@ -26,9 +26,11 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
 SMALL = 1_024
-"""Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
-in it; stacked ones in exchange for others, or fewer ones without a gradient; as many carries of the same types; fewer
-carries, and those of optimised loops whose lowered loops are equal."""
+"""Bytes by which arrays may differ: stacked ones in exchange for others, or fewer ones without a gradient; as many
+carries of the same types; fewer carries, and those of optimised loops whose lowered loops are equal.
+
+Unchanged arrays, such as a mask, that one side makes before a loop and the other one in it, may also have as many bytes
+as those that the loop changes: no iteration adds to them."""
 
 
 Loops = dict[str, LoopTree]
@@ -177,8 +179,9 @@ class _Comparison:
             # A scalar of each turn is no activation: one side may keep it, the other one make it again.
             scalars = all(_shape(leaf).sizes in ((), (first.trips,)) for leaf in (*lost, *extra))
             small = small or (kept and scalars and more <= SMALL)
+            small = small or _are_parts(lost, extra)
             (self.notes if small else findings).append(stacked)
-        if not (lost or extra):  # stacked arrays are carries, too
+        if _bytes(lost) == _bytes(extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)
         return findings + self.level(first.inner, second.inner, f"{path}.")
 
@@ -188,9 +191,10 @@ class _Comparison:
         gap, fewer = abs(more), first.carries - second.carries
         if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
             return []
-        kept = more and more == second.kept_bytes - first.kept_bytes
+        changed = min(loop.carry_bytes - loop.kept_bytes for loop in (first, second))
+        kept = more == second.kept_bytes - first.kept_bytes and gap <= max(SMALL, changed)
         # Such as the sums of each row of a batch, or of all rows.
-        typed = more and first.elements and first.elements == second.elements
+        typed = first.elements and first.elements == second.elements
         finding = Finding(
             where=where,
             reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
@@ -201,7 +205,8 @@ class _Comparison:
             else "the same bytes in another number of arrays",
             next_step=at,
         )
-        if (fewer > 0 and 0 <= -more <= SMALL) or ((kept or typed or self.settled) and gap <= SMALL):
+        small = gap <= SMALL and (typed or self.settled or (fewer > 0 and more < 0))
+        if not gap or kept or small:
             self.notes.append(finding)
             return []
         return [finding]
@@ -264,6 +269,20 @@ def _shape(leaf: Shape) -> Shape:
 
 def _bytes(leaves: Sequence[Shape]) -> int:
     return sum(leaf.bytes for leaf in leaves)
+
+
+def _are_parts(some: Sequence[Shape], others: Sequence[Shape]) -> bool:
+    """Returns True if arrays hold the same rows along an axis, as a fused weight and its parts do."""
+
+    def rows(leaves: Sequence[Shape], axis: int) -> collections.Counter[Shape]:
+        found: collections.Counter[Shape] = collections.Counter()
+        for leaf in leaves:
+            at = max(0, len(leaf.sizes) - axis)
+            found[Shape(leaf.element, leaf.sizes[:at] + leaf.sizes[at + 1 :])] += leaf.sizes[at]
+        return found
+
+    axes = range(1, 1 + max(len(leaf.sizes) for leaf in (*some, *others)))
+    return any(rows(some, axis) == rows(others, axis) for axis in axes)
 
 
 def _leaves(leaves: Sequence[Shape]) -> str:

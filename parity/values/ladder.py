@@ -184,7 +184,7 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
     rungs |= {
-        found.path: _rung_beyond(found, reference, candidate, exact, floor.get(found.path, 0.0))
+        found.path: rung_beyond(found, reference, candidate, exact, floor.get(found.path, 0.0))
         for found in failing
     }
     lowest = weakest(rungs.values())
@@ -227,7 +227,7 @@ def _farthest_rounding(noise: float) -> float:
     return (FLOOR_FACTOR * noise) ** 2 if np.isfinite(noise) else 0.0
 
 
-def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat, noise: float) -> Verdict:
+def rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat, noise: float) -> Verdict:
     """Returns the rung of a leaf beyond its floor, or without one."""
     if found.path in exact and _has_floor(found, reference[found.path]):
         truth = _wide(exact[found.path])

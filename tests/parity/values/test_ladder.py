@@ -12,9 +12,9 @@ from parity.values.ladder import (
     FLOOR_FACTOR,
     Absent,
     Judge,
-    _rung_beyond,
     climb,
     deviation,
+    rung_beyond,
 )
 from parity.verdicts import Requirement, Verdict
 
@@ -191,7 +191,7 @@ def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidat
         lower = Judge(floor=dict, exact=never)
         assert climb({"x": sides[0]}, {"x": sides[1]}, lower).verdict is Verdict.FAILED
         exact = {"x": np.array([truth])}
-        rung = _rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact, 0.0)
+        rung = rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact, 0.0)
         assert rung is Verdict.FAILED
 
 
