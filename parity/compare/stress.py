@@ -14,6 +14,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, float64_side, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rerounded_side, rounded_side, unchecked_side, widened_side
 from parity.compare.trials import (
+    TINY,
     Move,
     Trial,
     aimed,
@@ -298,16 +299,13 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
     """Yields the differences from some start of the counters."""
     if not starts:
         return
-    zero = {
-        path: array == 0
-        for path, array in starts[0][0].state.items()
-        if is_float(array) and 0 < np.count_nonzero(array == 0) < array.size
-    }
+    tiny = {path: abs(array) < 10 * TINY for path, array in starts[0][0].state.items() if is_float(array)}
+    tiny = {path: mask for path, mask in tiny.items() if mask.any() and not mask.all()}
 
     def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:
-        """Returns the leaves, and the parameter entries that began at zero, where a small step keeps all its digits."""
+        """Returns the leaves, and the parameter entries that began about zero, where a small step keeps its digits."""
         leaves = outputs.get(group, {})
-        parts = {path + ZERO: leaves[path][mask] for path, mask in zero.items() if path in leaves}
+        parts = {path + ZERO: leaves[path][mask] for path, mask in tiny.items() if path in leaves}
         return {**leaves, **(parts if group is Group.STATE else {})}
 
     for group in COMPARED:
