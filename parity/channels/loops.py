@@ -172,10 +172,10 @@ class _Comparison:
             kept = self.trains and not first.provenance.backward
             stacked = _stacked_finding(lost, extra, kept, where, at)
             less, more = sorted((_bytes(lost), _bytes(extra)))
-            # Carries of equal bytes may be written in another way, as by a scatter.
-            written = (first.carries, first.carry_bytes) == (second.carries, second.carry_bytes)
-            small = (written and less <= SMALL) or (less and more <= SMALL)
-            small = small or (not self.trains and not extra and more <= SMALL)
+            # Carries of equal bytes may be written in another way, as by a scatter; the gradients of rows, too.
+            gap = abs(second.carry_bytes - first.carry_bytes)
+            written = gap <= SMALL * first.provenance.backward and less <= SMALL
+            small = written or (less and more <= SMALL) or (not self.trains and not extra and more <= SMALL)
             # A scalar of each turn is no activation: one side may keep it, the other one make it again.
             scalars = all(_shape(leaf).sizes in ((), (first.trips,)) for leaf in (*lost, *extra))
             small = small or (kept and scalars and more <= SMALL)
