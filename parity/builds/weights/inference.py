@@ -198,23 +198,28 @@ class _Search:
             if not named:
                 text = f"{rule.reference[0]!r} matches no leaf of the reference"
                 raise RuleError(self._idle(rule, text, (rule.reference[0], rule.candidate[0])))
-            absent = [
-                [(side.label, name) for side, name in self._with(*found) if name not in side.paths]
-                for found in named
-            ]
-            if all(absent):
-                label, name = absent[0][0]
-                text = f"it pairs {named[0][0][0]}, but the {label} has no leaf {name}"
+            mistakes = [self._mistake(*found) for found in named]
+            if all(mistakes):
+                text, name = mistakes[0]
                 self.idle.append(self._idle(rule, text, (name, name)))
-            for found in named:
-                if all(name in side.names for side, name in self._with(*found)) and self._may_pair(*found):
+            for found, mistake in zip(named, mistakes, strict=True):
+                if not mistake and all(name in side.names for side, name in self._with(*found)):
                     self._check_shapes(rule, *found)
                     self._pair(*found, "rule", rule.transform)
 
-    def _may_pair(self, *found: Sequence[str]) -> bool:
-        """True unless a parameter would be paired with another leaf; its rule may also match its moments."""
-        roles = {side.leaf(name).role for side, name in self._with(*found)}
-        return len(roles) == 1 or Role.PARAMS not in roles
+    def _mistake(self, *found: Sequence[str]) -> tuple[str, str] | None:
+        """Returns why a rule cannot pair leaves, and one that has no partner; None if it can.
+
+        The rule of a parameter may also match its moments.
+        """
+        named = list(self._with(*found))
+        for side, name in named:
+            if name not in side.paths:
+                return f"it pairs {found[0][0]}, but the {side.label} has no leaf {name}", name
+        roles = {side.leaf(name).role: f"{name} of role {side.leaf(name).role}" for side, name in named}
+        if len(roles) > 1 and Role.PARAMS in roles:
+            return f"it pairs {' and '.join(roles.values())}", found[0][0]
+        return None
 
     def _idle(self, rule: Rule, why: str, texts: Sequence[str]) -> str:
         """Returns a message that a rule is wrong, with the leaves of the most similar names on both sides."""

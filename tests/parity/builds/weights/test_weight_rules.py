@@ -1,5 +1,7 @@
 """Weight rules that do not fit, and ambiguous stacked axes, are reported early."""
 
+import dataclasses
+
 import pytest
 
 from parity.builds.tree import Leaf, Role
@@ -73,6 +75,13 @@ def test_a_rule_whose_partners_are_none_is_no_rule(rule, words):
     with pytest.raises(ValueError, match=r"weight rule .*: it pairs up/kernel, but ") as raised:
         infer(REFERENCE, CANDIDATE, [rule])
     assert words in str(raised.value)
+
+
+def test_a_rule_that_pairs_a_parameter_with_another_leaf_is_no_rule():
+    candidate = {**CANDIDATE, "out/w": dataclasses.replace(leaf("out/w", (3, 3)), role=Role.STATE)}
+    rules = [Rule(reference=(f"{name}/kernel",), candidate=(f"{name}/w",)) for name in ("up", "out")]
+    with pytest.raises(MapError, match="it pairs out/kernel of role params and out/w of role state"):
+        infer(REFERENCE, candidate, rules)
 
 
 def test_leaves_that_are_left_over_come_with_the_rule_that_missed_them():
