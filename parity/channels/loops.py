@@ -107,24 +107,12 @@ def compare_loops(
             if not tree.computes:
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
-        parts.append(_detail(stage, *trees))
+        parts.append(f"{stage} {span(*(str(tree.count) for tree in trees))}")
         settled = stage == "optimised" and not findings
         trains = any(place.loop.provenance.backward for tree in trees for place in tree.walk())
         work = _Comparison(stage, slack_bytes, frozenset(carried), notes, settled, trains)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     return compared(", ".join(parts), findings, notes=tuple(notes))
-
-
-def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
-    notes = []
-    random = sum(place.loop.provenance.label == "rng" for place in second.walk())
-    if random:
-        notes.append(f"{random} rng")
-    unknown = max(first.unknown, second.unknown)
-    if unknown:
-        notes.append(f"{unknown} with unknown trips")
-    text = f"{stage} {span(str(first.count), str(second.count))}"
-    return f"{text} ({', '.join(notes)})" if notes else text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,9 +136,9 @@ class _Comparison:
         for (index, left), (_, right) in sorted(pairs, key=lambda pair: pair[0][0]):
             findings += self._pair(left, right, f"{path}{index}")
         for side, alone in zip(SIDES, (missing, extra), strict=True):
-            findings += [
-                self._alone(loop, f"{path}{index}", side) for index, loop in alone if _is_written(loop)
-            ]
+            # A backend makes loops of operations such as a scatter, for which the other program has others.
+            written = [each for each in alone if each[1].provenance.label in ("", "rng")]
+            findings += [self._alone(loop, f"{path}{index}", side) for index, loop in written]
         return findings
 
     def _pair(self, first: Loop, second: Loop, path: str) -> list[Finding]:
@@ -178,8 +166,7 @@ class _Comparison:
             small = written or (less and more <= SMALL) or (not self.trains and not extra and more <= SMALL)
             # A scalar of each turn is no activation: one side may keep it, the other one make it again.
             scalars = all(_shape(leaf).sizes in ((), (first.trips,)) for leaf in (*lost, *extra))
-            small = small or (kept and scalars and more <= SMALL)
-            small = small or _are_parts(lost, extra)
+            small = small or (kept and scalars and more <= SMALL) or _are_parts(lost, extra)
             (self.notes if small else findings).append(stacked)
         if _bytes(lost) == _bytes(extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)
@@ -248,18 +235,15 @@ def _stacked_finding(
 ) -> Finding:
     """Returns the finding on stacked outputs of one side only."""
     texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
-    masks = kept and {leaf.element for leaf in (*lost, *extra)} == {"pred"}
     return Finding(
         where=where,
         reference=texts[0],
         candidate=texts[1],
         distance=f"{_bytes(extra) - _bytes(lost):+,} bytes",
-        cause="masks kept for the backward pass: a `where` in the loop of one side only, or another remat policy"
-        if masks
-        else "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
+        cause="residuals kept for the backward pass: remat policy, checkpoint placement or name, or a mask of one side"
         if kept
         else "gradients or outputs stacked by one side only, or in another dtype",
-        next_step=f"{at}; {ACCEPT}" if masks else at,
+        next_step=at,
     )
 
 
@@ -301,11 +285,6 @@ def _trip_cause(first: int | None, second: int | None) -> str:
     if small and large % small == 0:
         return f"an unroll or microbatch factor of {large // small} on one side only"
     return "another number of layers, repeats, chunks or microbatches"
-
-
-def _is_written(loop: Loop) -> bool:
-    """True unless a backend made a loop of an operation, such as a scatter, for which the other program has others."""
-    return loop.provenance.label in ("", "rng")
 
 
 def _alone_cause(loop: Loop, side: str) -> str:

@@ -246,11 +246,10 @@ def _not_arbitrated(evidence: Evidence, trial: Trial, run: _Run, found: Sequence
     with jax.enable_x64(True):
         exact = side.run(to_float64(trial.state), SEED, alter, trial.steps)
 
-    def is_arbitrated(group: Group, off: Deviation, noise: float) -> bool:
-        sides = (run.reference[group], run.candidate[group])
-        return rung_beyond(off, *sides, exact.get(group, {}), noise) is Verdict.ARBITRATED
+    def rung(group: Group, off: Deviation, noise: float, _: str) -> Verdict:
+        return rung_beyond(off, run.reference[group], run.candidate[group], exact.get(group, {}), noise)
 
-    return [each for each in found if not is_arbitrated(*each[:3])]
+    return [each for each in found if rung(*each) is not Verdict.ARBITRATED]
 
 
 def _on(runs: Runs) -> Iterator[Off]:
@@ -299,7 +298,7 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
     """Yields the differences from some start of the counters."""
     if not starts:
         return
-    tiny = {path: abs(array) < 10 * TINY for path, array in starts[0][0].state.items() if is_float(array)}
+    tiny = {path: abs(array) < 2 * TINY for path, array in starts[0][0].state.items() if is_float(array)}
     tiny = {path: mask for path, mask in tiny.items() if mask.any() and not mask.all()}
 
     def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:

@@ -283,9 +283,8 @@ def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
     state = _with_moments(evidence, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
     for path, leaf in evidence.builds[0].leaves.items():
         if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1:
-            rng = np.random.default_rng(23)
-            tiny = rng.random(state[path].shape) < AIMED, TINY * rng.standard_normal(state[path].shape)
-            state[path] = np.where(*tiny, state[path]).astype(state[path].dtype)
+            tiny = np.random.default_rng(23).random(state[path].shape) < AIMED
+            state[path] = np.where(tiny, TINY, state[path]).astype(state[path].dtype)
     trials = []
     for counts in runs:
         started = {place: count for places, count in zip(groups, counts, strict=True) for place in places}
