@@ -199,7 +199,7 @@ class _Search:
                 text = f"{rule.reference[0]!r} matches no leaf of the reference"
                 raise RuleError(self._idle(rule, text, (rule.reference[0], rule.candidate[0])))
             mistakes = [self._mistake(*found) for found in named]
-            if all(mistakes):
+            if all(mistakes) and mistakes[0]:
                 text, name = mistakes[0]
                 self.idle.append(self._idle(rule, text, (name, name)))
             for found, mistake in zip(named, mistakes, strict=True):
