@@ -13,7 +13,7 @@ from parity.builds.build import Build, Flavour, Group, Outputs, linen_build, nnx
 from parity.builds.constants import traceable
 from parity.builds.tree import Role, flatten
 from parity.cases.case import Pair
-from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
+from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits, with_rules
 from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules
 
 STEPS = 3
@@ -40,9 +40,12 @@ class CustomSide:
         create = traceable(self.create)
         example = jax.eval_shape(self._state, jax.random.key(0))
         batch = {path: jax.ShapeDtypeStruct(a.shape, a.dtype) for path, a in inputs(0).items()}
+        grouped = {
+            program: _grouped(with_rules(function, axis_rules)) for program, function in self.programs.items()
+        }
         programs = {
-            program: (_grouped(function), self._options(_grouped(function), example, batch))
-            for program, function in self.programs.items()
+            program: (function, self._options(function, example, batch))
+            for program, function in grouped.items()
         }
         rest = {
             "inputs": inputs,

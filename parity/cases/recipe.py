@@ -241,9 +241,8 @@ def linen_twin(name: str, make: Callable[[], linen.Module], recipe: CallSpec, re
     def pull(state: dict[str, Any], batch: dict[str, Any]):
         return _pulled(recipe, batch, lambda batch: _bound(module, state, recipe, batch)[0])
 
-    programs = _programs(
-        rest["rules"], forward, grad if trains else pull, train_step if trains else _untrained(name)
-    )
+    step = train_step if trains else _untrained(name)
+    programs = _programs(rest["rules"], forward, grad if trains else pull, step)
     return linen_build(f"linen {name}", create, programs, **rest)
 
 
@@ -310,9 +309,8 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
         graphdef, held = nnx.split(state.model)
         return _pulled(recipe, batch, lambda batch: run(nnx.merge(graphdef, held, copy=True), batch))
 
-    programs = _programs(
-        rest["rules"], forward, grad if trains else pull, train_step if trains else _untrained(name)
-    )
+    step = train_step if trains else _untrained(name)
+    programs = _programs(rest["rules"], forward, grad if trains else pull, step)
     return nnx_build(f"nnx {name}", create, programs, **rest)
 
 
@@ -353,19 +351,21 @@ def _pulled(
     return {"values": {"loss": value, "inputs": grads}}
 
 
-def _programs(rules: Sequence[tuple[str, Any]], forward: Any, grad: Any, train_step: Any) -> dict[str, Any]:
-    """Returns the programs with their options; each is traced with the pair's axis rules, for logical constraints."""
+def _programs(rules: Sequence[tuple[str, Any]], *functions: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the programs ``forward``, ``grad`` and ``train_step`` with their options."""
+    named = zip(OPTIONS, functions, strict=True)
+    return {name: (with_rules(function, rules), dict(OPTIONS[name])) for name, function in named}
 
-    def with_rules(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def program(state: Any, batch: dict[str, Any]) -> Any:
-            with linen.logical_axis_rules(_rules_of_mesh(rules)):
-                return function(state, batch)
 
-        return program
+def with_rules(function: Callable[..., Any], rules: Sequence[tuple[str, Any]]) -> Callable[..., Any]:
+    """Returns a program that is traced with a pair's axis rules, for logical constraints."""
 
-    functions = {"forward": forward, "grad": grad, "train_step": train_step}
-    return {name: (with_rules(function), dict(OPTIONS[name])) for name, function in functions.items()}
+    @functools.wraps(function)
+    def program(state: Any, batch: Mapping[str, Any]) -> Any:
+        with linen.logical_axis_rules(_rules_of_mesh(rules)):
+            return function(state, batch)
+
+    return program
 
 
 def _rules_of_mesh(rules: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -26,9 +26,11 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
 FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
 SMALL = 1_024
-"""Bytes by which arrays may differ: unchanged ones, such as a mask, that one side makes before a loop and the other one
-in it; stacked ones in exchange for others, or fewer ones without a gradient; as many carries of the same types; fewer
-carries, and those of optimised loops whose lowered loops are equal."""
+"""Bytes by which arrays may differ: stacked ones in exchange for others, or fewer ones without a gradient; as many
+carries of the same types; fewer carries, and those of optimised loops whose lowered loops are equal.
+
+Unchanged arrays, such as a mask, that one side makes before a loop and the other one in it, may also have as many bytes
+as those that the loop changes: no iteration adds to them."""
 
 
 Loops = dict[str, LoopTree]
@@ -105,24 +107,12 @@ def compare_loops(
             if not tree.computes:
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
-        parts.append(_detail(stage, *trees))
+        parts.append(f"{stage} {span(*(str(tree.count) for tree in trees))}")
         settled = stage == "optimised" and not findings
         trains = any(place.loop.provenance.backward for tree in trees for place in tree.walk())
         work = _Comparison(stage, slack_bytes, frozenset(carried), notes, settled, trains)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     return compared(", ".join(parts), findings, notes=tuple(notes))
-
-
-def _detail(stage: str, first: LoopTree, second: LoopTree) -> str:
-    notes = []
-    random = sum(place.loop.provenance.label == "rng" for place in second.walk())
-    if random:
-        notes.append(f"{random} rng")
-    unknown = max(first.unknown, second.unknown)
-    if unknown:
-        notes.append(f"{unknown} with unknown trips")
-    text = f"{stage} {span(str(first.count), str(second.count))}"
-    return f"{text} ({', '.join(notes)})" if notes else text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,9 +136,9 @@ class _Comparison:
         for (index, left), (_, right) in sorted(pairs, key=lambda pair: pair[0][0]):
             findings += self._pair(left, right, f"{path}{index}")
         for side, alone in zip(SIDES, (missing, extra), strict=True):
-            findings += [
-                self._alone(loop, f"{path}{index}", side) for index, loop in alone if _is_written(loop)
-            ]
+            # A backend makes loops of operations such as a scatter, for which the other program has others.
+            written = [each for each in alone if each[1].provenance.label in ("", "rng")]
+            findings += [self._alone(loop, f"{path}{index}", side) for index, loop in written]
         return findings
 
     def _pair(self, first: Loop, second: Loop, path: str) -> list[Finding]:
@@ -170,15 +160,15 @@ class _Comparison:
             kept = self.trains and not first.provenance.backward
             stacked = _stacked_finding(lost, extra, kept, where, at)
             less, more = sorted((_bytes(lost), _bytes(extra)))
-            # Carries of equal bytes may be written in another way, as by a scatter.
-            written = (first.carries, first.carry_bytes) == (second.carries, second.carry_bytes)
-            small = (written and less <= SMALL) or (less and more <= SMALL)
-            small = small or (not self.trains and not extra and more <= SMALL)
+            # Carries of equal bytes may be written in another way, as by a scatter; the gradients of rows, too.
+            gap = abs(second.carry_bytes - first.carry_bytes)
+            written = gap <= SMALL * first.provenance.backward and less <= SMALL
+            small = written or (less and more <= SMALL) or (not self.trains and not extra and more <= SMALL)
             # A scalar of each turn is no activation: one side may keep it, the other one make it again.
             scalars = all(_shape(leaf).sizes in ((), (first.trips,)) for leaf in (*lost, *extra))
-            small = small or (kept and scalars and more <= SMALL)
+            small = small or (kept and scalars and more <= SMALL) or _are_parts(lost, extra)
             (self.notes if small else findings).append(stacked)
-        if not (lost or extra):  # stacked arrays are carries, too
+        if _bytes(lost) == _bytes(extra):  # stacked arrays are carries, too
             findings += self._carries(first, second, where, at)
         return findings + self.level(first.inner, second.inner, f"{path}.")
 
@@ -188,9 +178,10 @@ class _Comparison:
         gap, fewer = abs(more), first.carries - second.carries
         if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
             return []
-        kept = more and more == second.kept_bytes - first.kept_bytes
+        changed = min(loop.carry_bytes - loop.kept_bytes for loop in (first, second))
+        kept = more == second.kept_bytes - first.kept_bytes and gap <= max(SMALL, changed)
         # Such as the sums of each row of a batch, or of all rows.
-        typed = more and first.elements and first.elements == second.elements
+        typed = first.elements and first.elements == second.elements
         finding = Finding(
             where=where,
             reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
@@ -201,7 +192,8 @@ class _Comparison:
             else "the same bytes in another number of arrays",
             next_step=at,
         )
-        if (fewer > 0 and 0 <= -more <= SMALL) or ((kept or typed or self.settled) and gap <= SMALL):
+        small = gap <= SMALL and (typed or self.settled or (fewer > 0 and more < 0))
+        if not gap or kept or small:
             self.notes.append(finding)
             return []
         return [finding]
@@ -243,18 +235,15 @@ def _stacked_finding(
 ) -> Finding:
     """Returns the finding on stacked outputs of one side only."""
     texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
-    masks = kept and {leaf.element for leaf in (*lost, *extra)} == {"pred"}
     return Finding(
         where=where,
         reference=texts[0],
         candidate=texts[1],
         distance=f"{_bytes(extra) - _bytes(lost):+,} bytes",
-        cause="masks kept for the backward pass: a `where` in the loop of one side only, or another remat policy"
-        if masks
-        else "residuals kept for the backward pass: remat policy, checkpoint placement or checkpoint name"
+        cause="residuals kept for the backward pass: remat policy, checkpoint placement or name, or a mask of one side"
         if kept
         else "gradients or outputs stacked by one side only, or in another dtype",
-        next_step=f"{at}; {ACCEPT}" if masks else at,
+        next_step=at,
     )
 
 
@@ -264,6 +253,20 @@ def _shape(leaf: Shape) -> Shape:
 
 def _bytes(leaves: Sequence[Shape]) -> int:
     return sum(leaf.bytes for leaf in leaves)
+
+
+def _are_parts(some: Sequence[Shape], others: Sequence[Shape]) -> bool:
+    """Returns True if arrays hold the same rows along an axis, as a fused weight and its parts do."""
+
+    def rows(leaves: Sequence[Shape], axis: int) -> collections.Counter[Shape]:
+        found: collections.Counter[Shape] = collections.Counter()
+        for leaf in leaves:
+            at = max(0, len(leaf.sizes) - axis)
+            found[Shape(leaf.element, leaf.sizes[:at] + leaf.sizes[at + 1 :])] += leaf.sizes[at]
+        return found
+
+    axes = range(1, 1 + max(len(leaf.sizes) for leaf in (*some, *others)))
+    return any(rows(some, axis) == rows(others, axis) for axis in axes)
 
 
 def _leaves(leaves: Sequence[Shape]) -> str:
@@ -282,11 +285,6 @@ def _trip_cause(first: int | None, second: int | None) -> str:
     if small and large % small == 0:
         return f"an unroll or microbatch factor of {large // small} on one side only"
     return "another number of layers, repeats, chunks or microbatches"
-
-
-def _is_written(loop: Loop) -> bool:
-    """True unless a backend made a loop of an operation, such as a scatter, for which the other program has others."""
-    return loop.provenance.label in ("", "rng")
 
 
 def _alone_cause(loop: Loop, side: str) -> str:

@@ -46,7 +46,8 @@ def show_map(
         for side, leaves in (("reference", error.reference), ("candidate", error.candidate)):
             for leaf in leaves:
                 screen.print(Text(f"  only in the {side}: {leaf.path} {leaf.dtype}{list(leaf.shape)}", "red"))
-        echo("no map: add the leaf to the other side, or give the pair a weight rule")
+        advice = "; ".join(error.hints) or "add the leaf to the other side, or give the pair a weight rule"
+        echo(f"no map: {advice}")
         raise typer.Exit(DIFFERENCE) from None
     for role in Role:
         rows = [one for one in certified if one.role is role]

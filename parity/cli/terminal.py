@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from parity.builds.weights.map import RuleError
 from parity.cases.case import Case
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console, echo
 from parity.report.changes import changes
@@ -113,13 +114,15 @@ def finish(
     unused = [] if part else unused_in(report)  # another part may use it
     for sentence in unused:
         echo(sentence, "bold red")
-    found = {channel.verdict for case in report.cases for channel in case.channels.values()}
-    idle = not part and found == {Verdict.SKIPPED}
+    channels = [channel for case in report.cases for channel in case.channels.values()]
+    found = {channel.verdict for channel in channels if channel.detail != RuleError.__name__}
+    misused = any(channel.detail == RuleError.__name__ for channel in channels)
+    idle = not (part or misused) and found == {Verdict.SKIPPED}
     if idle:
         why = next(channel.detail for channel in report.cases[0].channels.values())
         words = f"nothing was compared: every case was skipped ({why}); select cases that can be compared"
         echo(words, "bold red")
-    raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused or idle else PARITY)
+    raise typer.Exit(DIFFERENCE if found & blocks else USAGE if misused or unused or idle else PARITY)
 
 
 def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Report) -> None:

@@ -122,17 +122,11 @@ class Runs:
     @Once
     def float64(self) -> Outputs | Absent:
         """The outputs of the reference in float64, or the reason why there are none."""
-        case, session = self.evidence.case, self.evidence.session
-        if case.float64_reference is None:
-            return Absent("the case has no float64 reference")
+        side = self.evidence.read(float64_side)
+        if isinstance(side, Absent):
+            return side
         with jax.enable_x64(True):
-            build = made(case.float64_reference, session.backend_of(case).mesh, case.mesh)
-            side = self._side(session.side(build, case, case.mesh))
-            try:
-                _ = side.traced
-            except SideError as error:  # a carry that starts in float32 regardless of the inputs
-                return Absent(str(error.cause).partition("\n")[0])
-            return side.run(to_float64(self.evidence.state), SEED)
+            return self._side(side).run(to_float64(self.evidence.state), SEED)
 
     @Once
     def _differs_anywhere(self) -> bool:
@@ -172,10 +166,25 @@ class Runs:
         )
 
 
+def float64_side(evidence: Evidence) -> Side | Absent:
+    """Returns the reference in float64, or the reason why there is none. A reader of `Evidence`, like those below."""
+    case, session = evidence.case, evidence.session
+    if case.float64_reference is None:
+        return Absent("the case has no float64 reference")
+    with jax.enable_x64(True):
+        build = made(case.float64_reference, session.backend_of(case).mesh, case.mesh)
+        side = session.side(build, case, case.mesh)
+        try:
+            _ = side.traced
+        except SideError as error:  # a carry that starts in float32 regardless of the inputs
+            return Absent(str(error.cause).partition("\n")[0])
+    return side
+
+
 def unmeasured_rounding(evidence: Evidence) -> str | None:
     """Returns the reason why rounding to narrow floats cannot explain a difference; empty if it can.
 
-    None is no reason to report: neither program computes in narrow floats. A reader of `Evidence`, like those below.
+    None is no reason to report: neither program computes in narrow floats.
     """
     jaxprs = [side.traced.jaxpr for side in evidence.sides]
     if not any(map(rounds, jaxprs)):

@@ -5,14 +5,16 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import jax
 import numpy as np
 
 from parity.builds.build import SEED, Group
 from parity.compare.aims import harvest
 from parity.compare.evidence import Evidence
-from parity.compare.runs import Outputs, pair_outputs, unmeasured_rounding
+from parity.compare.runs import Outputs, float64_side, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rerounded_side, rounded_side, unchecked_side, widened_side
 from parity.compare.trials import (
+    TINY,
     Move,
     Trial,
     aimed,
@@ -24,10 +26,10 @@ from parity.compare.trials import (
 )
 from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
-from parity.values.ladder import STEP, Deviation
-from parity.values.noise import DRAWS, is_distribution, is_float, is_mask
+from parity.values.ladder import STEP, Absent, Deviation, rung_beyond
+from parity.values.noise import DRAWS, is_distribution, is_float, is_mask, to_float64
 from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, resized
-from parity.verdicts import SIDES, Finding, listed
+from parity.verdicts import SIDES, Finding, Verdict, listed
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
@@ -85,20 +87,18 @@ def stress(evidence: Evidence) -> Stressed:
         runs[kind] = len(tried)
         left_out += sum(run.routes_apart for _, run in tried)
         for one in tried:
-            for group, finding in [] if one[1].routes_apart else _beyond_rounding(evidence, _on, [one]):
-                found.setdefault(group, []).append(finding)
-                first.setdefault(group, one[0])
+            differences = [] if one[1].routes_apart else _beyond_rounding(evidence, _on, [one])
+            for off in _not_arbitrated(evidence, *one, differences):
+                found.setdefault(off[0], []).append(_finding(off))
+                first.setdefault(off[0], one[0])
     trials, wanted = at_counts(evidence, aims)
     starts = [(trial, _Run.of(evidence, trial)) for trial in trials]
     compared = [(trial, run) for trial, run in starts if not run.routes_apart]
     # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
     checks = [count_checks(side.traced.jaxpr) for side in evidence.sides]
     spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
-    for group, finding in [
-        *_beyond_rounding(evidence, _over_counts, compared),
-        *_unguarded(evidence, spoilt),
-    ]:
-        found.setdefault(group, []).append(finding)
+    for off in [*_beyond_rounding(evidence, _over_counts, compared), *_unguarded(evidence, spoilt)]:
+        found.setdefault(off[0], []).append(_finding(off))
     label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
     return Stressed(
         findings={group: tuple(each) for group, each in found.items()},
@@ -197,10 +197,8 @@ Off = tuple[Group, Deviation, float, str]
 """A difference: the group of the output, its deviation, the noise, and the inputs as text."""
 
 
-def _beyond_rounding(
-    evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs
-) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of the differences that neither rounding nor the range of floats explains.
+def _beyond_rounding(evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs) -> list[Off]:
+    """Returns the differences that neither rounding nor the range of floats explains.
 
     Such a difference is beyond the noise of the reference whose arithmetic rounds to other neighbours, and beyond that
     of narrow casts or there if both sides compute in float32. If one side overflows, the reference does not begin or
@@ -233,8 +231,25 @@ def _beyond_rounding(
     if found and not evidence.read(unmeasured_rounding):
         wide = [(trial, _Run.of(evidence, trial, widened_side)) for trial, _ in runs]
         found = kept(found, again(rounded_side), wide)
-    for group, off, noise, where in found:
-        yield group, _finding(off, noise, where)
+    return found
+
+
+def _not_arbitrated(evidence: Evidence, trial: Trial, run: _Run, found: Sequence[Off]) -> list[Off]:
+    """Returns the differences, unless the candidate is about as close to a float64 run as the reference is."""
+    side, inputs = evidence.read(float64_side) if found else Absent(""), evidence.builds[0].abstract_inputs
+    if isinstance(side, Absent):
+        return [*found]
+
+    def alter(batch: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return to_float64(trial.batch({path: batch[path].astype(inputs[path].dtype) for path in batch}))
+
+    with jax.enable_x64(True):
+        exact = side.run(to_float64(trial.state), SEED, alter, trial.steps)
+
+    def rung(group: Group, off: Deviation, noise: float, _: str) -> Verdict:
+        return rung_beyond(off, run.reference[group], run.candidate[group], exact.get(group, {}), noise)
+
+    return [each for each in found if rung(*each) is not Verdict.ARBITRATED]
 
 
 def _on(runs: Runs) -> Iterator[Off]:
@@ -265,7 +280,8 @@ def _counts(path: str, trial: Trial) -> bool:
     return not trial.saturates or split_step(path)[0] in ("", "step1/")
 
 
-def _finding(off: Deviation, noise: float, where: str) -> Finding:
+def _finding(difference: Off) -> Finding:
+    _, off, noise, where = difference
     times = f"{off.relative / noise:.3g} x noise" if noise else "no noise explains it"
     return Finding(
         where=f"{off.path}{list(off.worst)}" if off.worst else off.path,
@@ -282,16 +298,13 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
     """Yields the differences from some start of the counters."""
     if not starts:
         return
-    zero = {
-        path: array == 0
-        for path, array in starts[0][0].state.items()
-        if is_float(array) and 0 < np.count_nonzero(array == 0) < array.size
-    }
+    tiny = {path: abs(array) < 2 * TINY for path, array in starts[0][0].state.items() if is_float(array)}
+    tiny = {path: mask for path, mask in tiny.items() if mask.any() and not mask.all()}
 
     def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:
-        """Returns the leaves, and the parameter entries that began at zero, where a small step keeps all its digits."""
+        """Returns the leaves, and the parameter entries that began about zero, where a small step keeps its digits."""
         leaves = outputs.get(group, {})
-        parts = {path + ZERO: leaves[path][mask] for path, mask in zero.items() if path in leaves}
+        parts = {path + ZERO: leaves[path][mask] for path, mask in tiny.items() if path in leaves}
         return {**leaves, **(parts if group is Group.STATE else {})}
 
     for group in COMPARED:
@@ -306,8 +319,8 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
             yield group, off, noise, f"with {starts[start][0].name}"
 
 
-def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of leaves with an entry that is finite on one side only, and only by its checks."""
+def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
+    """Yields leaves with an entry that is finite on one side only, and only by its checks."""
     for trial in trials:
         run, unchecked = _Run.of(evidence, trial), _nudged(evidence, trial, unchecked_side)
         sides = (run.reference, run.candidate)
@@ -323,7 +336,7 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[tuple[st
                         name: str(side[group][path][worst]) for name, side in zip(SIDES, sides, strict=True)
                     }
                     off = Deviation(path=path, relative=float("inf"), worst=worst, note=ONE_SIDED, **texts)
-                    yield group, _finding(off, 0.0, f"on stress inputs ({trial.name})")
+                    yield group, off, 0.0, f"on stress inputs ({trial.name})"
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

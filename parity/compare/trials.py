@@ -24,6 +24,8 @@ AIMED = 0.25
 """Share of a leaf's entries that are set to constants; at least one entry."""
 SIDES = (-1e-2, -1e-3, 1e-3, 1e-2)
 """Relative distances of entries from a constant."""
+TINY = 1e-30
+"""Size of parameters that are about zero: at zero itself, gradients of `relu` and `maximum` differ."""
 Flat = dict[str, np.ndarray]
 Move = Callable[[Mapping[str, np.ndarray], np.random.Generator], Flat]
 
@@ -262,7 +264,7 @@ def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
     """Returns trials with counters at 0, 1, around each constant used with a counter, and halfway between those.
 
     Counters that advance together start together. Moments are large, so that an optimizer's step exceeds the rounding
-    error of the parameters. A part of each parameter is zero.
+    error of the parameters. A part of each parameter is about zero.
 
     Returns:
         The trials, and their number without the bound.
@@ -281,8 +283,8 @@ def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
     state = _with_moments(evidence, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
     for path, leaf in evidence.builds[0].leaves.items():
         if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1:
-            zero = np.random.default_rng(23).random(state[path].shape) < AIMED
-            state[path] = np.where(zero, 0, state[path]).astype(state[path].dtype)
+            tiny = np.random.default_rng(23).random(state[path].shape) < AIMED
+            state[path] = np.where(tiny, TINY, state[path]).astype(state[path].dtype)
     trials = []
     for counts in runs:
         started = {place: count for places, count in zip(groups, counts, strict=True) for place in places}

@@ -63,9 +63,9 @@ def changed_types(reference: Any, candidate: Any) -> list[str]:
     """Returns the arithmetic that two programs do in different types, and casts that only one does, as text.
 
     Operations correspond if they have one name and one shape. Their types differ if one side uses a type that the
-    other does not use, or if both do the operation equally often, but not equally often in each type. Casts that round
-    to a narrow type must be equally many for each number of entries, in any layout: rounding an operand once more is
-    another precision.
+    other does not use, or if both do the operation equally often, but not equally often in each type. Casts to a
+    narrow type must round equally many entries, in any layout and any number of parts: rounding an operand once more
+    is another precision. The same cast of the same operand counts once.
     """
     found = []
     left, right = _types(reference), _types(candidate)
@@ -77,7 +77,8 @@ def changed_types(reference: Any, candidate: Any) -> list[str]:
                 ", ".join(f"{count} in {name}" for name, count in sorted(each.items())) or "none"
                 for each in (one, other)
             ]
-            found.append(f"{key[0]} {list(key[1])}: {texts[0]} -> {texts[1]}")
+            name = f"{key[0]} {list(key[1])}" if key[1] else f"entries of {key[0]}"
+            found.append(f"{name}: {texts[0]} -> {texts[1]}")
     return found
 
 
@@ -85,12 +86,16 @@ def _types(jaxpr: Any) -> Mapping[tuple[str, tuple[int, ...]], collections.Count
     found: dict[tuple[str, tuple[int, ...]], collections.Counter[str]] = collections.defaultdict(
         collections.Counter
     )
+    casts: dict[tuple[int, str], int] = {}
     for equation in equations(jaxpr):
-        name = equation.primitive.name
-        counted = name in ARITHMETIC or (name == CAST and _is_lossy(equation))
-        for out in [each.aval for each in equation.outvars] if counted else ():
+        name, outs = equation.primitive.name, [each.aval for each in equation.outvars]
+        if name == CAST and _is_lossy(equation) and outs[0].shape:
+            casts[id(equation.invars[0]), str(outs[0].dtype)] = outs[0].size
+        for out in outs if name in ARITHMETIC else ():
             if out.shape and jnp.issubdtype(out.dtype, np.floating):
-                found[name, (out.size,) if name == CAST else out.shape][str(out.dtype)] += 1
+                found[name, out.shape][str(out.dtype)] += 1
+    for (_, kind), entries in casts.items():
+        found[CAST, ()][kind] += entries
     return found
 
 

@@ -112,6 +112,15 @@ def _shown(number: np.generic) -> str:
     return str(number) if number.dtype.kind in "iub" else f"{number:.9g}"
 
 
+def filled(array: np.ndarray) -> np.ndarray:
+    """Returns the entries that hold one number, beside which all others vanish, such as the ``-1e9`` of a mask."""
+    sizes = np.abs(np.nan_to_num(_wide(array), posinf=0, neginf=0))
+    largest = sizes == np.max(sizes, initial=0)
+    rest = np.max(sizes, initial=0, where=~largest)
+    resolution = float(jnp.finfo(array.dtype).eps) if jnp.issubdtype(array.dtype, jnp.inexact) else 0.0
+    return largest & (largest.sum() > 1) & (0 < rest < resolution * np.max(sizes, initial=0))
+
+
 def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
     """Returns the deviation of a leaf; None if it has the same bits."""
     if same_bits(reference, candidate):
@@ -132,8 +141,10 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
         comparable = np.array_equal(holes, others) and np.array_equal(
             left[holes], right[holes], equal_nan=True
         )
-        if comparable:  # the same NaN and infinities on both sides: the other entries decide
-            left, right = np.where(holes, 0, left), np.where(holes, 0, right)
+        if comparable:  # the same NaN, infinities and fills on both sides: the other entries decide
+            fills = filled(reference)
+            same = holes | (fills & np.array_equal(left[fills], right[fills]))
+            left, right = np.where(same, 0, left), np.where(same, 0, right)
         difference = np.abs(right - left)
         relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(left)))
     worst = _worst(reference, candidate, difference)
@@ -184,7 +195,7 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
     rungs |= {
-        found.path: _rung_beyond(found, reference, candidate, exact, floor.get(found.path, 0.0))
+        found.path: rung_beyond(found, reference, candidate, exact, floor.get(found.path, 0.0))
         for found in failing
     }
     lowest = weakest(rungs.values())
@@ -227,7 +238,7 @@ def _farthest_rounding(noise: float) -> float:
     return (FLOOR_FACTOR * noise) ** 2 if np.isfinite(noise) else 0.0
 
 
-def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat, noise: float) -> Verdict:
+def rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat, noise: float) -> Verdict:
     """Returns the rung of a leaf beyond its floor, or without one."""
     if found.path in exact and _has_floor(found, reference[found.path]):
         truth = _wide(exact[found.path])

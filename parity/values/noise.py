@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.tree import Leaf, Role
-from parity.values.ladder import deviation
+from parity.values.ladder import deviation, filled
 
 Flat = Mapping[str, np.ndarray]
 DRAWS = 3
@@ -37,9 +37,9 @@ def resolution(array: np.ndarray) -> float:
 
 
 def finite_norm(array: np.ndarray) -> float:
-    """Returns the norm of the finite entries of a float array."""
+    """Returns the norm of the finite entries of a float array, without those that a mask fills."""
     wide = np.asarray(array, np.float64)
-    return float(np.linalg.norm(np.where(np.isfinite(wide), wide, 0.0)))
+    return float(np.linalg.norm(np.where(np.isfinite(wide) & ~filled(array), wide, 0.0)))
 
 
 def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, np.ndarray]:

@@ -21,6 +21,7 @@ from parity.builds.weights.map import (
     Entry,
     MapError,
     Rule,
+    RuleError,
     WeightMap,
     normalise,
     strip_container,
@@ -65,7 +66,7 @@ def infer(
     Raises:
         ConflictError: two programs pair a leaf with different leaves of the other side.
         MapError: other leaves have no partner.
-        ValueError: a rule pairs nothing, or its transform does not fit.
+        RuleError: a rule pairs nothing, or its transform does not fit.
     """
     search = _Search(reference, candidate)
     search.by_rules(rules)
@@ -83,7 +84,7 @@ def infer(
     if any(missing):
         raise MapError(*missing, hints=search.idle)
     if search.idle:
-        raise ValueError(search.idle[0])
+        raise RuleError(search.idle[0])
     first, second = (tuple(sorted(leaf.path for leaf in leaves)) for leaves in left)
     entries = tuple(sorted(search.entries, key=lambda entry: entry.reference))
     return WeightMap(entries=entries, alone=(first, second))
@@ -190,30 +191,35 @@ class _Search:
         """Pairs the leaves that rules name.
 
         Raises:
-            ValueError: the pattern of a rule matches no leaf of the reference.
+            RuleError: the pattern of a rule matches no leaf of the reference.
         """
         for rule in rules:
             named = [found for name in self.sides[0].paths if (found := self._named(rule, name))]
             if not named:
                 text = f"{rule.reference[0]!r} matches no leaf of the reference"
-                raise ValueError(self._idle(rule, text, (rule.reference[0], rule.candidate[0])))
-            absent = [
-                [(side.label, name) for side, name in self._with(*found) if name not in side.paths]
-                for found in named
-            ]
-            if all(absent):
-                label, name = absent[0][0]
-                text = f"it pairs {named[0][0][0]}, but the {label} has no leaf {name}"
+                raise RuleError(self._idle(rule, text, (rule.reference[0], rule.candidate[0])))
+            mistakes = [self._mistake(*found) for found in named]
+            if all(mistakes) and mistakes[0]:
+                text, name = mistakes[0]
                 self.idle.append(self._idle(rule, text, (name, name)))
-            for found in named:
-                if all(name in side.names for side, name in self._with(*found)) and self._may_pair(*found):
+            for found, mistake in zip(named, mistakes, strict=True):
+                if not mistake and all(name in side.names for side, name in self._with(*found)):
                     self._check_shapes(rule, *found)
                     self._pair(*found, "rule", rule.transform)
 
-    def _may_pair(self, *found: Sequence[str]) -> bool:
-        """True unless a parameter would be paired with another leaf; its rule may also match its moments."""
-        roles = {side.leaf(name).role for side, name in self._with(*found)}
-        return len(roles) == 1 or Role.PARAMS not in roles
+    def _mistake(self, *found: Sequence[str]) -> tuple[str, str] | None:
+        """Returns why a rule cannot pair leaves, and one that has no partner; None if it can.
+
+        The rule of a parameter may also match its moments.
+        """
+        named = list(self._with(*found))
+        for side, name in named:
+            if name not in side.paths:
+                return f"it pairs {found[0][0]}, but the {side.label} has no leaf {name}", name
+        roles = {side.leaf(name).role: f"{name} of role {side.leaf(name).role}" for side, name in named}
+        if len(roles) > 1 and Role.PARAMS in roles:
+            return f"it pairs {' and '.join(roles.values())}", found[0][0]
+        return None
 
     def _idle(self, rule: Rule, why: str, texts: Sequence[str]) -> str:
         """Returns a message that a rule is wrong, with the leaves of the most similar names on both sides."""
@@ -228,14 +234,14 @@ class _Search:
     def _named(self, rule: Rule, name: str) -> tuple[list[str], list[str]] | None:
         """Returns the leaves of both sides that a rule pairs; None if its pattern does not match ``name``."""
         pattern, path = rule.reference[0], self.sides[0].paths[name]
-        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, strip_container(path))
-        if not match:
+        forms = (re.fullmatch(pattern, form) for form in (name, strip_container(path), path))
+        if not (match := next(filter(None, forms), None)):
             return None
         reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]
         return reference, [normalise(match.expand(template)) for template in rule.candidate]
 
     def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
-        """Raises a `ValueError` unless a rule's transform maps the shapes of one side to those of the other."""
+        """Raises a `RuleError` unless a rule's transform maps the shapes of one side to those of the other."""
         left, right = self.sides
         given, wanted = (
             [left.leaf(name).shape for name in reference],
@@ -246,7 +252,7 @@ class _Search:
         except (ValueError, IndexError) as error:
             got = [str(error)]
         if got != wanted:
-            raise ValueError(
+            raise RuleError(
                 f"weight rule for {reference}: {rule.transform} of {given} gives {got}, expected {wanted} of {targets} "
                 f"(reference {left.described(reference)}; candidate {right.described(targets)}); correct the "
                 "transform or the paths"

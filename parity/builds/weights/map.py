@@ -83,6 +83,10 @@ class Entry:
         return self.matched_by.startswith((USED_ALONE, ORDER, NEAREST))
 
 
+class RuleError(ValueError):
+    """A weight rule pairs nothing, or its transform does not fit."""
+
+
 class MapError(ValueError):
     """Leaves have no partner.
 

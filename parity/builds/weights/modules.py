@@ -153,8 +153,8 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
     """
     found = set()
     for name, leaf in parameters.items():
-        owned = moment_of(name, parameters, ())
-        if owned and parameters[owned[1]].shape == leaf.shape:
+        owner = next((end for end in _ends(name)[1:] if end in parameters), None)
+        if owner and parameters[owner].shape == leaf.shape:
             found.add(name)
     return found
 
@@ -164,14 +164,16 @@ def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tup
 
     Args:
         name: normalised name of the leaf.
-        owners: names of parameters; the longest one that ends the name owns it.
+        owners: names of parameters; the one with the longest end of the name owns it. The name may begin with the rest
+            of the owner's, as that of a part with its own optimizer: ``decoder/0/mu/layer/kernel``.
         holders: names of containers, ignored at every place.
     """
     parts = name.split("/")
     for at in range(1, len(parts)):
-        end = "/".join(parts[at:])
-        if end in owners:
-            return "/".join(part for part in parts[:at] if part and part not in holders), end
+        for begin in range(at):
+            owner = "/".join(parts[:begin] + parts[at:])
+            if owner in owners:
+                return "/".join(part for part in parts[begin:at] if part and part not in holders), owner
     return None
 
 

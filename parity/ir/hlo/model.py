@@ -88,11 +88,6 @@ class LoopTree:
         """Number of loops, including nested ones; each call site counts separately."""
         return sum(loop.count for loop in self.loops)
 
-    @property
-    def unknown(self) -> int:
-        """Number of loops whose trip count is not known."""
-        return sum(place.loop.trips is None for place in self.walk())
-
     def walk(self) -> Iterator[PlacedLoop]:
         """Yields every loop in program order, outer before inner."""
         yield from _walk(self.loops, "", 0, 1)

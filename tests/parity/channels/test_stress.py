@@ -10,6 +10,7 @@ from parity.builds.build import linen_build
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute
 from parity.cases.case import Case
+from parity.cases.shared import widened
 from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
@@ -549,3 +550,25 @@ def test_a_sum_of_integers_of_the_batch_is_listed(number):
 
     result = outcome(build("left", clock=True), build("right", model, clock=True), "forward")
     assert f"not have reached {number} compared" in result.channels["values"].detail, result.sentence()
+
+
+def rounded_log(h):
+    """Returns ``h``, up to the rounding of an exponential, which no perturbation of ``h`` shows if that is tiny."""
+    return jnp.log(jnp.minimum(jnp.exp(16 * jnp.tanh(h)), 1e30)) / 16
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "verdict"),
+    [
+        (rounded_log, jnp.tanh, Verdict.FLOOR),
+        (jnp.tanh, rounded_log, Verdict.FAILED),
+        (rounded_log, lambda h: jnp.tanh(jnp.where(jnp.abs(h) < 1e-4, 2 * h, h)), Verdict.FAILED),
+    ],
+    ids=["more exact", "less exact", "wrong where numbers are tiny"],
+)
+def test_a_float64_run_decides_where_the_reference_itself_is_inexact(left, right, verdict):
+    def of(function):
+        return build("toy", lambda params, inputs: function(inputs["x"] @ params["w"]))
+
+    found = outcome(of(left), of(right), "forward", float64_reference=lambda: widened(of(left)))
+    assert found.channels["values"].verdict is verdict, found.channels["values"]

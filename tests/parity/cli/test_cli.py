@@ -214,6 +214,29 @@ def test_map_prints_guesses_as_rules_that_state_them(command, tmp_path):
     assert ended.code == 0 and "by rule" in ended.out and "weight_rules" not in ended.out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["run", "prove", "map"])
+def test_a_rule_that_matches_nothing_is_wrong_usage_and_blocks_no_other_pair(command, tmp_path, how):
+    rules = "weight_rules=[parity.Rule(reference=('dense/kernal',), candidate=('dense/kernel',))]"
+    folder = project(tmp_path, options=rules, top="import parity")
+    ended = command(how, "toy/forward", cwd=folder)
+    assert ended.code == 2, ended.out + ended.err
+    assert "nearest: in the reference dense/kernel float32" in re.sub(r"\s+", " ", ended.out + ended.err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("other", "code"), [(SOUND, 2), (WRONG, 1)])
+def test_a_wrong_rule_blocks_no_other_pair_and_hides_no_difference(command, tmp_path, other, code):
+    rules = "weight_rules=[parity.Rule(reference=('dense/kernal',), candidate=('dense/kernel',))]"
+    first = TWINS.format(nnx=SOUND, top="import parity", loss="", options=rules)
+    second = TWINS.format(nnx=other, top="", loss="", options="").replace(
+        'PAIR = pair("toy"', 'OTHER = pair("other"'
+    )
+    folder = write_project(tmp_path, f"two_twins_{code}", first + second, "PAIR", "OTHER")
+    ended = command("run", "*/forward@single", cwd=folder)
+    assert ended.code == code and ("1 passed" in ended.out) is (code == 2), ended.out + ended.err
+
+
 def test_map_of_a_side_that_crashes_is_no_failure_of_the_harness(command, tmp_path):
     ended = command("map", "toy", cwd=project(tmp_path, nnx="x @ jnp.ones(99)"))
     assert ended.code == 1, ended.err

@@ -12,9 +12,9 @@ from parity.values.ladder import (
     FLOOR_FACTOR,
     Absent,
     Judge,
-    _rung_beyond,
     climb,
     deviation,
+    rung_beyond,
 )
 from parity.verdicts import Requirement, Verdict
 
@@ -191,7 +191,7 @@ def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidat
         lower = Judge(floor=dict, exact=never)
         assert climb({"x": sides[0]}, {"x": sides[1]}, lower).verdict is Verdict.FAILED
         exact = {"x": np.array([truth])}
-        rung = _rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact, 0.0)
+        rung = rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact, 0.0)
         assert rung is Verdict.FAILED
 
 
@@ -368,3 +368,17 @@ def test_a_missing_float64_run_is_named_by_the_channels_that_needed_it():
     assert "float64" not in one(reference, reference, exact=why).detail
     integers = one(np.array([1]), np.array([2]), exact=why)  # no run arbitrates these
     assert integers.verdict is Verdict.FAILED and "float64" not in integers.detail
+
+
+@pytest.mark.parametrize(
+    ("number", "places", "hidden"),
+    [(-1e9, 2, True), (-1e9, 1, False), (-1e3, 2, False), (float(np.finfo("float32").min), 3, True)],
+)
+def test_the_fill_of_a_mask_hides_no_other_entry(number, places, hidden):
+    reference = np.random.default_rng(0).standard_normal(12).astype("float32")
+    reference[:places] = number
+    candidate = reference * np.where(reference == reference[0], 1, 1.1).astype("float32")
+    found = deviation("x", reference, candidate)
+    assert (found.relative > 0.05) is hidden, found
+    candidate[0] = 1.0
+    assert deviation("x", reference, candidate).relative > 0.1

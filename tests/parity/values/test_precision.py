@@ -214,6 +214,9 @@ def test_casts_count_by_entries_in_any_layout():
         return x.astype(HALF)
 
     assert not types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(x).T.reshape(2, 6)))
+    assert not types(cast, lambda x: jnp.concatenate([cast(x[:1]), cast(x[1:])]))
+    assert not types(lambda x: cast(x) @ cast(x).T, lambda x: jnp.square(cast(x)))
+    assert types(lambda x: cast(x), lambda x: jnp.concatenate([cast(x[:1]), cast(cast(x[1:]) * 2.0 + x[1:])]))
     assert types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(cast(x.T).astype(np.float32))))
     assert types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(x).sum(0)))
 

@@ -465,6 +465,29 @@ def test_moments_of_a_parameter_matched_by_shape_follow_it():
     assert {entry.matched_by for entry in moments} == {"parameter it belongs to"}
 
 
+def test_moments_of_parts_with_their_own_optimizers_follow_their_parameters():
+    """``opt_state/D/0/mu/look/kernel`` is of ``params/D/look/kernel``; names and order of use would exchange both."""
+
+    def side(part, names, moment):
+        found = [leaf(f"params/{part}/{name}", (3, 3)) for name in names]
+        return leaves(
+            *found, *(leaf(f"opt_state/{part}/{moment}/{name}", (3, 3), Role.OPTIMIZER) for name in names)
+        )
+
+    rules = [
+        Rule(reference=(f"D/{name}",), candidate=(f"critic/{other}",))
+        for name, other in (("look/kernel", "mix/taps"), ("mix/kernel", "look/taps"))
+    ]
+    weights = infer(
+        side("D", ("look/kernel", "mix/kernel"), "0/mu"),
+        side("critic", ("look/taps", "mix/taps"), "mu"),
+        rules,
+    )
+    assert pairs(weights)["opt_state/D/0/mu/look/kernel",] == ("opt_state/critic/mu/mix/taps",)
+    moments = [entry for entry in weights.entries if entry.role is Role.OPTIMIZER]
+    assert {entry.matched_by for entry in moments} == {"parameter it belongs to"}
+
+
 def test_factored_moments_do_not_take_their_parameters_transform():
     """Adafactor keeps a row and a column per matrix; a transposed parameter does not determine their assignment."""
     sides = [

@@ -1,5 +1,7 @@
 """Weight rules that do not fit, and ambiguous stacked axes, are reported early."""
 
+import dataclasses
+
 import pytest
 
 from parity.builds.tree import Leaf, Role
@@ -75,6 +77,13 @@ def test_a_rule_whose_partners_are_none_is_no_rule(rule, words):
     assert words in str(raised.value)
 
 
+def test_a_rule_that_pairs_a_parameter_with_another_leaf_is_no_rule():
+    candidate = {**CANDIDATE, "out/w": dataclasses.replace(leaf("out/w", (3, 3)), role=Role.STATE)}
+    rules = [Rule(reference=(f"{name}/kernel",), candidate=(f"{name}/w",)) for name in ("up", "out")]
+    with pytest.raises(MapError, match="it pairs out/kernel of role params and out/w of role state"):
+        infer(REFERENCE, candidate, rules)
+
+
 def test_leaves_that_are_left_over_come_with_the_rule_that_missed_them():
     candidate = {**CANDIDATE, "out/w": leaf("out/w", (9, 1))}
     rule = Rule(reference=("(.*)/kernel",), candidate=(r"\1/weight",))
@@ -104,6 +113,17 @@ def test_leaves_that_are_left_over_come_with_the_rule_that_missed_them():
 def test_a_rule_whose_leaves_earlier_rules_took_is_no_mistake(rules):
     weights = infer(REFERENCE, CANDIDATE, rules)
     assert {entry.matched_by for entry in weights.entries} == {"rule"}
+
+
+def test_a_rule_may_name_the_containers_of_leaves():
+    sides = (
+        {f"params/{name}": leaf(f"params/{name}", (3, 3)) for name in each} for each in (REFERENCE, CANDIDATE)
+    )
+    rules = [
+        Rule(reference=("params/up/kernel",), candidate=("params/up/w",)),
+        Rule(reference=("out/kernel",), candidate=("out/w",)),
+    ]
+    assert {entry.matched_by for entry in infer(*sides, rules).entries} == {"rule"}
 
 
 def test_a_wrong_rule_lists_shapes_and_dtypes_of_both_sides():

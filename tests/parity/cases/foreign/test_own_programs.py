@@ -330,3 +330,27 @@ def test_gradients_are_paired_as_their_parameters_are(factor, passes):
     gradients = found.channels["gradients"]
     assert (gradients.verdict.value != "failed") is passes, found.sentence()
     assert passes or gradients.findings[0].where.startswith("params/left/w"), gradients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("axes", "verdict"), [(("batch", None, "wide"), "equal"), (("batch", None, None), "failed")]
+)
+def test_programs_are_traced_with_the_axis_rules_of_the_pair(axes, verdict):
+    def side(axes, flavour):
+        def forward(state, batch):
+            return linen.with_logical_constraint(jnp.tanh(batch["x"] @ state["params"]["w"]), axes)
+
+        def make(key):
+            return {"params": {"w": jax.random.normal(key, (D, H))}}
+
+        return parity.CustomSide(create=make, programs={"forward": forward}, flavour=flavour)
+
+    found = result(
+        side(axes, parity.Flavour.NNX),
+        side(("batch", None, "wide"), parity.Flavour.LINEN),
+        channels=("sharding",),
+        axis_rules=(("batch", "data"), ("wide", "model")),
+        meshes=("data2.model2-auto",),
+    )
+    assert str(found.channels["sharding"].verdict) == verdict, found.channels["sharding"]

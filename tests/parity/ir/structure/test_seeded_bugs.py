@@ -311,15 +311,40 @@ def test_a_small_carry_of_another_shape_is_a_note_but_one_of_another_type_fails(
         assert compare_loops(rows, other).verdict is Verdict.FAILED
 
 
-def test_the_number_of_carries_counts_too():
+def test_the_same_bytes_in_another_number_of_carries_are_a_note():
     def scan(start):
         return lambda: jax.lax.scan(lambda c, _: (jax.tree.map(jnp.sin, c), None), start, None, length=3)[0]
 
-    starts = jnp.ones(8), (jnp.ones(4), jnp.ones(4))
-    loops = [Loops(lowered=lowered_loops(jax.jit(scan(start)).lower())) for start in starts]
-    assert loops[0]["lowered"].loops[0].carry_bytes == loops[1]["lowered"].loops[0].carry_bytes
-    (finding,) = compare_loops(*loops).findings
-    assert (finding.reference, finding.candidate) == ("2 carries of 36 bytes", "3 carries of 36 bytes")
+    starts = jnp.ones(800), (jnp.ones(400), jnp.ones(400)), (jnp.ones(400), jnp.ones(800))
+    one, two, more = (Loops(lowered=lowered_loops(jax.jit(scan(start)).lower())) for start in starts)
+    (note,) = compare_loops(one, two).notes
+    assert (note.reference, note.candidate) == ("2 carries of 3,204 bytes", "3 carries of 3,204 bytes")
+    assert (
+        compare_loops(one, two).verdict is Verdict.EQUAL
+        and compare_loops(one, more).verdict is Verdict.FAILED
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "dtype", "verdict"),
+    [
+        ((400, 400, 400), "float32", Verdict.EQUAL),
+        ((400, 400), "float32", Verdict.FAILED),
+        ((800, 800, 800), "bfloat16", Verdict.FAILED),
+    ],
+)
+def test_gradients_of_a_fused_weight_stack_as_those_of_its_parts(parts, dtype, verdict):
+    def program(sizes, dtype="float32"):
+        def loss(weights):
+            def body(c, row):
+                return jnp.sin(c + sum((each.astype("float32") ** 2).sum() for each in row)), None
+
+            return jax.lax.scan(body, 1.0, weights)[0]
+
+        weights = tuple(jax.ShapeDtypeStruct((3, size), dtype) for size in sizes)
+        return Loops(lowered=lowered_loops(jax.jit(jax.grad(loss)).lower(weights)))
+
+    assert compare_loops(program([1200]), program(parts, dtype)).verdict is verdict
 
 
 def test_an_axis_of_size_one_makes_no_other_stacked_array():
@@ -382,7 +407,7 @@ def test_a_scalar_of_each_turn_that_one_side_keeps_is_a_note(size, verdict):
 
 @pytest.mark.parametrize(
     ("size", "changed", "verdict"),
-    [(5, False, Verdict.EQUAL), (40, False, Verdict.FAILED), (5, True, Verdict.FAILED)],
+    [(5, False, Verdict.EQUAL), (40, False, Verdict.EQUAL), (5, True, Verdict.FAILED)],
 )
 def test_a_mask_made_before_a_loop_or_in_it(size, changed, verdict):
     def outside(x, start):
@@ -401,6 +426,21 @@ def test_a_mask_made_before_a_loop_or_in_it(size, changed, verdict):
     shapes = [jax.ShapeDtypeStruct((size, size), jnp.float32)] * 2
     loops = [Build(program, *shapes).loops for program in (inside, outside)]
     assert compare_loops(*loops).verdict is verdict
+
+
+@pytest.mark.parametrize(("size", "verdict"), [(40, Verdict.EQUAL), (1, Verdict.FAILED)])
+def test_an_unchanged_array_is_at_most_as_large_as_those_that_change(size, verdict):
+    def carried(table):
+        def run(x, start):
+            def body(c, _):
+                return jnp.cos(c + (x.sum(0, keepdims=True) if table else 1.0)), None
+
+            return jax.lax.scan(body, start, None, length=3)[0]
+
+        shapes = [jax.ShapeDtypeStruct(sizes, jnp.float32) for sizes in ((40, 40), (size, 40))]
+        return Loops(lowered=lowered_loops(jax.jit(run).lower(*shapes)))
+
+    assert compare_loops(carried(False), carried(True)).verdict is verdict
 
 
 def test_empty_programs_are_vacuous():
