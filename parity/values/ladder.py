@@ -24,6 +24,8 @@ FARTHEST = (1 + ARBITRATION) * TRUSTED / (1 - TRUSTED)
 
 ZERO = 1e-3
 """A leaf holds rounding alone if its float64 run is below this part of its norm."""
+FILL = 2.0**-8
+"""Largest size of other numbers in parts of a mask's; a floor in parts of the mask's number would hide their errors."""
 
 Flat = Mapping[str, np.ndarray]
 
@@ -113,12 +115,11 @@ def _shown(number: np.generic) -> str:
 
 
 def filled(array: np.ndarray) -> np.ndarray:
-    """Returns the entries that hold one number, beside which all others vanish, such as the ``-1e9`` of a mask."""
+    """Returns the entries that hold one number, much larger than all others, such as the ``-1e9`` of a mask."""
     sizes = np.abs(np.nan_to_num(_wide(array), posinf=0, neginf=0))
     largest = sizes == np.max(sizes, initial=0)
     rest = np.max(sizes, initial=0, where=~largest)
-    resolution = float(jnp.finfo(array.dtype).eps) if jnp.issubdtype(array.dtype, jnp.inexact) else 0.0
-    return largest & (largest.sum() > 1) & (0 < rest < resolution * np.max(sizes, initial=0))
+    return largest & (largest.sum() > 1) & (0 < rest < FILL * np.max(sizes, initial=0))
 
 
 def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:

@@ -372,7 +372,13 @@ def test_a_missing_float64_run_is_named_by_the_channels_that_needed_it():
 
 @pytest.mark.parametrize(
     ("number", "places", "hidden"),
-    [(-1e9, 2, True), (-1e9, 1, False), (-1e3, 2, False), (float(np.finfo("float32").min), 3, True)],
+    [
+        (-1e9, 2, True),
+        (-1e9, 1, False),
+        (-1e4, 2, True),
+        (-1e2, 2, False),
+        (float(np.finfo("float32").min), 3, True),
+    ],
 )
 def test_the_fill_of_a_mask_hides_no_other_entry(number, places, hidden):
     reference = np.random.default_rng(0).standard_normal(12).astype("float32")
