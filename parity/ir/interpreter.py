@@ -109,7 +109,7 @@ class Interpreter:
         if (outputs := self.intercept(equation, inputs, here)) is not None:
             return outputs
         name, inner = equation.primitive.name, bodies(equation)
-        inside = dataclasses.replace(here, calls=(*here.calls, equation))
+        inside = dataclasses.replace(here, calls=(*here.calls, equation)) if inner else here
         if name == "scan":
             return self._scan(equation, inputs, inside)
         if name == "while":
