@@ -107,7 +107,7 @@ class Interpreter:
         if (outputs := self.intercept(equation, inputs, here)) is not None:
             return outputs
         name, inner = equation.primitive.name, bodies(equation)
-        inside = here._replace(calls=(*here.calls, equation))
+        inside = here._replace(calls=(*here.calls, equation)) if inner else here
         if name == "scan":
             return self._scan(equation, inputs, inside)
         if name == "while":

@@ -269,13 +269,13 @@ class _Search:
                 self._pair([name], [name], "name")
 
     def _shifted(self, role: Role) -> set[tuple[str, ...]]:
-        """Returns the names, without numbers, of lists that count from another number on each side."""
-        first: list[dict[tuple[str, ...], tuple[int, ...]]] = [{}, {}]
-        for side, found in enumerate(first):
+        """Returns the names, without numbers, of lists as long that count from another number on each side."""
+        held: list[dict[tuple[str, ...], list[tuple[int, ...]]]] = [{}, {}]
+        for side, found in enumerate(held):
             for name in self._of(side, role):
-                key, place = _without_numbers(name), tuple(map(int, numbers(name)))
-                found[key] = min(found.get(key, place), place)
-        return {key for key in first[0].keys() & first[1].keys() if first[0][key] != first[1][key]}
+                found.setdefault(_without_numbers(name), []).append(tuple(map(int, numbers(name))))
+        pairs = {key: (held[0][key], held[1][key]) for key in held[0].keys() & held[1].keys()}
+        return {key for key, (one, two) in pairs.items() if len(one) == len(two) and min(one) != min(two)}
 
     def by_words(self, role: Role) -> None:
         """Pairs leaves whose names have equal words, such as ``layer_0/pre_norm`` and ``layers/0/PreNorm``."""

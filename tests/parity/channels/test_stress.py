@@ -560,9 +560,9 @@ def rounded_log(h):
 @pytest.mark.parametrize(
     ("left", "right", "verdict"),
     [
-        (rounded_log, jnp.tanh, Verdict.FLOOR),
-        (jnp.tanh, rounded_log, Verdict.FAILED),
-        (rounded_log, lambda h: jnp.tanh(jnp.where(jnp.abs(h) < 1e-4, 2 * h, h)), Verdict.FAILED),
+        (rounded_log, jnp.tanh, "passed"),
+        (jnp.tanh, rounded_log, "failed"),
+        (rounded_log, lambda h: jnp.tanh(jnp.where(jnp.abs(h) < 1e-4, 2 * h, h)), "failed"),
     ],
     ids=["more exact", "less exact", "wrong where numbers are tiny"],
 )
@@ -571,4 +571,4 @@ def test_a_float64_run_decides_where_the_reference_itself_is_inexact(left, right
         return build("toy", lambda params, inputs: function(inputs["x"] @ params["w"]))
 
     found = outcome(of(left), of(right), "forward", float64_reference=lambda: widened(of(left)))
-    assert found.channels["values"].verdict is verdict, found.channels["values"]
+    assert found.verdict == verdict, found.channels["values"]
