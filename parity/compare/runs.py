@@ -17,7 +17,7 @@ from parity.compare.memo import Memo, Once
 from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.unpaired import rename_to_reference, with_counters_of, without_unpaired
 from parity.ir.precision import changed_types, rounds
-from parity.values.ladder import Absent, Judge, Rounding, deviation, is_within
+from parity.values.ladder import MINOR, Absent, Judge, Rounding, deviation, is_within
 from parity.values.noise import DRAWS, measure_floor, nudge, to_float64
 from parity.values.routing import ChangedChoice, find_flips, forced_inputs, margin_noise
 
@@ -109,13 +109,14 @@ class Runs:
         def rounding(group: str) -> Rounding:
             floor = measure_floor(left[group], [run[group] for run in in_float32])
             noise = measure_floor(outputs[group], [run[group] for run in again])
-            agreeing = {
-                path: noise[path]
+            agreeing = [
+                path
                 for path, array in left[group].items()
                 if (off := deviation(path, array, right[group][path])) is None or is_within(off, array, floor)
-            }
-            differing = len(noise) - len(agreeing)
-            return Rounding(agreeing, f"computed in float32 {differing or 'no'} leaves are beyond the noise")
+            ]
+            differing = len(left[group]) - len(agreeing)
+            noise = {path + end: noise[path + end] for path in agreeing for end in ("", MINOR)}
+            return Rounding(noise, f"computed in float32 {differing or 'no'} leaves are beyond the noise")
 
         return {group: rounding(group) for group in outputs}
 

@@ -247,7 +247,9 @@ def _not_arbitrated(evidence: Evidence, trial: Trial, run: _Run, found: Sequence
         exact = side.run(to_float64(trial.state), SEED, alter, trial.steps)
 
     def rung(group: Group, off: Deviation, noise: float, _: str) -> Verdict:
-        return rung_beyond(off, run.reference[group], run.candidate[group], exact.get(group, {}), noise)
+        return rung_beyond(
+            off, run.reference[group], run.candidate[group], exact.get(group, {}), {off.path: noise}
+        )
 
     return [each for each in found if rung(*each) is not Verdict.ARBITRATED]
 

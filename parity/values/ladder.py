@@ -24,6 +24,10 @@ FARTHEST = (1 + ARBITRATION) * TRUSTED / (1 - TRUSTED)
 
 ZERO = 1e-3
 """A leaf holds rounding alone if its float64 run is below this part of its norm."""
+
+MINOR = " (minor)"
+"""End of the name, in a floor, of the minor entries of a leaf."""
+
 FILL = 2.0**-8
 """Largest size of other numbers in parts of a mask's; a floor in parts of the mask's number would hide their errors."""
 
@@ -37,6 +41,7 @@ class Deviation:
     Args:
         path: the leaf.
         relative: Frobenius norm of the difference over the reference's; inf if it is not finite.
+        minor: the same of the `minor` entries; 0 if there are none.
         worst: index of the largest difference.
         reference, candidate: the two numbers there.
         note: differences that norms do not show, such as a shape; else empty.
@@ -44,6 +49,7 @@ class Deviation:
 
     path: str
     relative: float
+    minor: float = 0.0
     worst: tuple[int, ...] = ()
     reference: str = ""
     candidate: str = ""
@@ -122,6 +128,13 @@ def filled(array: np.ndarray) -> np.ndarray:
     return largest & (largest.sum() > 1) & (0 < rest < FILL * np.max(sizes, initial=0))
 
 
+def minor(array: np.ndarray) -> np.ndarray:
+    """Returns the entries that are much smaller than the largest, if at least half of those that are not zero are."""
+    sizes = np.abs(np.nan_to_num(_wide(array), posinf=0, neginf=0))
+    small = (sizes > 0) & (sizes < FILL * np.max(sizes, initial=0))
+    return small & (2 * small.sum() >= np.count_nonzero(sizes))
+
+
 def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
     """Returns the deviation of a leaf; None if it has the same bits."""
     if same_bits(reference, candidate):
@@ -148,10 +161,13 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
             left, right = np.where(same, 0, left), np.where(same, 0, right)
         difference = np.abs(right - left)
         relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(left)))
+        small = minor(left)
+        least = _relative(float(np.linalg.norm(difference[small])), float(np.linalg.norm(left[small])))
     worst = _worst(reference, candidate, difference)
     return Deviation(
         path=path,
         relative=relative if np.isfinite(relative) else float("inf"),
+        minor=least if np.isfinite(least) else float("inf"),
         worst=worst,
         reference=_shown(reference[worst]),
         candidate=_shown(candidate[worst]),
@@ -182,7 +198,10 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     has_floor = {found.path: _has_floor(found, reference[found.path]) for found in failing}
     rounding = judge.rounding() if any(has_floor.values()) else Rounding()
     floor = {**floor, **rounding.noise}
-    in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
+    in_floors = {
+        found.path: max(_relative(size, floor.get(path, 0.0)) for path, size in _sizes(found))
+        for found in off
+    }
     failing = [found for found in failing if not is_within(found, reference[found.path], floor)]
     failing.sort(key=lambda found: in_floors[found.path], reverse=True)
     near = [
@@ -195,10 +214,7 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
         truth = judge.exact() if near[0] or judge.each else Absent("the worst leaf fails without one")
     exact = {} if isinstance(truth, Absent) else truth
     rungs = {found.path: Verdict.FLOOR for found in off}
-    rungs |= {
-        found.path: rung_beyond(found, reference, candidate, exact, floor.get(found.path, 0.0))
-        for found in failing
-    }
+    rungs |= {found.path: rung_beyond(found, reference, candidate, exact, floor) for found in failing}
     lowest = weakest(rungs.values())
     off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
@@ -226,9 +242,21 @@ def is_within(found: Deviation, reference: np.ndarray, floor: Mapping[str, float
         reference: the reference's array.
         floor: noise by path.
     """
-    noise = floor.get(found.path, 0.0)
-    within = bool(np.isfinite(noise)) and found.relative <= FLOOR_FACTOR * noise
-    return _has_floor(found, reference) and within
+    return _has_floor(found, reference) and not _beyond(found, floor)
+
+
+def _sizes(found: Deviation) -> list[tuple[str, float]]:
+    """Returns the relative deviations of a leaf and of its minor entries, under their names in a floor."""
+    return [(found.path, found.relative), (found.path + MINOR, found.minor)]
+
+
+def _beyond(found: Deviation, floor: Mapping[str, float]) -> list[str]:
+    """Returns the names in a floor of the leaf and of its minor entries, if they are beyond it."""
+    return [
+        path
+        for path, size in _sizes(found)
+        if not (np.isfinite(noise := floor.get(path, 0.0)) and size <= FLOOR_FACTOR * noise)
+    ]
 
 
 def _farthest_rounding(noise: float) -> float:
@@ -239,17 +267,23 @@ def _farthest_rounding(noise: float) -> float:
     return (FLOOR_FACTOR * noise) ** 2 if np.isfinite(noise) else 0.0
 
 
-def rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat, noise: float) -> Verdict:
+def rung_beyond(
+    found: Deviation, reference: Flat, candidate: Flat, exact: Flat, floor: Mapping[str, float]
+) -> Verdict:
     """Returns the rung of a leaf beyond its floor, or without one."""
     if found.path in exact and _has_floor(found, reference[found.path]):
-        truth = _wide(exact[found.path])
-        errors = [float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)]
+        beyond, noise = _beyond(found, floor), floor.get(found.path, 0.0)
+        part = minor(reference[found.path]) if beyond == [found.path + MINOR] else ...
+        truth = _wide(exact[found.path])[part]
+        errors = [
+            float(np.linalg.norm(_wide(side[found.path])[part] - truth)) for side in (candidate, reference)
+        ]
         # A run that draws other random numbers is no reference: both sides are equally far from it.
         trusted = errors[1] <= TRUSTED * float(np.linalg.norm(truth))
         if trusted and np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
             return Verdict.ARBITRATED
         is_rounding = float(np.linalg.norm(truth)) <= ZERO * float(
-            np.linalg.norm(_wide(reference[found.path]))
+            np.linalg.norm(_wide(reference[found.path])[part])
         )
         if is_rounding and found.relative <= _farthest_rounding(noise):
             return Verdict.ARBITRATED

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.tree import Leaf, Role
-from parity.values.ladder import deviation, filled
+from parity.values.ladder import MINOR, deviation, filled
 
 Flat = Mapping[str, np.ndarray]
 DRAWS = 3
@@ -93,8 +93,11 @@ def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
     floor = {}
     for path, array in reference.items():
         found = [deviation(path, array, again[path]) for again in nudged]
-        noise = float(np.median([off.relative if off else 0.0 for off in found]))
-        floor[path] = max(noise, resolution(array))
+        for end, sizes in (
+            ("", [off.relative if off else 0.0 for off in found]),
+            (MINOR, [off.minor if off else 0.0 for off in found]),
+        ):
+            floor[path + end] = max(float(np.median(sizes)), resolution(array))
     return floor
 
 
