@@ -4,6 +4,7 @@ LLVM makes one operation of a sum and one of its products. It chooses the produc
 each order of operands in the same fused loop counts.
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -37,7 +38,8 @@ class Fusions:
 
     Args:
         ordered: those that may be fused with a sum of two products.
-        moved: those fused with data movement, products and choices only, from arguments and constants to results.
+        moved: those fused with data movement, choices and at most one product of floats only, from arguments and
+            constants to results. Nothing else rounds, so that no compiler changes a bit there.
     """
 
     ordered: Container[int] = frozenset()
@@ -66,6 +68,12 @@ def fusions(program: StableProgram) -> Fusions:
     mixed = {value for op in others for value in (*op.results, *op.operands)}
     mixed |= {value for op in others for region in op.regions for value in region.outputs}
     mixed = {root(op.results.start) for op in ops if not mixed.isdisjoint((op.results.start, *op.operands))}
+    rounded = collections.Counter(
+        root(op.results.start)
+        for op in ops
+        if op.form.name in names_of("multiply", "divide") and is_float(op.form.slots_out[0])
+    )
+    mixed.update(group for group, count in rounded.items() if count > 1)
     return Fusions(
         ordered=frozenset(value for value in group if root(value) in found),
         moved=frozenset(value for value in moves if root(value) not in mixed),
@@ -76,11 +84,12 @@ def _only_moves(op: Op) -> bool:
     """True for an operation that moves, chooses or multiplies elements, or whose result is no float."""
     if op.form.name == "stablehlo.scatter":
         return op.regions[0].outputs == op.regions[0].parameters[1:]
-    return (
-        op.form.name in _FUSED
-        and not op.regions
-        and (op.form.name in _MOVES or not is_float(op.form.slots_out[0]))
-    )
+    is_exact = not any(map(is_float, op.form.slots_out))
+    if op.form.name == "stablehlo.reduce":
+        return is_exact
+    if op.form.name == "stablehlo.convert":
+        return is_exact or str(op.source.operands[0].type) == op.form.slots_out[0]
+    return op.form.name in _FUSED and not op.regions and (op.form.name in _MOVES or is_exact)
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -1,5 +1,6 @@
 """Elementwise operations on flat operands, with views moved behind them."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -185,7 +186,7 @@ def _core(
     term = Term(call.name, call.note, operands, call.elements)
     if "reshape" in past:
         table.use(past["reshape"])
-        return table.term(term, call.element, count)
+        return _of_remainder(table, call, term, count)
     if "unit-dims" in past:
         if 1 in shape:
             table.use(past["unit-dims"])
@@ -222,6 +223,65 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
         return None
     table.use("fold")
     return table.constant(made.astype(kind), call.element)
+
+
+@RewriteRule(
+    name="moved-masks",
+    rewrites="a boolean computed from one remainder by a known number -> the table of its values; such an integer that "
+    "equals one of its operands -> the operand",
+    condition="an argument is divided; the boolean is not one value, the operand not zero or one only; compiled code "
+    "fuses it with data movement, choices and one product only",
+    argument="Integers are exact. Nothing is added up, and at most one operation rounds.",
+    attacked_by="remainder greater than zero or not zero",
+)
+def _of_remainder(table: Terms, call: Call, term: Term, count: int) -> View:
+    """Returns an operation on integers in normal form, and stores its values if it depends on one remainder only."""
+    found = _values(table, call, term.operands)
+    if found is None or not (table.moved and table.allows("moved-masks")):
+        return table.term(term, call.element, count)
+    base, data = found
+    is_one = bool((data == data[0]).all())
+    for view in () if is_one else term.operands:
+        known = table.tables.get(view.source, (0, data[:0]))[1]
+        same = known.dtype == data.dtype and np.array_equal(known, data)
+        if same and (call.element == "i1" or not set(data.tolist()) <= {0, 1}):
+            table.use("moved-masks")
+            return view
+    if call.element == "i1" and not is_one:
+        table.use("moved-masks")
+        return table.mask(base, data, count)
+    # XLA folds x == x: it sees one operand, but not that two spellings are one value.
+    sources = [view.source for view in term.operands if view.source in table.tables]
+    alone = f" {len(table.nodes)}" if is_one and len(sources) > len(set(sources)) else ""
+    made = table.term(term, call.element, count, alone)
+    table.tables[made.source] = (made.source if base is None else base, data)
+    return made
+
+
+def _values(
+    table: Terms, call: Call, operands: Sequence[View]
+) -> tuple[int | None, np.ndarray] | None:
+    """Returns a remainder, None for the operation itself, and the values of an operation for each value of it."""
+    kind = numpy_type(call.element)
+    if kind is None:
+        return None
+    if call.name == "remainder":
+        reach = abs(table.scalar(operands[1]) or 0) - 1
+        if reach < 0 or 2 * reach >= FOLDED or not table.is_given(operands[0].source):
+            return None
+        return None, np.arange(-reach if kind.kind == "i" else 0, reach + 1).astype(kind)
+    bases, data = set(), []
+    for view in operands:
+        if view.source in table.tables:
+            base, values = table.tables[view.source]
+            bases.add(table.flat(dataclasses.replace(view, source=base)))
+            data.append(values)
+        elif table.scalar(view) is None:
+            return None
+        else:
+            data.append(table.folded[view.source][view.offset])
+    made = _computed(call, data, kind) if len(bases) == 1 else None
+    return None if made is None else (bases.pop(), made.astype(kind))
 
 
 def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:

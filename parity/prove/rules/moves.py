@@ -94,8 +94,10 @@ def _gather(table: Terms, op: Application) -> View | None:
     operand, place = op.operands
     text, sizes = str(op.attributes["dimension_numbers"]), list(op.attributes["slice_sizes"])
     axes, known = numbers(text, "start_index_map"), _places(table, place)
-    if known is None or known.size != len(axes) or numbers(text, "operand_batching_dims"):
+    if numbers(text, "operand_batching_dims") or place.type.count != len(axes):
         return None
+    if known is None:
+        return _moved_window(table, operand, sizes, dict.fromkeys(axes, place))
     return _window(table, operand, sizes, dict(zip(axes, known.tolist(), strict=True)))
 
 
@@ -114,7 +116,36 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
     sizes = list(op.attributes["slice_sizes"])
     starts = {axis: _start(table, place) for axis, place in enumerate(places)}
     known = {axis: start for axis, start in starts.items() if start is not None}
-    return _window(table, operand, sizes, known)
+    found = _window(table, operand, sizes, known)
+    return _moved_window(table, operand, sizes, dict(enumerate(places))) if found is None else found
+
+
+@RewriteRule(
+    name="moved-window",
+    rewrites="gather of one window at an unknown place -> dynamic_slice; scatter of one, which it replaces, at a place "
+    "that is a remainder within the array -> dynamic_update_slice",
+    condition="the window is shorter than the array along one axis; compiled code fuses it with data movement, "
+    "choices and one product only",
+    argument="Each place holds the same element; starts are clamped by both. Nothing is added up.",
+    attacked_by="row read at a remainder",
+)
+def _moved_window(
+    table: Terms, operand: Value, sizes: Sequence[int], places: Mapping[int, Value], new: View | None = None
+) -> View | None:
+    """Returns a window at an unknown place along one axis, or its replacement by a new one."""
+    shape = operand.type.shape
+    cuts = [axis for axis, size in enumerate(sizes) if size != shape[axis]]
+    if len(cuts) != 1 or not table.moved or not table.allows("moved-window"):
+        return None
+    (axis,) = cuts
+    place = places.get(axis)
+    if place is None or place.type.count != 1 or place.type.element not in _INDICES:
+        return None
+    views = [operand.view, *([] if new is None else [new]), place.view]
+    table.use("moved-window")
+    table.built = True
+    number = table.number(f"~window {shape} {list(sizes)} {len(views)}", *map(table.flat, views))
+    return whole(number, operand.type.count if new is not None else math.prod(sizes))
 
 
 def _places(table: Terms, place: Value) -> np.ndarray | None:
@@ -253,7 +284,7 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
 @RewriteRule(
     name="moved-update",
     rewrites="an update of an array at a known place -> concatenation with the rest of the array",
-    condition="as for update-in-place; compiled code fuses it with data movement, products and choices only",
+    condition="as for update-in-place; compiled code fuses it with data movement, choices and one product only",
     argument="Each place holds the same element, and nothing is added up.",
     attacked_by="row put in place or joined",
 )
@@ -311,11 +342,18 @@ def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Valu
     """Returns an array with one window replaced, by the text of its axes; None unless its place is known and inside."""
     operand, place, new = operands
     axes, known = numbers(text, "scatter_dims_to_operand_dims"), _places(table, place)
-    if known is None or known.size != len(axes) or not table.allows("scatter-in-place"):
+    if place.type.count != len(axes):
         return None
     sizes = [new.type.shape[axis] for axis in numbers(text, "update_window_dims")]
     for axis in sorted(numbers(text, "inserted_window_dims")):
         sizes.insert(axis, 1)
+    if known is None and len(axes) == 1 and len(sizes) == len(out.shape):
+        _, reach = table.tables.get(place.view.source, (0, None))
+        full = out.shape[axes[0]]
+        if reach is not None and min(reach) >= 0 and max(reach) + sizes[axes[0]] <= full:
+            return _moved_window(table, operand, sizes, {axes[0]: place}, new.view)
+    if known is None or not table.allows("scatter-in-place"):
+        return None
     starts = dict(zip(axes, known.tolist(), strict=True))
     firsts = [starts.get(axis, 0) for axis in range(len(sizes))]
     ends = zip(firsts, sizes, out.shape, strict=False)
@@ -365,6 +403,6 @@ def _update(table: Terms, op: Application) -> View | None:
     for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):
         known = 0 if size == full else _start(table, start)
         if known is None:
-            return None
+            return _moved_window(table, operand, new.type.shape, dict(enumerate(starts)), new.view)
         firsts.append(min(max(known, 0), full - size))
     return _replaced(table, op.out, operand, new.type, new.view, firsts)

@@ -99,7 +99,8 @@ class RuledNumbering(Numbering):
         self._slow.discard(value)
         if op.form.name == "stablehlo.reduce" and self._adds_up(op):
             self._made.update(dict.fromkeys(op.results))
-        for position, operand in enumerate(op.operands if number in self.table.values else ()):
+        counts = number in self.table.values and value not in self.fusions.moved
+        for position, operand in enumerate(op.operands if counts else ()):
             if self._source(self.env[operand]) == source:
                 kind = parse_array(str(op.source.operands[position].type))
                 written = op.form.name in _WRITES
