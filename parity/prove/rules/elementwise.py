@@ -11,7 +11,7 @@ from parity.prove.rules.logic import Call
 from parity.prove.rules.registry import SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
 from parity.prove.rules.types import is_whole_number, numpy_type
-from parity.prove.rules.views import View, compose, merged, refined
+from parity.prove.rules.views import View, compose, merged, refined, whole
 
 _MAX_STEPS = 16
 _COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
@@ -226,61 +226,51 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
 
 
 @RewriteRule(
-    name="moved-masks",
-    rewrites="a boolean computed from one remainder by a known number -> the table of its values; such an integer that "
-    "equals one of its operands -> the operand",
-    condition="an argument is divided; the boolean is not one value, the operand not zero or one only; compiled code "
-    "fuses it with data movement, choices and one product only",
+    name="moved-integers",
+    rewrites="an integer or boolean computed from one remainder by a known number -> the first with the same values",
+    condition="an argument is divided; not always one value; compiled code fuses it with data movement, choices and "
+    "one product only",
     argument="Integers are exact. Nothing is added up, and at most one operation rounds.",
     attacked_by="remainder greater than zero or not zero",
 )
 def _of_remainder(table: Terms, call: Call, term: Term, count: int) -> View:
-    """Returns an operation on integers in normal form, and stores its values if it depends on one remainder only."""
-    found = _values(table, call, term.operands)
-    if found is None or not (table.moved and table.allows("moved-masks")):
+    """Returns an operation in normal form, and stores its values if it depends on one remainder only."""
+    found = _values(table, call, term.operands) if table.moved and table.allows("moved-integers") else None
+    if found is None:
         return table.term(term, call.element, count)
     base, data = found
-    is_one = bool((data == data[0]).all())
-    for view in () if is_one else term.operands:
-        known = table.tables.get(view.source, (0, data[:0]))[1]
-        same = known.dtype == data.dtype and np.array_equal(known, data)
-        if same and (call.element == "i1" or not set(data.tolist()) <= {0, 1}):
-            table.use("moved-masks")
-            return view
-    if call.element == "i1" and not is_one:
-        table.use("moved-masks")
-        return table.mask(base, data, count)
-    # XLA folds x == x: it sees one operand, but not that two spellings are one value.
-    sources = [view.source for view in term.operands if view.source in table.tables]
-    alone = f" {len(table.nodes)}" if is_one and len(sources) > len(set(sources)) else ""
+    varies, sources = bool((data != data[0]).any()), [view.source for view in term.operands]
+    # XLA folds x == x, but not if one x is written otherwise.
+    alone = "" if varies or len(set(sources)) == len(sources) else f" {len(table.nodes)}"
     made = table.term(term, call.element, count, alone)
-    table.tables[made.source] = (made.source if base is None else base, data)
-    return made
+    table.tables[made.source] = base, data = made.source if base is None else base, data
+    first = table.tabled.setdefault((base, data.dtype, data.tobytes()), made.source) if varies else made.source
+    if first != made.source:
+        table.use("moved-integers")
+        table.built = first not in sources
+    return whole(first, count)
 
 
-def _values(
-    table: Terms, call: Call, operands: Sequence[View]
-) -> tuple[int | None, np.ndarray] | None:
-    """Returns a remainder, None for the operation itself, and the values of an operation for each value of it."""
+def _values(table: Terms, call: Call, views: Sequence[View]) -> tuple[int | None, np.ndarray] | None:
+    """Returns a remainder, None if the operation is one, and the operation's values for each value of it."""
     kind = numpy_type(call.element)
     if kind is None:
         return None
     if call.name == "remainder":
-        reach = abs(table.scalar(operands[1]) or 0) - 1
-        if reach < 0 or 2 * reach >= FOLDED or not table.is_given(operands[0].source):
-            return None
-        return None, np.arange(-reach if kind.kind == "i" else 0, reach + 1).astype(kind)
-    bases, data = set(), []
-    for view in operands:
-        if view.source in table.tables:
-            base, values = table.tables[view.source]
-            bases.add(table.flat(dataclasses.replace(view, source=base)))
-            data.append(values)
-        elif table.scalar(view) is None:
-            return None
-        else:
-            data.append(table.folded[view.source][view.offset])
-    made = _computed(call, data, kind) if len(bases) == 1 else None
+        most = abs(table.scalar(views[1]) or 0) - 1
+        data = np.arange(-most if kind.kind == "i" else 0, most + 1)
+        return (None, data.astype(kind)) if 0 < data.size < FOLDED and table.is_given(views[0].source) else None
+    known = [table.tables.get(view.source) for view in views]
+    bases = {
+        table.flat(dataclasses.replace(view, source=each[0]))
+        for view, each in zip(views, known, strict=True)
+        if each
+    }
+    data = [
+        each[1] if each else table.literal(view.moved([])) if view.is_splat else None
+        for view, each in zip(views, known, strict=True)
+    ]
+    made = None if len(bases) != 1 or any(each is None for each in data) else _computed(call, data, kind)
     return None if made is None else (bases.pop(), made.astype(kind))
 
 

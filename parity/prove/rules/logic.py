@@ -92,9 +92,9 @@ def _known_predicate(table: Terms, call: Call) -> View | None:
     name="moved-choice",
     on=("select",),
     rewrites="select(p, a, b) -> a",
-    condition="p is true for each remainder that it is computed from; else as for moved-masks",
+    condition="p is true for each remainder that it is computed from; else as for moved-integers",
     argument="Case by case. Nothing is added up, and at most one operation rounds.",
-    attacked_by="rows taken at a remainder, with or without bounds",
+    attacked_by="rows at a remainder, with bounds or without",
 )
 def _always_chosen(table: Terms, call: Call) -> View | None:
     _, data = table.tables.get(call.operands[0].source, (0, None))
@@ -147,10 +147,6 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
         return None if data[0] else table.constant(~data, "i1")
     if found := inside(table, predicate, "not"):
         return found[1][0]
-    if predicate.source in table.tables:
-        base, data = table.tables[predicate.source]
-        made = None if data[0] or not data.any() else table.mask(base, ~data, predicate.size)
-        return made and compose(View(made.source, made.size, predicate.offset, predicate.factors), made)
     term = table.terms.get(predicate.source)
     if term is None or term.name != "compare":
         return None

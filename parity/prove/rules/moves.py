@@ -122,30 +122,25 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
 
 @RewriteRule(
     name="moved-window",
-    rewrites="gather of one window at an unknown place -> dynamic_slice; scatter of one, which it replaces, at a place "
-    "that is a remainder within the array -> dynamic_update_slice",
-    condition="the window is shorter than the array along one axis; compiled code fuses it with data movement, "
-    "choices and one product only",
-    argument="Each place holds the same element; starts are clamped by both. Nothing is added up.",
-    attacked_by="row read at a remainder",
+    rewrites="gather of one window -> dynamic_slice; scatter of one, which it replaces -> dynamic_update_slice",
+    condition="the window is shorter than the array along one axis; what a scatter replaces is inside for each remainder "
+    "that its place is computed from; compiled code fuses it with data movement, choices and one product only",
+    argument="Each place holds the same element; starts are clamped. Nothing is added up.",
+    attacked_by="row at a remainder, put in place",
 )
 def _moved_window(
-    table: Terms, operand: Value, sizes: Sequence[int], places: Mapping[int, Value], new: View | None = None
+    table: Terms, operand: Value, sizes: Sequence[int], places: Mapping[int, Value], *new: View
 ) -> View | None:
-    """Returns a window at an unknown place along one axis, or its replacement by a new one."""
+    """Returns a window at an unknown place along one axis, or the operand with this window replaced by a new one."""
     shape = operand.type.shape
     cuts = [axis for axis, size in enumerate(sizes) if size != shape[axis]]
-    if len(cuts) != 1 or not table.moved or not table.allows("moved-window"):
+    place = places.get(cuts[0]) if len(cuts) == 1 else None
+    if place is None or place.type.count > 1 or place.type.element not in _INDICES or not table.moved:
         return None
-    (axis,) = cuts
-    place = places.get(axis)
-    if place is None or place.type.count != 1 or place.type.element not in _INDICES:
-        return None
-    views = [operand.view, *([] if new is None else [new]), place.view]
-    table.use("moved-window")
+    views = operand.view, *new, place.view
+    number = table.number(f"~window {shape} {list(sizes)} {len(new)}", *map(table.flat, views))
     table.built = True
-    number = table.number(f"~window {shape} {list(sizes)} {len(views)}", *map(table.flat, views))
-    return whole(number, operand.type.count if new is not None else math.prod(sizes))
+    return table.accept("moved-window", whole(number, math.prod(shape if new else sizes)))
 
 
 def _places(table: Terms, place: Value) -> np.ndarray | None:
@@ -348,10 +343,9 @@ def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Valu
     for axis in sorted(numbers(text, "inserted_window_dims")):
         sizes.insert(axis, 1)
     if known is None and len(axes) == 1 and len(sizes) == len(out.shape):
-        _, reach = table.tables.get(place.view.source, (0, None))
-        full = out.shape[axes[0]]
-        if reach is not None and min(reach) >= 0 and max(reach) + sizes[axes[0]] <= full:
-            return _moved_window(table, operand, sizes, {axes[0]: place}, new.view)
+        (axis,), (_, starts) = axes, table.tables.get(place.view.source, (0, [-1]))
+        if min(starts) >= 0 and max(starts) + sizes[axis] <= out.shape[axis]:
+            return _moved_window(table, operand, sizes, {axis: place}, new.view)
     if known is None or not table.allows("scatter-in-place"):
         return None
     starts = dict(zip(axes, known.tolist(), strict=True))

@@ -307,12 +307,12 @@ class RuledNumbering(Numbering):
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
         table.narrow = _is_narrow(operands)
-        table.moved = op.results.start in self.fusions.moved
+        table.moved, table.built = op.results.start in self.fusions.moved, False
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)
         if view is None:
             return None
-        self.vanished.add(op.results.start)
+        self.vanished.update(() if table.built else op.results)
         return self._bind(op, table.shaped(Value(view, out)))
 
     def _reduction(self, op: Op, depth: int) -> int | None:

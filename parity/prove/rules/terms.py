@@ -93,7 +93,8 @@ class Terms(Table):
         reshaped: moved floats: the source, and the shape in which it was computed, or its last move as text.
         shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
-        tables: integers computed from one remainder: its number, and the values for each value that it can have.
+        tables: integers computed from one remainder: its number, and their values for each value that it can have.
+        tabled: the first of the integers with a table that are not always one value.
         reals: known floats by number, none of them NaN or too small for a normal f32.
     """
 
@@ -112,6 +113,7 @@ class Terms(Table):
         self.folded: dict[int, np.ndarray] = {}
         self.reals: dict[int, float] = {}
         self.tables: dict[int, tuple[int, np.ndarray]] = {}
+        self.tabled: dict[tuple, int] = {}
         self._powers: list[bool] = []
 
     @RewriteRule(
@@ -206,13 +208,6 @@ class Terms(Table):
         number = self.number(f"#folded {element} {kept.size} {text}")
         self.folded[number] = kept
         return View(number, 1, 0, ((count, 0),) if count > 1 else ()) if equal else whole(number, count)
-
-    def mask(self, base: int, data: np.ndarray, count: int) -> View:
-        """Returns a boolean by its values for each value of a remainder."""
-        made = whole(self.number(f"#mask {data.tolist()}", base), count)
-        self.tables[made.source] = base, data
-        self.built = True
-        return made
 
     def repeated(self, view: View) -> View:
         """Returns a view of a constant after a broadcast, which XLA does not compute when it compiles."""
