@@ -9,7 +9,7 @@ from parity.ir.mlir import numbers
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import Array
-from parity.prove.rules.views import View, joined, whole
+from parity.prove.rules.views import View, whole
 
 _INDICES = ("i32", "i64")
 """Types of starts; XLA on CPU clamps unsigned ones as if signed, and sizes do not fit into bytes."""
@@ -206,40 +206,21 @@ def _of_concatenation(
 @normal_form("stablehlo.concatenate")
 @RewriteRule(
     name="concatenate",
-    rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
-    "a slice of one part -> that part's slice",
-    condition="one source, none repeated, one step, the second starts where the first ends; source, parts and whole "
-    "have one shape except along the axis",
+    rewrites="a slice of one part of a concatenation -> that part's slice",
+    condition="the slice has one step; parts and whole have one shape except along the axis",
     argument="Both say for each place of the result the same place of the same source. Compilers add up the parts of a "
     "concatenation one by one, so its axis counts.",
-    attacked_by="slices put together again",
+    attacked_by="half of a concatenation",
 )
 def _concatenate(table: Terms, op: Application) -> View | None:
     if not table.allows("concatenate"):
         return None
-    axis = int(op.attributes["dimension"])
-    out = op.out
-    outer, inner = math.prod(out.shape[:axis]), math.prod(out.shape[axis + 1 :])
-    joint = _joint(out.shape, axis)
-    parts: list[tuple[View, int]] = []
-    for operand in op.operands:
-        for part, width in _pieces(table, operand, axis, outer, inner):
-            whole_shape = table.shapes.get(part.source, ())
-            merges = parts and not part.repeats and _joint(whole_shape, axis) == joint
-            both = joined(parts[-1][0], part, outer, (parts[-1][1], width), inner) if merges else None
-            if both is None:
-                parts.append((part, width))
-            else:
-                table.use("concatenate")
-                parts[-1] = (both, parts[-1][1] + width)
-    if len(parts) == 1:
-        table.use("concatenate")
-        return parts[0][0]
-    if len(parts) == len(op.operands) == 2 and (padded := _as_pad(table, out, axis, op.operands)) is not None:
+    axis, out = int(op.attributes["dimension"]), op.out
+    if len(op.operands) == 2 and (padded := _as_pad(table, out, axis, op.operands)) is not None:
         return padded
-    views = tuple(view for view, _ in parts)
-    widths = [width * inner for _, width in parts]
-    number = table.number(f"~concatenate {joint} {widths}", *[table.flat(view) for view in views])
+    joint, views = _joint(out.shape, axis), tuple(operand.view for operand in op.operands)
+    widths = [operand.type.shape[axis] for operand in op.operands]
+    number = table.number(f"~concatenate {joint} {widths}", *map(table.flat, views))
     table.terms.setdefault(number, Term("concatenate", joint, views, (out.element,) * len(views)))
     table.use("concatenate")
     return whole(number, out.count)
@@ -363,15 +344,6 @@ def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Valu
 def _joint(shape: Sequence[int], axis: int) -> str:
     """Returns the shape of an array without the size of one axis, as text."""
     return str([*shape[:axis], "*", *shape[axis + 1 :]])
-
-
-def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> list[tuple[View, int]]:
-    """Returns the parts of a concatenation along the same axis, or else the operand, with their sizes along it."""
-    term = table.terms.get(operand.view.source)
-    joint = _joint(operand.type.shape, axis)
-    if term and (term.name, term.note) == ("concatenate", joint) and operand.view.is_whole:
-        return [(part, part.count // (outer * inner)) for part in term.operands]
-    return [(operand.view, operand.type.shape[axis])]
 
 
 @normal_form("stablehlo.pad")
