@@ -24,7 +24,8 @@ _FUSED = names_of(
 _MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS) | names_of(
     "select", "clamp", "maximum", "minimum", "abs", "negate", "multiply", "divide"
 )
-_PRODUCTS = names_of("multiply", "divide", "exponential", "power") | {"chlo.square"}
+_SCALES = names_of("multiply", "divide")
+_PRODUCTS = _SCALES | names_of("exponential", "power") | {"chlo.square"}
 """Operations that XLA or LLVM may write as a product."""
 _KEEP = names_of(Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "negate")
 """Operations whose result is a product if their first operand is one."""
@@ -62,17 +63,14 @@ def fusions(program: StableProgram) -> Fusions:
         for value in _inputs(op) if op.form.name in _FUSED else ():
             if value in made and made[value].form.name in _FUSED:
                 group[root(made[value].results.start)] = root(op.results.start)
-    found = {root(op.results.start) for op in _Sums(ops, made).run()}
+    sums = _Sums(ops, made)
+    found = {root(op.results.start) for op in sums.run()}
     moves = {op.results.start for op in program.body.ops if _only_moves(op)}
     others = [op for op in ops if op.results.start not in moves and op.form.name not in names_of(Group.MAKES)]
     mixed = {value for op in others for value in (*op.results, *op.operands)}
     mixed |= {value for op in others for region in op.regions for value in region.outputs}
     mixed = {root(op.results.start) for op in ops if not mixed.isdisjoint((op.results.start, *op.operands))}
-    rounded = collections.Counter(
-        root(op.results.start)
-        for op in ops
-        if op.form.name in names_of("multiply", "divide") and is_float(op.form.slots_out[0])
-    )
+    rounded = collections.Counter(root(op.results.start) for op in ops if sums.scales(op))
     mixed.update(group for group, count in rounded.items() if count > 1)
     return Fusions(
         ordered=frozenset(value for value in group if root(value) in found),
@@ -85,11 +83,10 @@ def _only_moves(op: Op) -> bool:
     if op.form.name == "stablehlo.scatter":
         return op.regions[0].outputs == op.regions[0].parameters[1:]
     is_exact = not any(map(is_float, op.form.slots_out))
-    if op.form.name == "stablehlo.reduce":
-        return is_exact
     if op.form.name == "stablehlo.convert":
-        return is_exact or str(op.source.operands[0].type) == op.form.slots_out[0]
-    return op.form.name in _FUSED and not op.regions and (op.form.name in _MOVES or is_exact)
+        is_exact |= str(op.source.operands[0].type) == op.form.slots_out[0]
+    is_plain = not op.regions or op.form.name == "stablehlo.reduce"
+    return op.form.name in _FUSED and is_plain and (is_exact or op.form.name in _MOVES)
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -132,6 +129,11 @@ class _Sums:
                 related = left in self._factors(right) or right in self._factors(left)
                 if self._is_product(left) and self._is_product(right) and not related:
                     yield op
+
+    def scales(self, op: Op) -> bool:
+        """True for a product of floats, and for a choice of two constants, of which XLA makes a product."""
+        choice = op.form.name == "stablehlo.select" and self._constants.issuperset(op.operands[1:])
+        return (choice or op.form.name in _SCALES) and is_float(op.form.slots_out[0])
 
     def _source(self, value: int) -> int:
         """Returns the value behind operations that may vanish or leave a product what it is."""

@@ -227,9 +227,9 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
 
 @RewriteRule(
     name="moved-integers",
-    rewrites="an integer or boolean computed from one remainder by a known number -> the first with the same values",
-    condition="an argument is divided; not always one value; compiled code fuses it with data movement, choices and "
-    "one product only",
+    rewrites="an integer or boolean computed from one remainder by a known number -> the first with the same values; "
+    "select by such a boolean that is always true -> the branch",
+    condition="an argument is divided; compiled code fuses it with data movement, choices and one product only",
     argument="Integers are exact. Nothing is added up, and at most one operation rounds.",
     attacked_by="remainder greater than zero or not zero",
 )
@@ -239,15 +239,12 @@ def _of_remainder(table: Terms, call: Call, term: Term, count: int) -> View:
     if found is None:
         return table.term(term, call.element, count)
     base, data = found
-    varies, sources = bool((data != data[0]).any()), [view.source for view in term.operands]
-    # XLA folds x == x, but not if one x is written otherwise.
-    alone = "" if varies or len(set(sources)) == len(sources) else f" {len(table.nodes)}"
-    made = table.term(term, call.element, count, alone)
-    table.tables[made.source] = base, data = made.source if base is None else base, data
-    first = table.tabled.setdefault((base, data.dtype, data.tobytes()), made.source) if varies else made.source
-    if first != made.source:
+    made = table.term(term, call.element, count).source
+    table.tables[made] = base, data = made if base is None else base, data
+    first = table.tabled.setdefault((base, data.dtype, data.tobytes()), made)
+    if first != made:
         table.use("moved-integers")
-        table.built = first not in sources
+        table.built = all(first != view.source for view in term.operands)
     return whole(first, count)
 
 
@@ -258,19 +255,18 @@ def _values(table: Terms, call: Call, views: Sequence[View]) -> tuple[int | None
         return None
     if call.name == "remainder":
         most = abs(table.scalar(views[1]) or 0) - 1
-        data = np.arange(-most if kind.kind == "i" else 0, most + 1)
-        return (None, data.astype(kind)) if 0 < data.size < FOLDED and table.is_given(views[0].source) else None
-    known = [table.tables.get(view.source) for view in views]
-    bases = {
-        table.flat(dataclasses.replace(view, source=each[0]))
-        for view, each in zip(views, known, strict=True)
-        if each
-    }
-    data = [
-        each[1] if each else table.literal(view.moved([])) if view.is_splat else None
-        for view, each in zip(views, known, strict=True)
+        is_known = 0 <= 2 * most < FOLDED and table.is_given(views[0].source)
+        return (None, np.arange(-most * (kind.kind == "i"), most + 1).astype(kind)) if is_known else None
+    read = [
+        table.tables.get(view.source) or (None, table.literal(view.moved([])) if view.is_splat else None)
+        for view in views
     ]
-    made = None if len(bases) != 1 or any(each is None for each in data) else _computed(call, data, kind)
+    pairs = zip(views, read, strict=True)
+    bases = {
+        table.flat(dataclasses.replace(view, source=base)) for view, (base, _) in pairs if base is not None
+    }
+    known = [data for _, data in read if data is not None]
+    made = _computed(call, known, kind) if len(bases) == 1 and len(known) == len(read) else None
     return None if made is None else (bases.pop(), made.astype(kind))
 
 

@@ -120,14 +120,6 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
     return _moved_window(table, operand, sizes, dict(enumerate(places))) if found is None else found
 
 
-@RewriteRule(
-    name="moved-window",
-    rewrites="gather of one window -> dynamic_slice; scatter of one, which it replaces -> dynamic_update_slice",
-    condition="the window is shorter than the array along one axis; what a scatter replaces is inside for each remainder "
-    "that its place is computed from; compiled code fuses it with data movement, choices and one product only",
-    argument="Each place holds the same element; starts are clamped. Nothing is added up.",
-    attacked_by="row at a remainder, put in place",
-)
 def _moved_window(
     table: Terms, operand: Value, sizes: Sequence[int], places: Mapping[int, Value], *new: View
 ) -> View | None:
@@ -140,7 +132,7 @@ def _moved_window(
     views = operand.view, *new, place.view
     number = table.number(f"~window {shape} {list(sizes)} {len(new)}", *map(table.flat, views))
     table.built = True
-    return table.accept("moved-window", whole(number, math.prod(shape if new else sizes)))
+    return table.accept("moved-update", whole(number, math.prod(shape if new else sizes)))
 
 
 def _places(table: Terms, place: Value) -> np.ndarray | None:
@@ -153,15 +145,10 @@ def _start(table: Terms, place: Value) -> int | None:
 
 def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[int, int]) -> View | None:
     """Returns a window of some sizes; its first place along each axis is clamped, and known where it matters."""
-    shape = operand.type.shape
-    if any(
-        size != full and axis not in known for axis, (size, full) in enumerate(zip(sizes, shape, strict=True))
-    ):
+    axes = list(enumerate(zip(operand.type.shape, sizes, strict=True)))
+    if any(size != full and axis not in known for axis, (full, size) in axes):
         return None
-    starts = [
-        min(max(known.get(axis, 0), 0), full - size)
-        for axis, (full, size) in enumerate(zip(shape, sizes, strict=True))
-    ]
+    starts = [min(max(known.get(axis, 0), 0), full - size) for axis, (full, size) in axes]
     limits = [start + size for start, size in zip(starts, sizes, strict=True)]
     view = _part(table, operand, starts, limits, [1] * len(sizes))
     return table.accept("static-slice", view)
@@ -179,13 +166,9 @@ def _of_concatenation(
     table: Terms, operand: Value, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]
 ) -> View | None:
     """Returns a slice within one part of a concatenation as a slice of that part."""
-    term, shape = table.terms.get(operand.view.source), operand.type.shape
-    if (
-        term is None
-        or term.name != "concatenate"
-        or not operand.view.is_whole
-        or not table.allows("concatenate")
-    ):
+    reads = operand.view.is_whole and table.allows("concatenate")
+    term, shape = table.terms.get(operand.view.source) if reads else None, operand.type.shape
+    if term is None or term.name != "concatenate":
         return None
     cuts = [k for k, size in enumerate(shape) if (starts[k], limits[k], steps[k]) != (0, size, 1)]
     if len(cuts) != 1 or _joint(shape, cuts[0]) != term.note or steps[cuts[0]] != 1:
@@ -259,8 +242,10 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
 
 @RewriteRule(
     name="moved-update",
-    rewrites="an update of an array at a known place -> concatenation with the rest of the array",
-    condition="as for update-in-place; compiled code fuses it with data movement, choices and one product only",
+    rewrites="an update at a known place -> concatenation with the rest of the array; elsewhere scatter -> "
+    "dynamic_update_slice, gather -> dynamic_slice",
+    condition="one window, shorter along one axis, of a scatter inside for each remainder that its place is computed "
+    "from; compiled code fuses it with data movement, choices and one product only",
     argument="Each place holds the same element, and nothing is added up.",
     attacked_by="row put in place or joined",
 )

@@ -93,7 +93,7 @@ class Terms(Table):
         reshaped: moved floats: the source, and the shape in which it was computed, or its last move as text.
         folded: elements of known integers and booleans by number.
         tables: integers computed from one remainder: its number, and their values for each value that it can have.
-        tabled: the first of the integers with a table that are not always one value.
+        tabled: the first of the integers with each table.
         reals: known floats by number, none of them NaN or too small for a normal f32.
     """
 
