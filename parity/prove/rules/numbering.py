@@ -324,7 +324,7 @@ class RuledNumbering(Numbering):
         table.narrow = _is_narrow(operands)
         axes, view = list(items["dimensions"]), None
         if op.operands[0] not in self._written or out.element == "i1":
-            view = sum_of_one(table, *operands, axes, op.regions[0])
+            view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
         if view is not None:
             self.vanished.add(op.results.start)
             self._certain.update(op.results if op.operands[0] in self._certain else ())

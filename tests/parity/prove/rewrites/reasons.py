@@ -11,7 +11,7 @@ _OTHER_LAYOUT = "a transposed operand: a library may add up in another order"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
 _CONVERSIONS = "conversions in a row: no rule, no case needs one"
 _NEGATIONS = "negations in a row: no rule, no case needs one"
-_ADDED = "compiled code adds the gradient up: places are told apart only where nothing is added"
+_ADDED = "compiled code adds the gradient up: the rule on places holds only where nothing is added"
 _MERGED = "neighbouring slices are not merged: no rule, no case needs one"
 _REVERSED = "reversals: no rule, no case needs one"
 
