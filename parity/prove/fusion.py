@@ -40,7 +40,7 @@ class Fusions:
     Args:
         ordered: those that may be fused with a sum of two products.
         moved: those fused with data movement, choices and at most one product of floats only, from arguments and
-            constants to results. Nothing else rounds, so that no compiler changes a bit there.
+            constants to results, on one device. Nothing else rounds.
     """
 
     ordered: Container[int] = frozenset()
@@ -65,7 +65,9 @@ def fusions(program: StableProgram) -> Fusions:
                 group[root(made[value].results.start)] = root(op.results.start)
     sums = _Sums(ops, made)
     found = {root(op.results.start) for op in sums.run()}
-    moves = {op.results.start for op in program.body.ops if _only_moves(op)}
+    # A gather of an array that lies on several devices adds up zeros of the others, which -0.0 does not survive.
+    is_whole = program.module.get("mhlo.num_partitions", "1 : i32") == "1 : i32"
+    moves = {op.results.start for op in program.body.ops if is_whole and _only_moves(op)}
     others = [op for op in ops if op.results.start not in moves and op.form.name not in names_of(Group.MAKES)]
     mixed = {value for op in others for value in (*op.results, *op.operands)}
     mixed |= {value for op in others for region in op.regions for value in region.outputs}
