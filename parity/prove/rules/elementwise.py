@@ -238,9 +238,9 @@ def _of_remainder(table: Terms, call: Call, term: Term, count: int) -> View:
     found = _values(table, call, term.operands) if table.moved and table.allows("moved-integers") else None
     if found is None:
         return table.term(term, call.element, count)
-    base, data = found
     made = table.term(term, call.element, count).source
-    table.tables[made] = base, data = made if base is None else base, data
+    base, data = made if found[0] is None else found[0], found[1]
+    table.tables[made] = base, data
     first = table.tabled.setdefault((base, data.dtype, data.tobytes()), made)
     if first != made:
         table.use("moved-integers")
