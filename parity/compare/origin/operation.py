@@ -305,7 +305,7 @@ class _Entry:
         traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
         operands = [(trace.nodes, trace.nodes[at].inputs[self._operands[0]]) for trace, at in self._ends()]
         made = zip(operands, table_makers(lines[0], lines[1], traced), strict=True)
-        return [makers if len(makers) == 1 and _is_constant(*operand) else () for operand, makers in made]
+        return [makers if len(makers) == 1 and _is_table(*operand) else () for operand, makers in made]
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""
@@ -341,11 +341,8 @@ def _origin(nodes: list[Node], at: int) -> str:
 
 
 def _is_table(nodes: Sequence[Node], at: int) -> bool:
-    return _is_constant(nodes, at) and nodes[at].sketch.kind[0] > 1
-
-
-def _is_constant(nodes: Sequence[Node], at: int) -> bool:
-    return nodes[before_moves(nodes, at)].name == "constant"
+    made = nodes[before_moves(nodes, at)]
+    return made.name == "constant" and made.sketch.kind[0] > 1
 
 
 def weight_of(nodes: Sequence[Node], at: int) -> str:
