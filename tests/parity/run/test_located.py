@@ -85,7 +85,7 @@ def test_the_first_line_names_the_place_that_values_show():
     assert "in Right.finish (operand 0: 3 against 2.5); " in line(result)
     found = msgspec.convert(plain(result), CaseResult).explanation
     assert found is not None and found.line == line(result)
-    assert found.rest[0].startswith("  not sure, operations without a counterpart: ")
+    assert not any("without a counterpart" in text for text in found.rest)  # harmless, if anything
     assert "differ first" not in notes_text(result)
     with pytest.raises(TwinsDifferError, match="program differs: values of one batch differ first at mul"):
         parity.assert_twins(Left(), Right(nnx.Rngs(0)), batch(0), programs=("forward",))
