@@ -213,11 +213,9 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     suspects = {**failed, **{one.name: one for one in differs if rests}}
     guesses = _guesses(held)
     sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
-    sure.sort(
-        key=lambda one: (
-            one.name == "program" and not any(f.reference or f.candidate for f in one.findings[:1])
-        )
-    )
+    redrawn = "rng" in failed and any(one.where.startswith("draw") for one in failed["rng"].findings[:1])
+    vague = not any(one.reference or one.candidate for each in differs for one in each.findings[:1])
+    sure.sort(key=lambda one: one.name == "program" and (redrawn or vague))  # values follow from their keys
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
 
