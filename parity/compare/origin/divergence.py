@@ -384,7 +384,7 @@ class _Search:
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
     """Returns the most likely place where only one side stops a gradient; empty if there is none.
 
-    Its values are made of all leaves whose gradients differ, and of the fewest others. One line may stop several.
+    Its value is made of all leaves whose gradients differ, and of the fewest others.
     """
     cuts = [
         [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]
@@ -393,7 +393,7 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
     nodes = alignment.traces[0].nodes
     first = next((at for at, node in enumerate(nodes) if node.around.backward), len(nodes))
     failing = {nodes[given].label for node in nodes[:first] for given in node.inputs}.intersection(leaves)
-    alone, lines = list[list[tuple[int, int]]](), collections.defaultdict[tuple, list[tuple[int, int]]](list)
+    found = []
     for side, at in [(0, at) for at in cuts[0]] + [(1, at) for at in cuts[1]]:
         partner = alignment.matches[side][at]
         if partner < 0 or any(alignment.same(*ordered(side, at, other)) for other in cuts[1 - side]):
@@ -402,21 +402,14 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         uses = (other, *alignment.users(1 - side, other))
         if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
             continue  # the rule may stop the gradient, too
-        if not _only_decides(alignment, side, at):
-            ends = ordered(side, at, other)
-            alone.append([ends])
-            lines[side, site(alignment.traces[side].nodes[at]).own[:1]].append(ends)
-    for choices in (alone, lines.values()):
-        made = [
-            (set[str]().union(*(_leaves_below(alignment, left) for left, _ in ends)), ends)
-            for ends in choices
-        ]
-        # a value made of no leaf passes no gradient anyway
-        found = [(-len(leaves), *max(ends)) for leaves, ends in made if leaves and leaves.issuperset(failing)]
-        if found:
-            _, left, right = max(found)
-            return [Divergence(reference=left, candidate=right, place=left)]
-    return []
+        left, right = ordered(side, at, other)
+        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, left)
+        if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
+            found.append((-len(made_of), left, right))
+    if not found:
+        return []
+    _, left, right = max(found, key=lambda each: each[:2])
+    return [Divergence(reference=left, candidate=right, place=left)]
 
 
 def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
