@@ -95,7 +95,12 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
         for entry in evidence.weights.entries
         for at, path in enumerate(entry.reference)
     }
-    found = (with_sources(evidence, one, partners.get(one.where, ("", ""))) for one in starts.findings)
+    leaves = evidence.builds[0].leaves
+    copies = {where for where, (path, _) in partners.items() if leaves[path].role is not Role.PARAMS}
+    ordered = sorted(
+        starts.findings, key=lambda one: one.where in copies
+    )  # such as averages of the parameters
+    found = (with_sources(evidence, one, partners.get(one.where, ("", ""))) for one in ordered)
     return dataclasses.replace(starts, findings=tuple(found))
 
 

@@ -4,6 +4,7 @@ LLVM makes one operation of a sum and one of its products. It chooses the produc
 each order of operands in the same fused loop counts.
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -23,7 +24,8 @@ _FUSED = names_of(
 _MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS) | names_of(
     "select", "clamp", "maximum", "minimum", "abs", "negate", "multiply", "divide"
 )
-_PRODUCTS = names_of("multiply", "divide", "exponential", "power") | {"chlo.square"}
+_SCALES = names_of("multiply", "divide")
+_PRODUCTS = _SCALES | names_of("exponential", "power") | {"chlo.square"}
 """Operations that XLA or LLVM may write as a product."""
 _KEEP = names_of(Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "negate")
 """Operations whose result is a product if their first operand is one."""
@@ -37,7 +39,8 @@ class Fusions:
 
     Args:
         ordered: those that may be fused with a sum of two products.
-        moved: those fused with data movement, products and choices only, from arguments and constants to results.
+        moved: those fused with data movement, choices and at most one product of floats only, from arguments and
+            constants to results, on one device. Nothing else rounds.
     """
 
     ordered: Container[int] = frozenset()
@@ -60,12 +63,17 @@ def fusions(program: StableProgram) -> Fusions:
         for value in _inputs(op) if op.form.name in _FUSED else ():
             if value in made and made[value].form.name in _FUSED:
                 group[root(made[value].results.start)] = root(op.results.start)
-    found = {root(op.results.start) for op in _Sums(ops, made).run()}
-    moves = {op.results.start for op in program.body.ops if _only_moves(op)}
+    sums = _Sums(ops, made)
+    found = {root(op.results.start) for op in sums.run()}
+    # A gather of an array that lies on several devices adds up zeros of the others, which -0.0 does not survive.
+    is_whole = program.module.get("mhlo.num_partitions", "1 : i32") == "1 : i32"
+    moves = {op.results.start for op in program.body.ops if is_whole and _only_moves(op)}
     others = [op for op in ops if op.results.start not in moves and op.form.name not in names_of(Group.MAKES)]
     mixed = {value for op in others for value in (*op.results, *op.operands)}
     mixed |= {value for op in others for region in op.regions for value in region.outputs}
     mixed = {root(op.results.start) for op in ops if not mixed.isdisjoint((op.results.start, *op.operands))}
+    rounded = collections.Counter(root(op.results.start) for op in ops if sums.scales(op))
+    mixed.update(group for group, count in rounded.items() if count > 1)
     return Fusions(
         ordered=frozenset(value for value in group if root(value) in found),
         moved=frozenset(value for value in moves if root(value) not in mixed),
@@ -76,11 +84,11 @@ def _only_moves(op: Op) -> bool:
     """True for an operation that moves, chooses or multiplies elements, or whose result is no float."""
     if op.form.name == "stablehlo.scatter":
         return op.regions[0].outputs == op.regions[0].parameters[1:]
-    return (
-        op.form.name in _FUSED
-        and not op.regions
-        and (op.form.name in _MOVES or not is_float(op.form.slots_out[0]))
-    )
+    is_exact = not any(map(is_float, op.form.slots_out))
+    if op.form.name == "stablehlo.convert":
+        is_exact |= str(op.source.operands[0].type) == op.form.slots_out[0]
+    is_plain = not op.regions or op.form.name == "stablehlo.reduce"
+    return op.form.name in _FUSED and is_plain and (is_exact or op.form.name in _MOVES)
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -123,6 +131,11 @@ class _Sums:
                 related = left in self._factors(right) or right in self._factors(left)
                 if self._is_product(left) and self._is_product(right) and not related:
                     yield op
+
+    def scales(self, op: Op) -> bool:
+        """True for a product of floats, and for a choice of two constants, of which XLA makes a product."""
+        choice = op.form.name == "stablehlo.select" and self._constants.issuperset(op.operands[1:])
+        return (choice or op.form.name in _SCALES) and is_float(op.form.slots_out[0])
 
     def _source(self, value: int) -> int:
         """Returns the value behind operations that may vanish or leave a product what it is."""

@@ -20,6 +20,8 @@ CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
 """Channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
+DOUBT = "not sure of the cause"
+"""The beginning of the reason why a search by values is not sure of its place."""
 BY_VALUES = "values of one batch differ first at "
 """The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
@@ -211,11 +213,9 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     suspects = {**failed, **{one.name: one for one in differs if rests}}
     guesses = _guesses(held)
     sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
-    sure.sort(
-        key=lambda one: (
-            one.name == "program" and not any(f.reference or f.candidate for f in one.findings[:1])
-        )
-    )
+    redrawn = "rng" in failed and any(one.where.startswith("draw") for one in failed["rng"].findings[:1])
+    vague = not any(one.reference or one.candidate for each in differs for one in each.findings[:1])
+    sure.sort(key=lambda one: one.name == "program" and (redrawn or vague))  # values follow from their keys
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
     return [*sure, *placed, *differs, *failed.values()][0]
 
@@ -243,7 +243,7 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
         (0, cause.difference()),
         (3, cause.distance if of_numbers else ""),
         (3, f"likely {cause.cause}" if cause.cause else ""),
-        *((1 if PLACE.search(step) or "Rule(" in step else 3, step) for step in steps),
+        *((1 if PLACE.search(step) or "Rule(" in step or DOUBT in step else 3, step) for step in steps),
         (3, f"and {more} more" if more else ""),
     ]
 
@@ -263,7 +263,11 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
 
 def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
-    others = [_unsettled(one) for one in first.findings if one is not _cause(first, held)]
+    cause = _cause(first, held)
+    settled = cause in first.notes  # the proof's differences may be harmless
+    others = [
+        _unsettled(one) for one in first.findings if one is not cause and not (settled and is_unsure(one))
+    ]
     lines = [f"  {line}" for line in grouped(others)]
     for channel in held:
         if channel is not first:
@@ -286,7 +290,11 @@ def grouped(findings: Sequence[Finding]) -> list[str]:
 
 
 def _others(findings: Sequence[Finding]) -> str:
-    return f"; the same for {listed([one.where for one in findings], LISTED)}" if findings else ""
+    return (
+        f"; the same for {listed(list(dict.fromkeys(one.where for one in findings)), LISTED)}"
+        if findings
+        else ""
+    )
 
 
 def places(finding: Finding) -> list[tuple[str, int]]:

@@ -19,7 +19,7 @@ from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.ir.functions import Frame, is_users
-from parity.run.explain import BY_VALUES, blocking, is_unsure, places, unplaced
+from parity.run.explain import BY_VALUES, DOUBT, blocking, is_unsure, places, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
 from parity.run.request import Request
@@ -127,7 +127,7 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
             settled = dataclasses.replace(channel.findings[0], next_step="")
             settled = dataclasses.replace(channel, findings=(settled, *channel.findings[1:]))
             return {**results, channel.name: settled}
-        doubt = "" if found.found else f"not sure of the cause, {found.facts['doubt']}"
+        doubt = "" if found.found else f"{DOUBT}, {found.facts['doubt']}"
         note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}", next_step=doubt)
     return {**results, channel.name: dataclasses.replace(channel, notes=(note, *channel.notes))}
 

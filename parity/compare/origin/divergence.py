@@ -26,6 +26,7 @@ class Divergence:
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
         kept: True for values that only a backward pass uses, which is what differs.
         gradient: True if the values are equal, and only one side computes a gradient of them.
+        nan: True if the value is NaN, which the other side's results are not.
     """
 
     reference: int | None
@@ -35,6 +36,7 @@ class Divergence:
     path: tuple[tuple[int, int], ...] = ()
     kept: bool = False
     gradient: bool = False
+    nan: bool = False
 
     def has_other_constant(self, alignment: Alignment) -> bool:
         """True if both sides do one operation with different constants."""
@@ -62,12 +64,35 @@ def find_divergences(
         leaves: paths of the results that differ; a stopped gradient must be behind all that the forward pass reads.
     """
     search = _Search(alignment)
-    found = search.run(list(failing))
+    failing = list(failing)
+    found = search.run(failing)
     alone = bool(found) and None in (found[0].reference, found[0].candidate)
     settled = bool(found) and found[0].has_other_constant(alignment)
     if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves) or _ended(alignment)
-    return found
+    return [*_first_nan(alignment, failing), *found]
+
+
+def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list[Divergence]:
+    """Returns the operation that makes the NaN of a result that is NaN on one side only.
+
+    Empty if an argument is NaN, or if other functions make values on the way to it that the other side lacks.
+    """
+    for pair in failing:
+        has_nan = [trace.nodes[at].sketch.has_nan for trace, at in zip(alignment.traces, pair, strict=True)]
+        if has_nan[0] != has_nan[1]:
+            side = has_nan.index(True)
+            at, nodes = pair[side], alignment.traces[side].nodes
+            while below := [i for i in nodes[at].inputs if nodes[i].sketch.has_nan]:
+                at = below[0]
+            function = functions_around(nodes[at])[:1]
+            before = _Search(alignment).front(side, {at})
+            if nodes[at].name not in GIVEN and all(
+                functions_around(nodes[i])[:1] == function for i in before
+            ):
+                left, right = ordered(side, at, None)
+                return [Divergence(reference=left, candidate=right, place=at, nan=True)]
+    return []
 
 
 def _turn(node: Node) -> list[int]:
@@ -80,8 +105,8 @@ class _Search:
         self._residuals: list[set[int]] = [set(), set()]
         self._users: list[Mapping[int, list[int]]] = [{}, {}]
 
-    def run(self, ends: list[tuple[int, int]]) -> list[Divergence]:
-        first, second = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
+    def run(self, ends: Sequence[tuple[int, int]]) -> list[Divergence]:
+        first, second = (self.front(side, {pair[side] for pair in ends}) for side in (0, 1))
         known = [pair for pair in dict.fromkeys(ends) if pair[0] in first and pair[1] in second]
         choices = self._choices()
         first, second = (
@@ -152,7 +177,7 @@ class _Search:
                 heapq.heappush(waiting, each)
         return False
 
-    def _front(self, side: int, ends: set) -> list[int]:
+    def front(self, side: int, ends: set) -> list[int]:
         """Walks back from some results; returns the first values on the way that the other side lacks."""
         nodes, match = self._traces[side].nodes, self._matches[side]
         waiting, seen, front = list(ends), set(ends), []
@@ -378,13 +403,26 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
             continue  # the rule may stop the gradient, too
         left, right = ordered(side, at, other)
-        made_of = _leaves_below(alignment, left)
+        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, left)
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
             found.append((-len(made_of), left, right))
     if not found:
         return []
     _, left, right = max(found, key=lambda each: each[:2])
     return [Divergence(reference=left, candidate=right, place=left)]
+
+
+def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
+    """True if only integers and masks are computed from a value, which pass no gradient anyway."""
+    nodes, waiting, seen = alignment.traces[side].nodes, [at], {at}
+    while waiting:
+        users = [each for each in alignment.users(side, waiting.pop()) if nodes[each].sketch.epsilon]
+        fresh = set(users) - seen
+        if any(not alignment.users(side, each) for each in fresh):
+            return False
+        seen |= fresh
+        waiting += fresh
+    return bool(alignment.users(side, at))
 
 
 def _used_instead(alignment: Alignment, side: int, at: int) -> int:

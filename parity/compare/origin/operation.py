@@ -142,7 +142,8 @@ class _Entry:
     """A divergence as text."""
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        tried = () if parting.divergence.gradient else strategies  # its values are right where they are
+        divergence = parting.divergence
+        tried = () if divergence.gradient or divergence.nan else strategies  # values are right where they are
         found = next((each for one in tried if (each := one.find(parting))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
         self.passing = [each for each in found.passing if function_of(each) not in parting.common]
@@ -166,6 +167,8 @@ class _Entry:
     def is_alone(self) -> bool:
         """True if no single operation does something else with equal operands, so that more code may differ."""
         left, right = self._parting.ends
+        if self._parting.divergence.nan:
+            return False
         names = {node.name for node in self._nodes if node}
         return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
 
@@ -191,7 +194,7 @@ class _Entry:
 
     def missing(self, entries: "list[_Entry]") -> str:
         """Returns the first operation of the side that has none there, as text; empty if both have one."""
-        if None not in self._nodes:
+        if None not in self._nodes or self._parting.divergence.nan:
             return ""
         side = self._nodes.index(None)
         at = self._alignment.instead(1 - side, self._ends()[0][1])
@@ -257,7 +260,8 @@ class _Entry:
 
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
-        of = "gradient of " if self._parting.divergence.gradient else ""
+        divergence = self._parting.divergence
+        of = "gradient of " if divergence.gradient else "NaN of " if divergence.nan else ""
         return (f"{of}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
@@ -276,6 +280,8 @@ class _Entry:
         return [
             f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
             if node is not None and one is not None
+            else "has no such NaN"
+            if self._parting.divergence.nan
             else "has no such value"
             for side, (node, one, frame) in enumerate(
                 zip(self._nodes, self._sources, self.blamed, strict=True)
@@ -297,7 +303,9 @@ class _Entry:
         if len(lines) < 2 or not self._parting.divergence.has_other_constant(self._alignment):
             return (), ()
         traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
-        return table_makers(lines[0], lines[1], traced)
+        operands = [(trace.nodes, trace.nodes[at].inputs[self._operands[0]]) for trace, at in self._ends()]
+        made = zip(operands, table_makers(lines[0], lines[1], traced), strict=True)
+        return [makers if len(makers) == 1 and _is_table(*operand) else () for operand, makers in made]
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""

@@ -28,6 +28,7 @@ class Sketch:
         shown: its first entry, for display.
         shape: its shape without unit axes.
         entries: the sketch of its entries in ascending order; None for that sketch itself.
+        has_nan: True if an entry is NaN.
     """
 
     kind: tuple
@@ -38,6 +39,7 @@ class Sketch:
     shown: str
     shape: tuple[int, ...] = ()
     entries: "Sketch | None" = None
+    has_nan: bool = False
 
 
 @functools.lru_cache(maxsize=256)
@@ -66,6 +68,7 @@ def _sketch(array: np.ndarray) -> Sketch:
     huge = min(MASKING, float(jnp.finfo(array.dtype).max) / 4) if floating else np.inf
     plain = np.abs(flat) < huge
     holes = 0 if plain.all() else hash(_signs(flat[~plain]).tobytes() + plain.tobytes())
+    has_nan = bool(holes and np.isnan(flat).any())
     flat = np.where(plain, flat, 0) if holes else flat
     exact = 0 if floating else hash(flat.tobytes())  # different masks may have equal projections
     return Sketch(
@@ -76,6 +79,7 @@ def _sketch(array: np.ndarray) -> Sketch:
         norm=float(np.sqrt(np.sum(np.abs(flat) ** 2))),
         epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
         plain=_plain(flat, floating),
+        has_nan=has_nan,
         shown=f"{array.ravel()[0]:.7g}" if array.size and floating else str(array.ravel()[:1].tolist())[1:-1],
     )
 

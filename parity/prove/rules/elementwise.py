@@ -1,5 +1,6 @@
 """Elementwise operations on flat operands, with views moved behind them."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from parity.prove.rules.logic import Call
 from parity.prove.rules.registry import SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
 from parity.prove.rules.types import is_whole_number, numpy_type
-from parity.prove.rules.views import View, compose, merged, refined
+from parity.prove.rules.views import View, compose, merged, refined, whole
 
 _MAX_STEPS = 16
 _COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
@@ -185,7 +186,7 @@ def _core(
     term = Term(call.name, call.note, operands, call.elements)
     if "reshape" in past:
         table.use(past["reshape"])
-        return table.term(term, call.element, count)
+        return _of_remainder(table, call, term, count)
     if "unit-dims" in past:
         if 1 in shape:
             table.use(past["unit-dims"])
@@ -222,6 +223,51 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
         return None
     table.use("fold")
     return table.constant(made.astype(kind), call.element)
+
+
+@RewriteRule(
+    name="moved-integers",
+    rewrites="an integer or boolean computed from one remainder by a known number -> the first with the same values; "
+    "select by such a boolean that is always true -> the branch",
+    condition="an argument is divided; compiled code fuses it with data movement, choices and one product only",
+    argument="Integers are exact. Nothing is added up, and at most one operation rounds.",
+    attacked_by="remainder greater than zero or not zero",
+)
+def _of_remainder(table: Terms, call: Call, term: Term, count: int) -> View:
+    """Returns an operation in normal form, and stores its values if it depends on one remainder only."""
+    found = _values(table, call, term.operands) if table.moved and table.allows("moved-integers") else None
+    if found is None:
+        return table.term(term, call.element, count)
+    made = table.term(term, call.element, count).source
+    base, data = made if found[0] is None else found[0], found[1]
+    table.tables[made] = base, data
+    first = table.tabled.setdefault((base, data.dtype, data.tobytes()), made)
+    if first != made:
+        table.use("moved-integers")
+        table.built = all(first != view.source for view in term.operands)
+    return whole(first, count)
+
+
+def _values(table: Terms, call: Call, views: Sequence[View]) -> tuple[int | None, np.ndarray] | None:
+    """Returns a remainder, None if the operation is one, and the operation's values for each value of it."""
+    kind = numpy_type(call.element)
+    if kind is None:
+        return None
+    if call.name == "remainder":
+        most = abs(table.scalar(views[1]) or 0) - 1
+        is_known = 0 <= 2 * most < FOLDED and table.is_given(views[0].source)
+        return (None, np.arange(-most * (kind.kind == "i"), most + 1).astype(kind)) if is_known else None
+    read = [
+        table.tables.get(view.source) or (None, table.literal(view.moved([])) if view.is_splat else None)
+        for view in views
+    ]
+    pairs = zip(views, read, strict=True)
+    bases = {
+        table.flat(dataclasses.replace(view, source=base)) for view, (base, _) in pairs if base is not None
+    }
+    known = [data for _, data in read if data is not None]
+    made = _computed(call, known, kind) if len(bases) == 1 and len(known) == len(read) else None
+    return None if made is None else (bases.pop(), made.astype(kind))
 
 
 def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:

@@ -4,7 +4,7 @@ import dataclasses
 
 from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms, Value
-from parity.prove.rules.types import Array, is_number, is_whole_number
+from parity.prove.rules.types import Array, is_whole_number
 from parity.prove.rules.views import View, compose
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
@@ -84,6 +84,9 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     attacked_by="selection by a constant",
 )
 def _known_predicate(table: Terms, call: Call) -> View | None:
+    _, data = table.tables.get(call.operands[0].source, (0, None))
+    if table.moved and data is not None and data.all():
+        return table.accept("moved-integers", call.operands[1])
     known = table.scalar(call.operands[0]) if table.certain else None
     return None if known is None else call.operands[1 if known else 2]
 
@@ -155,28 +158,6 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
 )
 def _same_type(table: Terms, call: Call) -> View | None:
     return call.operands[0] if call.elements[0] == call.element else None
-
-
-@RewriteRule(
-    name="boolean-through-wider",
-    on=("convert",),
-    rewrites="convert of a converted boolean -> one convert",
-    condition="integers and common floats",
-    argument="False and true are 0 and 1 in all of them; but the compiler makes a product with a converted boolean "
-    "a selection, which loses the sign of zero.",
-    attacked_by="boolean to number at once",
-    loose=True,
-)
-def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
-    """Returns a conversion of a converted boolean as one conversion."""
-    found = inside(table, call.operands[0], "convert")
-    if (
-        found is None
-        or found[0].elements[0] != "i1"
-        or not (is_number(call.elements[0]) and is_number(call.element))
-    ):
-        return None
-    return dataclasses.replace(call, operands=found[1], elements=("i1",))
 
 
 @RewriteRule(

@@ -9,7 +9,7 @@ from parity.ir.mlir import numbers
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import Array
-from parity.prove.rules.views import View, joined, whole
+from parity.prove.rules.views import View, whole
 
 _INDICES = ("i32", "i64")
 """Types of starts; XLA on CPU clamps unsigned ones as if signed, and sizes do not fit into bytes."""
@@ -94,8 +94,10 @@ def _gather(table: Terms, op: Application) -> View | None:
     operand, place = op.operands
     text, sizes = str(op.attributes["dimension_numbers"]), list(op.attributes["slice_sizes"])
     axes, known = numbers(text, "start_index_map"), _places(table, place)
-    if known is None or known.size != len(axes) or numbers(text, "operand_batching_dims"):
+    if numbers(text, "operand_batching_dims") or place.type.count != len(axes):
         return None
+    if known is None:
+        return _moved_window(table, operand, sizes, dict.fromkeys(axes, place))
     return _window(table, operand, sizes, dict(zip(axes, known.tolist(), strict=True)))
 
 
@@ -114,7 +116,23 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
     sizes = list(op.attributes["slice_sizes"])
     starts = {axis: _start(table, place) for axis, place in enumerate(places)}
     known = {axis: start for axis, start in starts.items() if start is not None}
-    return _window(table, operand, sizes, known)
+    found = _window(table, operand, sizes, known)
+    return _moved_window(table, operand, sizes, dict(enumerate(places))) if found is None else found
+
+
+def _moved_window(
+    table: Terms, operand: Value, sizes: Sequence[int], places: Mapping[int, Value], *new: View
+) -> View | None:
+    """Returns a window at an unknown place along one axis, or the operand with this window replaced by a new one."""
+    shape = operand.type.shape
+    cuts = [axis for axis, size in enumerate(sizes) if size != shape[axis]]
+    place = places.get(cuts[0]) if len(cuts) == 1 else None
+    if place is None or place.type.count > 1 or place.type.element not in _INDICES or not table.moved:
+        return None
+    views = operand.view, *new, place.view
+    number = table.number(f"~window {shape} {list(sizes)} {len(new)}", *map(table.flat, views))
+    table.built = True
+    return table.accept("moved-update", whole(number, math.prod(shape if new else sizes)))
 
 
 def _places(table: Terms, place: Value) -> np.ndarray | None:
@@ -127,15 +145,10 @@ def _start(table: Terms, place: Value) -> int | None:
 
 def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[int, int]) -> View | None:
     """Returns a window of some sizes; its first place along each axis is clamped, and known where it matters."""
-    shape = operand.type.shape
-    if any(
-        size != full and axis not in known for axis, (size, full) in enumerate(zip(sizes, shape, strict=True))
-    ):
+    axes = list(enumerate(zip(operand.type.shape, sizes, strict=True)))
+    if any(size != full and axis not in known for axis, (full, size) in axes):
         return None
-    starts = [
-        min(max(known.get(axis, 0), 0), full - size)
-        for axis, (full, size) in enumerate(zip(shape, sizes, strict=True))
-    ]
+    starts = [min(max(known.get(axis, 0), 0), full - size) for axis, (full, size) in axes]
     limits = [start + size for start, size in zip(starts, sizes, strict=True)]
     view = _part(table, operand, starts, limits, [1] * len(sizes))
     return table.accept("static-slice", view)
@@ -153,13 +166,9 @@ def _of_concatenation(
     table: Terms, operand: Value, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]
 ) -> View | None:
     """Returns a slice within one part of a concatenation as a slice of that part."""
-    term, shape = table.terms.get(operand.view.source), operand.type.shape
-    if (
-        term is None
-        or term.name != "concatenate"
-        or not operand.view.is_whole
-        or not table.allows("concatenate")
-    ):
+    reads = operand.view.is_whole and table.allows("concatenate")
+    term, shape = table.terms.get(operand.view.source) if reads else None, operand.type.shape
+    if term is None or term.name != "concatenate":
         return None
     cuts = [k for k, size in enumerate(shape) if (starts[k], limits[k], steps[k]) != (0, size, 1)]
     if len(cuts) != 1 or _joint(shape, cuts[0]) != term.note or steps[cuts[0]] != 1:
@@ -180,40 +189,21 @@ def _of_concatenation(
 @normal_form("stablehlo.concatenate")
 @RewriteRule(
     name="concatenate",
-    rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
-    "a slice of one part -> that part's slice",
-    condition="one source, none repeated, one step, the second starts where the first ends; source, parts and whole "
-    "have one shape except along the axis",
+    rewrites="a slice of one part of a concatenation -> that part's slice",
+    condition="the slice has one step; parts and whole have one shape except along the axis",
     argument="Both say for each place of the result the same place of the same source. Compilers add up the parts of a "
     "concatenation one by one, so its axis counts.",
-    attacked_by="slices put together again",
+    attacked_by="half of a concatenation",
 )
 def _concatenate(table: Terms, op: Application) -> View | None:
     if not table.allows("concatenate"):
         return None
-    axis = int(op.attributes["dimension"])
-    out = op.out
-    outer, inner = math.prod(out.shape[:axis]), math.prod(out.shape[axis + 1 :])
-    joint = _joint(out.shape, axis)
-    parts: list[tuple[View, int]] = []
-    for operand in op.operands:
-        for part, width in _pieces(table, operand, axis, outer, inner):
-            whole_shape = table.shapes.get(part.source, ())
-            merges = parts and not part.repeats and _joint(whole_shape, axis) == joint
-            both = joined(parts[-1][0], part, outer, (parts[-1][1], width), inner) if merges else None
-            if both is None:
-                parts.append((part, width))
-            else:
-                table.use("concatenate")
-                parts[-1] = (both, parts[-1][1] + width)
-    if len(parts) == 1:
-        table.use("concatenate")
-        return parts[0][0]
-    if len(parts) == len(op.operands) == 2 and (padded := _as_pad(table, out, axis, op.operands)) is not None:
+    axis, out = int(op.attributes["dimension"]), op.out
+    if len(op.operands) == 2 and (padded := _as_pad(table, out, axis, op.operands)) is not None:
         return padded
-    views = tuple(view for view, _ in parts)
-    widths = [width * inner for _, width in parts]
-    number = table.number(f"~concatenate {joint} {widths}", *[table.flat(view) for view in views])
+    joint, views = _joint(out.shape, axis), tuple(operand.view for operand in op.operands)
+    widths = [operand.type.shape[axis] for operand in op.operands]
+    number = table.number(f"~concatenate {joint} {widths}", *map(table.flat, views))
     table.terms.setdefault(number, Term("concatenate", joint, views, (out.element,) * len(views)))
     table.use("concatenate")
     return whole(number, out.count)
@@ -252,8 +242,10 @@ def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View
 
 @RewriteRule(
     name="moved-update",
-    rewrites="an update of an array at a known place -> concatenation with the rest of the array",
-    condition="as for update-in-place; compiled code fuses it with data movement, products and choices only",
+    rewrites="an update at a known place -> concatenation with the rest of the array; elsewhere scatter -> "
+    "dynamic_update_slice, gather -> dynamic_slice",
+    condition="one window, shorter along one axis, of a scatter inside for each remainder that its place is computed "
+    "from; compiled code fuses it with data movement, choices and one product only",
     argument="Each place holds the same element, and nothing is added up.",
     attacked_by="row put in place or joined",
 )
@@ -311,11 +303,17 @@ def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Valu
     """Returns an array with one window replaced, by the text of its axes; None unless its place is known and inside."""
     operand, place, new = operands
     axes, known = numbers(text, "scatter_dims_to_operand_dims"), _places(table, place)
-    if known is None or known.size != len(axes) or not table.allows("scatter-in-place"):
+    if place.type.count != len(axes):
         return None
     sizes = [new.type.shape[axis] for axis in numbers(text, "update_window_dims")]
     for axis in sorted(numbers(text, "inserted_window_dims")):
         sizes.insert(axis, 1)
+    if known is None and len(axes) == 1 and len(sizes) == len(out.shape):
+        (axis,), (_, starts) = axes, table.tables.get(place.view.source, (0, [-1]))
+        if min(starts) >= 0 and max(starts) + sizes[axis] <= out.shape[axis]:
+            return _moved_window(table, operand, sizes, {axis: place}, new.view)
+    if known is None or not table.allows("scatter-in-place"):
+        return None
     starts = dict(zip(axes, known.tolist(), strict=True))
     firsts = [starts.get(axis, 0) for axis in range(len(sizes))]
     ends = zip(firsts, sizes, out.shape, strict=False)
@@ -331,15 +329,6 @@ def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Valu
 def _joint(shape: Sequence[int], axis: int) -> str:
     """Returns the shape of an array without the size of one axis, as text."""
     return str([*shape[:axis], "*", *shape[axis + 1 :]])
-
-
-def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> list[tuple[View, int]]:
-    """Returns the parts of a concatenation along the same axis, or else the operand, with their sizes along it."""
-    term = table.terms.get(operand.view.source)
-    joint = _joint(operand.type.shape, axis)
-    if term and (term.name, term.note) == ("concatenate", joint) and operand.view.is_whole:
-        return [(part, part.count // (outer * inner)) for part in term.operands]
-    return [(operand.view, operand.type.shape[axis])]
 
 
 @normal_form("stablehlo.pad")
@@ -365,6 +354,6 @@ def _update(table: Terms, op: Application) -> View | None:
     for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):
         known = 0 if size == full else _start(table, start)
         if known is None:
-            return None
+            return _moved_window(table, operand, new.type.shape, dict(enumerate(starts)), new.view)
         firsts.append(min(max(known, 0), full - size))
     return _replaced(table, op.out, operand, new.type, new.view, firsts)

@@ -99,7 +99,8 @@ class RuledNumbering(Numbering):
         self._slow.discard(value)
         if op.form.name == "stablehlo.reduce" and self._adds_up(op):
             self._made.update(dict.fromkeys(op.results))
-        for position, operand in enumerate(op.operands if number in self.table.values else ()):
+        counts = number in self.table.values and value not in self.fusions.moved
+        for position, operand in enumerate(op.operands if counts else ()):
             if self._source(self.env[operand]) == source:
                 kind = parse_array(str(op.source.operands[position].type))
                 written = op.form.name in _WRITES
@@ -306,42 +307,35 @@ class RuledNumbering(Numbering):
         if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
             return None
         table.narrow = _is_narrow(operands)
-        table.moved = op.results.start in self.fusions.moved
+        table.moved, table.built = op.results.start in self.fusions.moved, False
         text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
         view = window_replaced(table, text, out, operands)
         if view is None:
             return None
-        self.vanished.add(op.results.start)
+        self.vanished.update(() if table.built else op.results)
         return self._bind(op, table.shaped(Value(view, out)))
 
     def _reduction(self, op: Op, depth: int) -> int | None:
         """Numbers a reduction by the order of kept and reduced axes, regardless of their shape; None without a rule."""
-        table, env = self.table, self.env
-        operands, out = self._operands(op), [parse_array(kind) for kind in op.form.slots_out]
+        table, operands, out = self.table, self._operands(op), parse_array(op.form.slots_out[0])
         items = dict(attribute_items(op.source))
-        if operands is None or None in out or set(items) != {"dimensions"}:
+        if operands is None or len(operands) != 2 or out is None or set(items) != {"dimensions"}:
             return None
         table.narrow = _is_narrow(operands)
-        kinds = [kind for kind in out if kind is not None]
-        axes, inputs = list(items["dimensions"]), len(operands) // 2
-        if inputs == 1 and (op.operands[0] not in self._written or kinds[0].element == "i1"):
+        axes, view = list(items["dimensions"]), None
+        if op.operands[0] not in self._written or out.element == "i1":
             view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
-            if view is not None:
-                self.vanished.add(op.results.start)
-                self._certain.update(op.results if op.operands[0] in self._certain else ())
-                return self._bind(op, table.shaped(Value(view, kinds[0])))
-        pattern = reduction_pattern(table, operands[0].type.shape, axes)
-        if pattern is None:
-            return None
-        flat = [table.flat(operand.view) for operand in operands[:inputs]]
-        starts = [env[value] for value in op.operands[inputs:]]
-        body = table.number("#regions", *[self._closed(each, depth + 1) for each in op.regions])
-        elements = [kind.element for kind in kinds]
-        number = table.number(f"#reduction {pattern} {elements}", *flat, *starts, body)
-        for slot, (value, kind) in enumerate(zip(op.results, kinds, strict=True)):
-            part = number if len(kinds) == 1 else table.number(f"#result {slot}", number)
-            env[value] = table.shaped(Value(whole(part, kind.count), kind))
-        return number
+        if view is not None:
+            self.vanished.add(op.results.start)
+            self._certain.update(op.results if op.operands[0] in self._certain else ())
+        elif (pattern := reduction_pattern(table, operands[0].type.shape, axes)) is not None:
+            keys = (
+                table.flat(operands[0].view),
+                self.env[op.operands[1]],
+                self._closed(op.regions[0], depth + 1),
+            )
+            view = whole(table.number(f"#reduction {pattern} {out.element}", *keys), out.count)
+        return None if view is None else self._bind(op, table.shaped(Value(view, out)))
 
     def _adds_up(self, op: Op) -> bool:
         """True if a reduction is over several elements that are not one repeated."""

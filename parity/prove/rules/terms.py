@@ -91,8 +91,9 @@ class Terms(Table):
         certain: True while an operation is numbered whose first operand is known to compilers.
         built: True if the operation that is being numbered is still present in its normal form.
         reshaped: moved floats: the source, and the shape in which it was computed, or its last move as text.
-        shapes: the first shape in which all elements of a source occurred, in their order.
         folded: elements of known integers and booleans by number.
+        tables: integers computed from one remainder: its number, and their values for each value that it can have.
+        tabled: the first of the integers with each table.
         reals: known floats by number, none of them NaN or too small for a normal f32.
     """
 
@@ -106,10 +107,11 @@ class Terms(Table):
         self.narrow = self.ordered = self.moved = self.certain = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
-        self.shapes: dict[int, tuple[int, ...]] = {}
         self.reshaped: dict[int, tuple[int, tuple[int, ...] | str]] = {}
         self.folded: dict[int, np.ndarray] = {}
         self.reals: dict[int, float] = {}
+        self.tables: dict[int, tuple[int, np.ndarray]] = {}
+        self.tabled: dict[tuple, int] = {}
         self._powers: list[bool] = []
 
     @RewriteRule(
@@ -148,14 +150,11 @@ class Terms(Table):
         found = self.values.get(number)
         if found is None:
             found = self.values[number] = Value(whole(number, kind.count), kind)
-            self.shapes.setdefault(number, kind.shape)
         return found
 
     def shaped(self, value: Value) -> int:
         """Returns the number of an array, which is determined by its view and its type."""
         view, kind = value.view, value.type
-        if view.is_whole:
-            self.shapes.setdefault(view.source, kind.shape)
         base = self.values.get(view.source)
         if base is not None and base.type == kind and view.is_whole and base.view.source == view.source:
             return view.source

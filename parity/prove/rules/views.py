@@ -180,23 +180,6 @@ def compose(outer: View, inner: View) -> View | None:
     return None
 
 
-def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner: int) -> View | None:
-    """Returns two neighbours, of sizes (outer, width, inner), as one view of their source; None if there is none."""
-    if (first.source, first.size) != (second.source, second.size):
-        return None
-    groups = [
-        cut(view.factors, (outer, width, inner)) for view, width in zip((first, second), widths, strict=True)
-    ]
-    left, right = groups
-    if left is None or right is None or (left[0], left[2]) != (right[0], right[2]):
-        return None
-    step, odd = divmod(second.offset - first.offset, widths[0])
-    middles = [group for group in (left[1], right[1]) if group]
-    if odd or step <= 0 or any(len(group) != 1 or group[0][1] != step for group in middles):
-        return None
-    return first.moved([left[0], [(sum(widths), step)], left[2]])
-
-
 def _sliced_digits(
     group: list[tuple[int, int]], start: int, limit: int, step: int
 ) -> tuple[int, list[tuple[int, int]]] | None:

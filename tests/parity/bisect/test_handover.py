@@ -10,7 +10,7 @@ import pytest
 from parity.compare.origin import blame
 from parity.compare.origin.alignment import Alignment, floors
 from parity.compare.origin.blame import Parting
-from parity.compare.origin.divergence import find_divergences
+from parity.compare.origin.divergence import _stopped, find_divergences
 from parity.compare.origin.evaluated import Evaluated, Result
 from parity.compare.origin.operation import describe
 from parity.compare.origin.sketch import PROJECTIONS, _directions, distance, sketch
@@ -444,3 +444,112 @@ def test_another_form_that_gives_equal_values_is_not_blamed():
     """The one_hot makes the rows that the gather makes, so it is right; the sums differ because of `shrunk`."""
     finding, blamed = first(routed, routed_by_products, X, W)
     assert blamed == ["grown", "shrunk"], finding.sentence
+
+
+class Attending:
+    def __call__(self, x, mask):
+        return self.rounds(x, mask)
+
+    def rounds(self, x, mask):
+        return self.mixed(x, self.shares(x, mask))
+
+    def mixed(self, x, shares):
+        return jnp.sin(shares @ x)
+
+    def shares(self, x, mask=None, *, scaled=False):
+        scores = x @ x.T
+        scores = jnp.tanh(scores) if scaled else scores
+        if mask is not None:
+            scores = jnp.where(mask, scores, -1e9)
+        return jax.nn.softmax(scores)
+
+
+class AttendingToAll(Attending):
+    def rounds(self, x, seen):
+        return self.mixed(x, self.weights(*(x,)))
+
+    def weights(self, x, seen=None):
+        scores = x @ x.T
+        if seen is not None:
+            scores = jnp.where(seen, scores, -1e9)
+        return jax.nn.softmax(scores)
+
+
+class AttendingToAllWithin(AttendingToAll):
+    """The call gives the mask, which the function does not use: the bug is there."""
+
+    def rounds(self, x, seen):
+        return self.mixed(x, self.weights(x, seen))
+
+    def weights(self, x, seen=None):
+        scores = x @ x.T
+        if seen is not None:
+            scores = scores * 1.0
+        return jax.nn.softmax(scores)
+
+
+class Flagged(Attending):
+    def rounds(self, x, mask):
+        return self.mixed(x, self.weights(x, mask, True))
+
+    def weights(self, x, seen, scaled):
+        scores = x @ x.T
+        if scaled:
+            scores = jnp.tanh(scores)
+        return jax.nn.softmax(jnp.where(seen, scores, -1e9))
+
+
+MASK = np.arange(4) < 2
+
+
+@pytest.mark.parametrize(
+    ("candidate", "blame"),
+    [
+        (AttendingToAll, [None, "AttendingToAll.rounds"]),
+        (AttendingToAllWithin, [None, "AttendingToAllWithin.weights"]),
+        (Flagged, ["Attending.rounds", "Flagged.rounds"]),
+    ],
+)
+def test_an_argument_that_a_call_drops_is_blamed_on_the_call(candidate, blame):
+    finding, blamed = first(Attending(), candidate(), X, MASK)
+    assert finding.found and blamed[1] == blame[1], finding.sentence
+    assert blame[0] in (None, blamed[0]), finding.sentence
+
+
+def logarithm(x):
+    return jnp.log(x) * (x > 0)
+
+
+def guarded(x):
+    return jnp.cumsum(jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), 0))
+
+
+def test_nan_of_one_side_is_blamed_on_the_operation_that_makes_it():
+    finding, blamed = first(guarded, lambda x: jnp.cumsum(logarithm(x)), X[:1])
+    assert "NaN of log (" in finding.sentence and blamed == [None, "logarithm"], finding.sentence
+
+
+def test_nan_that_follows_from_another_value_is_not_the_cause():
+    """The other logarithm is right: the value that it is given is wrong."""
+
+    def lowered(x):
+        return logarithm(x - 10)
+
+    finding, blamed = first(lambda x: logarithm(jnp.abs(x) + 1), lambda x: lowered(jnp.abs(x) + 1), X[:1])
+    assert "NaN" not in finding.sentence and blamed[1].endswith("lowered"), finding.sentence
+
+
+@pytest.mark.parametrize(("decides", "number"), [(True, 0), (False, 1)])
+def test_a_stop_that_only_decides_stops_no_gradient(decides, number):
+    def cost(w, x, stop):
+        h = shared(x, w)
+        kept = stop(h * 2)
+        return jnp.sum(jnp.where(kept > 0.1, jnp.sin(h), 0 if decides else kept))
+
+    def cut(w, x):
+        return cost(w, x, jax.lax.stop_gradient)
+
+    def uncut(w, x):
+        return cost(w, x, lambda h: h)
+
+    assert len(_stopped(aligned(jax.grad(cut), jax.grad(uncut), W, X), ["given_0"])) == number

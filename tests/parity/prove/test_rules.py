@@ -318,3 +318,12 @@ def test_operations_inside_a_reducer_that_rules_remove_are_no_values(check):
 def test_a_conjunction_of_integers_keeps_its_initial_value(check):
     kept = lambda k: jax.lax.reduce(k[None], jnp.int32(1), jax.lax.bitwise_and, (0,))  # noqa: E731
     assert check(kept, lambda k: k, (jnp.ones((3, 8), jnp.int32),)).rung is Verdict.UNPROVED
+
+
+def test_a_row_at_an_unknown_place_counts_on_one_device_only():
+    """The compiler gathers from a part of an array on each device, and adds up zeros: -0.0 becomes 0.0."""
+    step = next(step for step in STEPS if step.name == "row at a remainder, by dynamic_slice or take")
+    mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:2]), ("data",))
+    placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    assert compare(step.one, step.other)[2].proved
+    assert not compare(step.one, step.other, placed)[2].proved

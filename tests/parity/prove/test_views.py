@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parity.prove.exact.scalars import widens
 from parity.prove.rules.types import parse_array
-from parity.prove.rules.views import View, compose, joined, merged, refined, whole
+from parity.prove.rules.views import View, compose, merged, refined, whole
 
 SHAPES = ((2, 3, 4), (4, 6), (24,), (1, 8, 3), (2, 2, 2, 3), (6, 1, 4))
 
@@ -78,26 +78,6 @@ def test_digits_that_do_not_fall_on_axes_are_refused():
     turned = whole(7, 6).transposed((2, 3), (1, 0))
     assert turned is not None and turned.transposed((2, 3), (1, 0)) is None
     assert View(7, 24, 0, ((4, 6), (2, 1))).sliced((8,), (1,), (6,), (1,)) is None
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "whole_again"),
-    [((0, 2), (2, 4), True), ((0, 2), (1, 4), False), ((1, 2), (0, 4), False)],
-)
-def test_neighbours_join(first, second, whole_again):
-    base = whole(7, 24)
-    parts = [sliced(base, (2, 4, 3), (0, a, 0), (2, b, 3)) for a, b in (first, second)]
-    widths = (first[1] - first[0], second[1] - second[0])
-    both = joined(parts[0], parts[1], 2, widths, 3)
-    assert (both == base) == whole_again
-    if both is not None:
-        expected = np.concatenate([part.places().reshape(2, -1, 3) for part in parts], 1)
-        assert np.array_equal(both.places(), expected.reshape(-1))
-
-
-def test_neighbours_of_other_sources_do_not_join():
-    parts = [sliced(whole(number, 6), (6,), (a,), (a + 3,)) for number, a in ((7, 0), (8, 3))]
-    assert joined(parts[0], parts[1], 1, (3, 3), 1) is None
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

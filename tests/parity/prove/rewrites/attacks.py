@@ -129,6 +129,12 @@ SINGLE = (
         other=lambda x, y, v, t, k: x[:, 1:2] * y,
         miss=lambda x, y, v, t, k: lax.dynamic_slice(x, (0, 2, 0), (B, 1, D)) * y,
     ),
+    Step(
+        name="remainder greater than zero or not zero",
+        one=lambda x, y, v, t, k: jnp.where((k % 4 > 0)[..., None], x, 0.0) * y,
+        other=lambda x, y, v, t, k: jnp.where((k % 4 != 0)[..., None], x, 0.0) * y,
+        miss=lambda x, y, v, t, k: jnp.where((lax.rem(k, 4) != 0)[..., None], x, 0.0) * y,
+    ),
 )
 """Steps for rules that no step of the rewrites isolates."""
 ATTACKS: dict[str, Attack] = {
@@ -192,6 +198,16 @@ def _no_pattern(rule: RewriteRule) -> Any:
     def careless(table: Terms, shape: Any, axes: Any) -> list[Any]:
         table.use(rule.name)
         return []
+
+    return careless
+
+
+def _any_integer(rule: RewriteRule) -> Any:
+    def careless(table: Terms, call: Any, term: Term, count: int) -> View:
+        if numpy_type(call.element) is None:
+            return table.term(term, call.element, count)
+        table.use(rule.name)
+        return _anything(table, count)
 
     return careless
 
@@ -264,6 +280,7 @@ def _always(rule: RewriteRule) -> Any:
 
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "sum-of-one": (numbering, "sum_of_one", _any_sum),
+    "moved-integers": (elementwise, "_of_remainder", _any_integer),
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
     "known-branch": (numbering, "branch", _first_branch),
     "opposite-branch": (numbering, "branch", _first_branch),

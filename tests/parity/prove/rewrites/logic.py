@@ -255,7 +255,7 @@ INDICES = (
         name="index in brackets or at.get",
         one=lambda x, y, v, t, k: x.reshape(B * T, D)[k % 4] * y,
         other=lambda x, y, v, t, k: x.reshape(B * T, D).at[k % 4].get() * y,
-        miss=lambda x, y, v, t, k: x.reshape(B * T, D).at[k % 4].get(mode="fill") * y,
+        miss=lambda x, y, v, t, k: x.reshape(B * T, D).at[k % 5].get(mode="fill") * y,
     ),
     Step(
         name="lookup with a table of unit axes",
@@ -268,5 +268,23 @@ INDICES = (
         one=lambda x, y, v, t, k: jax.nn.one_hot(k, D) * x + y,
         other=lambda x, y, v, t, k: (jnp.arange(D) == k[..., None]).astype(jnp.float32) * x + y,
         miss=lambda x, y, v, t, k: (jnp.arange(D) == (k + 1)[..., None]).astype(jnp.float32) * x + y,
+    ),
+    Step(
+        name="rows at a remainder, with bounds or without",
+        one=lambda x, y, v, t, k: jnp.take(x.reshape(B * T, D), k % (B * T), axis=0) * y,
+        other=lambda x, y, v, t, k: x.reshape(B * T, D)[k % (B * T)] * y,
+        miss=lambda x, y, v, t, k: x.reshape(B * T, D)[k % (B * T + 1)] * y,
+    ),
+    Step(
+        name="row at a remainder, put in place",
+        one=lambda x, y, v, t, k: x.at[:, k[0, 0] % T].set(y[:, 0]),
+        other=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, k[0, 0] % T, 0)),
+        miss=lambda x, y, v, t, k: lax.dynamic_update_slice(x, y[:, :1], (0, k[0, 0] % (T - 1), 0)),
+    ),
+    Step(
+        name="row at a remainder, by dynamic_slice or take",
+        one=lambda x, y, v, t, k: lax.dynamic_slice_in_dim(x, k[0, 0] % T, 1, 1) * y,
+        other=lambda x, y, v, t, k: jnp.take(x, k[0, 0][None] % T, axis=1, mode="clip") * y,
+        miss=lambda x, y, v, t, k: jnp.take(x, k[0, 0][None] % (T - 1), axis=1, mode="clip") * y,
     ),
 )

@@ -11,6 +11,8 @@ _OTHER_LAYOUT = "a transposed operand: a library may add up in another order"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
 _CONVERSIONS = "conversions in a row: no rule, no case needs one"
 _NEGATIONS = "negations in a row: no rule, no case needs one"
+_ADDED = "compiled code adds the gradient up: the rule on places holds only where nothing is added"
+_MERGED = "neighbouring slices are not merged: no rule, no case needs one"
 _REVERSED = "reversals: no rule, no case needs one"
 
 REASONS: dict[str, str] = {
@@ -23,9 +25,16 @@ REASONS: dict[str, str] = {
     "heads moved before or after the scores, forward": _OTHER_LAYOUT,
     "heads moved before or after the scores, gradient": _OTHER_LAYOUT,
     "broadcast at once or twice, gradient": _ANOTHER_SUM,
+    "slices put together again, forward": _MERGED,
     "slices put together again, gradient": _ADDED_ZEROS,
+    "slices of the last axis put together again, forward": _MERGED,
     "slices of the last axis put together again, gradient": _ADDED_ZEROS,
+    "stack of unstacked, forward": _MERGED,
     "stack of unstacked, gradient": _ADDED_ZEROS,
+    "concatenate of concatenated, forward": "nested concatenations are not flattened: no rule, no case needs one",
+    "concatenate of concatenated, gradient": "as forward",
+    "boolean to number at once, forward": "a product with a converted boolean becomes a selection: other bits",
+    "boolean to number at once, gradient": "as forward",
     "half of a concatenation, gradient": _ADDED_ZEROS,
     "slice of a slice, gradient": _PADS,
     "strided slice of a strided slice, gradient": _PADS,
@@ -35,6 +44,9 @@ REASONS: dict[str, str] = {
     "product and sum before or after broadcast, gradient": _OTHER_ORDER,
     "vmap over the last axis, gradient": "sums of transposed arrays: no rule",
     "rotary halves, gradient": _ADDED_ZEROS,
+    "rows at a remainder, with bounds or without, gradient": _ADDED,
+    "row at a remainder, put in place, gradient": _ADDED,
+    "row at a remainder, by dynamic_slice or take, gradient": _ADDED,
     "gelu on heads, gradient": "another order of the sums of cotangents",
     "selection by a constant, gradient": "one side adds the zero cotangent of the branch not taken",
     "selection between equals, forward": "XLA may find out too late that both are one",
