@@ -115,7 +115,7 @@ class Runs:
                 if (off := deviation(path, array, right[group][path])) is None or is_within(off, array, floor)
             ]
             differing = len(left[group]) - len(agreeing)
-            noise = {path + end: noise[path + end] for path in agreeing for end in ("", MINOR)}
+            noise = {path: size for path, size in noise.items() if path.removesuffix(MINOR) in agreeing}
             return Rounding(noise, f"computed in float32 {differing or 'no'} leaves are beyond the noise")
 
         return {group: rounding(group) for group in outputs}

@@ -28,8 +28,8 @@ from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
 from parity.values.ladder import STEP, Absent, Deviation, rung_beyond
 from parity.values.noise import DRAWS, is_distribution, is_float, is_mask, to_float64
-from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, resized
-from parity.verdicts import SIDES, Finding, Verdict, listed
+from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, one_sided, resized
+from parity.verdicts import Finding, Verdict, listed
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
@@ -334,10 +334,7 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
                     kept &= ~_finite(unchecked(place, 0)[group][path])
                 if kept.any():
                     worst = tuple(map(int, np.argwhere(kept)[0]))
-                    texts = {
-                        name: str(side[group][path][worst]) for name, side in zip(SIDES, sides, strict=True)
-                    }
-                    off = Deviation(path=path, relative=float("inf"), worst=worst, note=ONE_SIDED, **texts)
+                    off = one_sided(path, worst, (run.reference[group][path], run.candidate[group][path]))
                     yield group, off, 0.0, f"on stress inputs ({trial.name})"
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -99,6 +99,10 @@ class Judge:
     each: bool = False
 
 
+def _norm(array: np.ndarray) -> float:
+    return float(np.linalg.norm(array))
+
+
 def _wide(array: np.ndarray) -> np.ndarray:
     array = np.asarray(array)
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
@@ -149,7 +153,7 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
                 candidate=sides[1],
                 note=f"{what} differs",
             )
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         left, right = _wide(reference), _wide(candidate)
         holes, others = ~np.isfinite(left), ~np.isfinite(right)
         comparable = np.array_equal(holes, others) and np.array_equal(
@@ -160,10 +164,10 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
             same = holes | (fills & np.array_equal(left[fills], right[fills]))
             left, right = np.where(same, 0, left), np.where(same, 0, right)
         difference = np.abs(right - left)
-        relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(left)))
         small = minor(left)
-        least = _relative(float(np.linalg.norm(difference[small])), float(np.linalg.norm(left[small])))
-    worst = _worst(reference, candidate, difference)
+        relative, least = (_relative(_norm(difference[part]), _norm(left[part])) for part in (..., small))
+        share = difference / np.where(small, _norm(left[small]), _norm(left))
+    worst = _worst(reference, candidate, share)
     return Deviation(
         path=path,
         relative=relative if np.isfinite(relative) else float("inf"),
@@ -271,23 +275,27 @@ def rung_beyond(
     found: Deviation, reference: Flat, candidate: Flat, exact: Flat, floor: Mapping[str, float]
 ) -> Verdict:
     """Returns the rung of a leaf beyond its floor, or without one."""
-    if found.path in exact and _has_floor(found, reference[found.path]):
-        beyond, noise = _beyond(found, floor), floor.get(found.path, 0.0)
-        part = minor(reference[found.path]) if beyond == [found.path + MINOR] else ...
-        truth = _wide(exact[found.path])[part]
-        errors = [
-            float(np.linalg.norm(_wide(side[found.path])[part] - truth)) for side in (candidate, reference)
-        ]
-        # A run that draws other random numbers is no reference: both sides are equally far from it.
-        trusted = errors[1] <= TRUSTED * float(np.linalg.norm(truth))
-        if trusted and np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
-            return Verdict.ARBITRATED
-        is_rounding = float(np.linalg.norm(truth)) <= ZERO * float(
-            np.linalg.norm(_wide(reference[found.path])[part])
-        )
-        if is_rounding and found.relative <= _farthest_rounding(noise):
-            return Verdict.ARBITRATED
-    return Verdict.FAILED
+    if found.path not in exact or not _has_floor(found, reference[found.path]):
+        return Verdict.FAILED
+    sides = [_wide(side[found.path]) for side in (reference, candidate, exact)]
+    parts = {found.path: ..., found.path + MINOR: minor(sides[0])}
+    arbitrated = all(
+        _is_arbitrated([side[parts[name]] for side in sides], size, floor.get(name, 0.0))
+        for name, size in _sizes(found)
+        if name in _beyond(found, floor)
+    )
+    return Verdict.ARBITRATED if arbitrated else Verdict.FAILED
+
+
+def _is_arbitrated(sides: Sequence[np.ndarray], relative: float, noise: float) -> bool:
+    """True if the candidate is about as close to the float64 run as the reference is, or both hold rounding alone."""
+    reference, candidate, truth = sides
+    errors = _norm(candidate - truth), _norm(reference - truth)
+    # A run that draws other random numbers is no reference: both sides are equally far from it.
+    trusted = errors[1] <= TRUSTED * _norm(truth)
+    if trusted and np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
+        return True
+    return _norm(truth) <= ZERO * _norm(reference) and relative <= _farthest_rounding(noise)
 
 
 def _unmet(rung: Verdict, judge: Judge) -> list[str]:
@@ -309,7 +317,8 @@ def _row(found: Deviation, in_floors: float, rung: Verdict) -> Row:
 def _finding(found: Deviation, in_floors: float, rung: Verdict, judge: Judge) -> Finding:
     where = f"{found.path}{list(found.worst)}" if found.worst else found.path
     (reached,) = _unmet(rung, judge) or [f"rung {rung}"]
-    distance = found.note or f"relative {found.relative:.3g}, {in_floors:.3g} x noise, {reached}"
+    small = f" and {found.minor:.3g} in small entries" if found.minor > found.relative else ""
+    distance = found.note or f"relative {found.relative:.3g}{small}, {in_floors:.3g} x noise, {reached}"
     return Finding(where=where, reference=found.reference, candidate=found.candidate, distance=distance)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.tree import Leaf, Role
-from parity.values.ladder import MINOR, deviation, filled
+from parity.values.ladder import MINOR, deviation, filled, minor
 
 Flat = Mapping[str, np.ndarray]
 DRAWS = 3
@@ -88,16 +88,15 @@ def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
         nudged: its results from perturbed weights and inputs, one per draw.
 
     Returns:
-        ``{path: median over draws}``, at least half a unit in the last place.
+        ``{path: median over draws}``, at least half a unit in the last place; also of minor entries, if any.
     """
     floor = {}
     for path, array in reference.items():
         found = [deviation(path, array, again[path]) for again in nudged]
-        for end, sizes in (
-            ("", [off.relative if off else 0.0 for off in found]),
-            (MINOR, [off.minor if off else 0.0 for off in found]),
-        ):
-            floor[path + end] = max(float(np.median(sizes)), resolution(array))
+        sizes = {path: [off.relative if off else 0.0 for off in found]}
+        if is_float(array) and minor(array).any():
+            sizes[path + MINOR] = [off.minor if off else 0.0 for off in found]
+        floor |= {name: max(float(np.median(each)), resolution(array)) for name, each in sizes.items()}
     return floor
 
 

@@ -170,6 +170,14 @@ def measured_difference(
     return found
 
 
+def one_sided(path: str, worst: tuple[int, ...], sides: tuple[np.ndarray, np.ndarray]) -> Deviation:
+    """Returns the deviation of a leaf with an entry that is finite on one side only."""
+    left, right = (str(side[worst]) for side in sides)
+    return Deviation(
+        path=path, relative=float("inf"), worst=worst, note=ONE_SIDED, reference=left, candidate=right
+    )
+
+
 def _off(
     path: str, left: np.ndarray, right: np.ndarray, again: Sequence[np.ndarray]
 ) -> tuple[Deviation, float] | None:
@@ -179,8 +187,7 @@ def _off(
         return None
     if (finite != other).any():
         place = tuple(int(index) for index in np.argwhere(finite != other)[0])
-        numbers = {"reference": str(left[place]), "candidate": str(right[place])}
-        return Deviation(path=path, relative=float("inf"), worst=place, note=ONE_SIDED, **numbers), 0.0
+        return one_sided(path, place, (left, right)), 0.0
     kept, moved, *runs = [np.where(finite, side, 0).astype(left.dtype) for side in (left, right, *again)]
     off = deviation(path, kept, moved)
     noises = [gone.relative for run in runs if (gone := deviation(path, kept, run))]

@@ -16,6 +16,7 @@ from parity.values.ladder import (
     deviation,
     rung_beyond,
 )
+from parity.values.noise import measure_floor
 from parity.verdicts import Requirement, Verdict
 
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
@@ -191,7 +192,7 @@ def test_the_float64_reference_runs_only_if_it_can_arbitrate(reference, candidat
         lower = Judge(floor=dict, exact=never)
         assert climb({"x": sides[0]}, {"x": sides[1]}, lower).verdict is Verdict.FAILED
         exact = {"x": np.array([truth])}
-        rung = rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact, 0.0)
+        rung = rung_beyond(deviation("x", *sides), {"x": sides[0]}, {"x": sides[1]}, exact, {})
         assert rung is Verdict.FAILED
 
 
@@ -388,3 +389,24 @@ def test_the_fill_of_a_mask_hides_no_other_entry(number, places, hidden):
     assert (found.relative > 0.05) is hidden, found
     candidate[0] = 1.0
     assert deviation("x", reference, candidate).relative > 0.1
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1 + 3e-7, Verdict.FLOOR), (1.05, Verdict.FAILED)])
+@pytest.mark.parametrize("large", [1e6, 1e9])
+def test_one_large_entry_hides_no_error_of_the_others(large, factor, verdict):
+    rng = np.random.default_rng(1)
+    reference = np.append(rng.standard_normal(6), large).astype("float32")
+    noisy = [{"x": np.nextafter(reference, (reference * sign).astype("float32"))} for sign in (2, 0, 2)]
+    candidate = np.append(factor * reference[:-1], np.nextafter(reference[-1], np.float32(0))).astype(
+        "float32"
+    )
+    result = climb({"x": reference}, {"x": candidate}, judge(measure_floor({"x": reference}, noisy)))
+    assert result.verdict is verdict
+    assert result.findings[0].where != "x[6]"
+
+
+def test_small_entries_are_arbitrated_alone():
+    reference, exact = f32(1e6, 1.0, 2.0), np.array([1e6 + 0.5, 1.01, 2.0])
+    floor = {"x": 1e-7, "x (minor)": 1e-7}
+    assert one(reference, f32(1e6, 1.02, 2.0), floor=floor, exact={"x": exact}).verdict is Verdict.ARBITRATED
+    assert one(reference, f32(1e6, 1.1, 2.0), floor=floor, exact={"x": exact}).verdict is Verdict.FAILED
