@@ -173,10 +173,10 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
 
 
 def constraints(side: Side) -> Constraints:
-    """Returns the sharding constraints and reshards of the traced program by array type and spec."""
+    """Returns the sharding constraints and reshards of the traced program by array type and spec, but for scalars."""
     found = collections.defaultdict(list)
     for equation in equations(side.traced.jaxpr):
-        if equation.primitive.name in CONSTRAINTS:
+        if equation.primitive.name in CONSTRAINTS and equation.outvars[0].aval.shape:
             target = equation.params.get("sharding", equation.params.get("dst_sharding"))
             aval = equation.outvars[0].aval
             spec = getattr(target, "spec", None)

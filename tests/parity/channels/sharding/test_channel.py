@@ -187,6 +187,13 @@ def test_constraints_of_one_side_alone_are_a_program_outside_its_mesh():
         assert f"the {side} constrains at tests/parity/channels/sharding/test_channel.py:" in sentence
 
 
+def test_a_constraint_on_a_scalar_places_nothing():
+    mesh = "fsdp4.tensor2-auto"
+    alone = side_of(lambda w, x: put(x.sum(), P(), mesh) + put(x, SPLIT, mesh), mesh)
+    without = side_of(lambda w, x: x.sum() + put(x, SPLIT, mesh), mesh)
+    assert sentences(alone, without) == []
+
+
 # --- findings before a crash, and compiled places ---
 
 
