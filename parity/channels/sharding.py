@@ -173,7 +173,7 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
 
 
 def constraints(side: Side) -> Constraints:
-    """Returns the sharding constraints and reshards of the traced program by array type and spec, but for scalars."""
+    """Returns the constraints and reshards of the traced program, on arrays with axes, by array type and spec."""
     found = collections.defaultdict(list)
     for equation in equations(side.traced.jaxpr):
         if equation.primitive.name in CONSTRAINTS and equation.outvars[0].aval.shape:

@@ -153,7 +153,7 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
                 candidate=sides[1],
                 note=f"{what} differs",
             )
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         left, right = _wide(reference), _wide(candidate)
         holes, others = ~np.isfinite(left), ~np.isfinite(right)
         comparable = np.array_equal(holes, others) and np.array_equal(
@@ -166,7 +166,8 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
         difference = np.abs(right - left)
         small = minor(left)
         relative, least = (_relative(_norm(difference[part]), _norm(left[part])) for part in (..., small))
-        share = difference / np.where(small, _norm(left[small]), _norm(left))
+        ratio = _relative(_norm(left), _norm(left[small]))
+        share = np.where(small, difference * (ratio if np.isfinite(ratio) else 1.0), difference)
     worst = _worst(reference, candidate, share)
     return Deviation(
         path=path,

@@ -15,7 +15,6 @@ from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, orde
 from parity.compare.origin.divergence import Divergence
 from parity.compare.origin.source import functions_around, innermost, site
 from parity.compare.origin.trace import Node
-from parity.ir.arguments import choices
 from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
 from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers
@@ -332,38 +331,7 @@ def _library_constant(parting: Parting) -> Blame | None:
     return Blame(found) if any(found) else None
 
 
-def _argument(parting: Parting) -> Blame | None:
-    """Blames the calls that choose other literals for one parameter, or leave out what the other side is given."""
-    stacks = [site(node).own if node else () for node in parting.nodes]
-    left, right = map(choices, stacks)
-    pairs = [(left[name], right[name]) for name in left.keys() & right.keys()]
-    calls = {(one.call, two.call) for one, two in pairs if one.text != two.text and (one.call or two.call)}
-    for side, chosen in enumerate(() if calls else (left, right)):
-        missing = {each.call for each in chosen.values() if each.call and each.left_out}
-        calls |= {ordered(side, call, None) for call in missing if _lacks(parting, side, call, stacks[side])}
-    if len(calls) != 1:
-        return None
-    (frames,) = calls
-    return Blame(frames, passing=[frame for frame in frames if frame])
-
-
-def _lacks(parting: Parting, side: int, call: Frame, stack: Sequence[Frame]) -> bool:
-    """True if the other side's operation takes a value of both that no function behind a call of this side uses."""
-    alignment, trace = parting.alignment, parting.alignment.traces[1 - side]
-    inside = {each.function for each in stack[: stack.index(call)]}
-
-    def is_missing(value: int) -> bool:
-        node, partner = trace.nodes[value], alignment.matches[1 - side][value]
-        users = (alignment.traces[side].nodes[user] for user in alignment.users(side, partner))
-        unused = partner >= 0 and all(inside.isdisjoint(functions_around(user)) for user in users)
-        return unused and not (node.literal or node.sketch.plain)
-
-    inputs = trace.nodes[parting.ends[1 - side] or 0].inputs
-    return any(is_missing(before_moves(trace.nodes, each)) for each in inputs)
-
-
 STRATEGIES = (
-    Strategy("argument", _argument),
     Strategy("constructor", _constructed),
     Strategy("ends too soon", _ends_too_soon),
     Strategy("exchanged", _exchanged),

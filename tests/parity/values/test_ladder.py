@@ -72,8 +72,10 @@ def test_any_flipped_bit_is_seen_and_none_is_imagined(seed, dtype, data):
         (bits(0x3F800000, 0x7FC00000), bits(0x3F800000, 0x7FC00001)),
         (bits(0x7FC00000, 0x7FC00000), bits(0x7FC00000, 0xFFC00000)),
         (f32(np.inf, 1.0), f32(np.inf, 1.5)),
+        (f32(1.0, np.nan), f32(1.5, 1.0)),
+        (f32(0.0, 0.0), f32(1.0, 2.0)),
     ],
-    ids=["signed zero", "NaN payload", "NaN sign", "beside an equal infinity"],
+    ids=["signed zero", "NaN payload", "NaN sign", "beside an equal infinity", "NaN", "zeros"],
 )
 def test_the_worst_index_points_at_bits_that_differ(reference, candidate):
     found = deviation("x", reference, candidate)
