@@ -97,9 +97,7 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
     }
     leaves = evidence.builds[0].leaves
     copies = {where for where, (path, _) in partners.items() if leaves[path].role is not Role.PARAMS}
-    ordered = sorted(
-        starts.findings, key=lambda one: one.where in copies
-    )  # such as averages of the parameters
+    ordered = sorted(starts.findings, key=lambda one: one.where in copies)  # averages after their parameters
     found = (with_sources(evidence, one, partners.get(one.where, ("", ""))) for one in ordered)
     return dataclasses.replace(starts, findings=tuple(found))
 

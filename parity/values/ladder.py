@@ -133,8 +133,11 @@ def filled(array: np.ndarray) -> np.ndarray:
 
 
 def minor(array: np.ndarray) -> np.ndarray:
-    """Returns the entries that are much smaller than the largest, if at least half of those that are not zero are."""
-    sizes = np.abs(np.nan_to_num(_wide(array), posinf=0, neginf=0))
+    """Returns the entries that are much smaller than the largest, if at least half of those that are not zero are.
+
+    Entries that a mask fills do not count.
+    """
+    sizes = np.abs(np.nan_to_num(np.where(filled(array), 0, _wide(array)), posinf=0, neginf=0))
     small = (sizes > 0) & (sizes < FILL * np.max(sizes, initial=0))
     return small & (2 * small.sum() >= np.count_nonzero(sizes))
 

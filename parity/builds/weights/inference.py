@@ -269,7 +269,7 @@ class _Search:
                 self._pair([name], [name], "name")
 
     def _shifted(self, role: Role) -> set[tuple[str, ...]]:
-        """Returns the names, without numbers, of lists as long that count from another number on each side."""
+        """Returns the names, without numbers, of equally long lists that count from another number on each side."""
         held: list[dict[tuple[str, ...], list[tuple[int, ...]]]] = [{}, {}]
         for side, found in enumerate(held):
             for name in self._of(side, role):

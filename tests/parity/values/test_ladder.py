@@ -407,6 +407,14 @@ def test_one_large_entry_hides_no_error_of_the_others(large, factor, verdict):
     assert result.findings[0].where != "x[6]"
 
 
+def test_small_entries_behind_the_fill_of_a_mask_have_a_floor():
+    numbers = np.random.default_rng(0).standard_normal(12) * np.repeat([1, 1e-4], [3, 9])
+    reference = np.append(np.full(20, -1e9), numbers).astype("float32")
+    moved = np.where(reference == reference[0], reference, np.nextafter(reference, np.float32(9)))
+    floor = measure_floor({"x": reference}, [{"x": moved}])
+    assert one(reference, moved, floor=floor).verdict is Verdict.FLOOR
+
+
 def test_small_entries_are_arbitrated_alone():
     reference, exact = f32(1e6, 1.0, 2.0), np.array([1e6 + 0.5, 1.01, 2.0])
     floor = {"x": 1e-7, "x (minor)": 1e-7}
