@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from flax import nnx
 
-from parity.builds.build import Build, Flavour, Group, Outputs, linen_build, nnx_build
+from parity.builds.build import Build, Flavour, Group, Outputs, Program, linen_build, nnx_build
 from parity.builds.constants import traceable
-from parity.builds.tree import Role, flatten
+from parity.builds.tree import Role
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits, with_rules
 from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules
@@ -38,14 +38,9 @@ class CustomSide:
     def build(self, name: str, inputs: Inputs, axis_rules: Sequence[tuple[str, Any]]) -> Build:
         """Returns the build of this side."""
         create = traceable(self.create)
-        example = jax.eval_shape(self._state, jax.random.key(0))
-        batch = {path: jax.ShapeDtypeStruct(a.shape, a.dtype) for path, a in inputs(0).items()}
-        grouped = {
-            program: _grouped(with_rules(function, axis_rules)) for program, function in self.programs.items()
-        }
         programs = {
-            program: (function, self._options(function, example, batch))
-            for program, function in grouped.items()
+            program: (_grouped(with_rules(function, axis_rules)), {})
+            for program, function in self.programs.items()
         }
         rest = {
             "inputs": inputs,
@@ -58,29 +53,21 @@ class CustomSide:
         made = make(f"{self.flavour} {name}", create, programs, **rest)
         params = {path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS}
         programs = {
-            program: dataclasses.replace(each, function=_by_leaf(each.function, params))
+            program: dataclasses.replace(
+                each, function=_by_leaf(each.function, params), **_options(each, made)
+            )
             for program, each in made.programs.items()
         }
         return dataclasses.replace(made, flavour=self.flavour, programs=programs)
 
-    def _state(self, key: jax.Array) -> dict[str, Any]:
-        return _leaves(traceable(self.create)(key))
 
-    def _options(self, function: Any, example: Mapping[str, Any], batch: Any) -> dict[str, Any]:
-        """Returns the options of a program; one that returns the whole state runs several steps and donates it."""
-
-        def returned(key: jax.Array, batch: Any) -> dict[str, Any]:
-            return _leaves(function(traceable(self.create)(key), batch).get(Group.STATE, {}))
-
-        try:
-            after = jax.eval_shape(returned, jax.random.key(0), batch)
-        except Exception:  # user code: reported with its side and phase when the case traces it
-            return {}
-        return {"steps": STEPS, "donate": True} if set(after) == set(example) else {}
-
-
-def _leaves(tree: Any) -> dict[str, Any]:
-    return flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
+def _options(program: Program, build: Build) -> dict[str, Any]:
+    """Returns the options of a program; one that returns the whole state runs several steps and donates it."""
+    try:
+        after = jax.eval_shape(program.function, build.abstract, build.abstract_inputs).get(Group.STATE, {})
+    except Exception:  # user code: reported with its side and phase when the case traces it
+        return {}
+    return {"steps": STEPS, "donate": True} if set(after) == set(build.abstract) else {}
 
 
 def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any, Any], dict[str, Any]]:

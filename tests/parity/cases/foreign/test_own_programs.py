@@ -1,5 +1,6 @@
 """Custom programs: a `TrainState` against `nnx.Optimizer`, pure states, averages, a cache, a refactor."""
 
+import dataclasses
 import functools
 
 import jax
@@ -228,6 +229,16 @@ def test_two_versions_of_one_flavour_are_compared_and_proved():
         own(begin, functools.partial(update, decay=0.8), parity.Flavour.LINEN), linen_side, channels
     )
     assert "average/" in wrong.channels["state"].findings[0].where
+
+
+def test_a_step_counts_from_a_python_number_as_from_an_array():
+    def warmed_up(state, batch):
+        after, value = step(state, batch)
+        return after, value * state.step**-0.5  # an error for the number 0 that `create` sets
+
+    side = dataclasses.replace(LINEN, programs={"train_step": warmed_up})
+    (case,) = cases(side, side)
+    assert case.reference().programs["train_step"].steps == 3
 
 
 @pytest.mark.long
