@@ -77,13 +77,14 @@ def test_a_scalar_of_constants_is_no_operation_on_numbers():
     assert read_dtypes(jax.jit(lambda x: x + jnp.exp(jnp.sqrt(jax.lax.full((), 2.0)))).lower(1.0)) == ()
 
 
-def test_complex_angles_have_the_digits_of_their_parts():
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_complex_angles_have_the_digits_of_their_parts(dtype):
     def real(x):
-        return jnp.concatenate([jnp.cos(x), jnp.sin(x)]) * jnp.exp(x)[0]
+        return jnp.concatenate([jnp.cos(x), jnp.sin(x)]) * jnp.exp(x.astype(dtype))[0]
 
     def turned(x):
         angle = jnp.exp(1j * x)
-        return jnp.concatenate([angle.real, angle.imag]) * jnp.exp(x)[0]
+        return jnp.concatenate([angle.real, angle.imag]) * jnp.exp(x.astype(dtype))[0]
 
     x = jax.ShapeDtypeStruct((4,), jnp.float32)
     assert compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (real, turned))).verdict == "equal"
