@@ -83,9 +83,9 @@ def _small_numbers(jaxpr: Any) -> frozenset[float]:
     """Returns the small floats that any operation of a program reads."""
     known = _constants(jaxpr)
     operands = (operand for equation in opened(jaxpr).eqns for operand in equation.invars)
-    own = (abs(number) for operand in operands if (number := _number(operand, known)))
+    own = (_small(_number(operand, known)) for operand in operands)
     inner = (body for each in all_bodies(opened(jaxpr)) for body in each)
-    return frozenset(number for number in own if number <= LARGEST).union(*map(_small_numbers, inner))
+    return frozenset(filter(None, own)).union(*map(_small_numbers, inner))
 
 
 @functools.lru_cache(maxsize=1_024)
@@ -123,11 +123,10 @@ def _small_constants(closed: Any, known: tuple[float | None, ...], at: frozenset
         values = [_number(operand, numbers) for operand in equation.invars]
         if equation.primitive.name in MOVES and values[0] is not None:
             numbers[equation.outvars[0]] = values[0]
-        for value in values if equation.primitive.name in ADDING else ():
-            if value and abs(value) <= LARGEST and _meets_zero(equation.outvars[0], jaxpr, at):
-                use = ADDING[equation.primitive.name], float(f"{abs(value):.1e}")
+        for small in filter(None, map(_small, values)) if equation.primitive.name in ADDING else ():
+            if _meets_zero(equation.outvars[0], jaxpr, at):
                 source = equation_source(equation)
-                found[use][f"{source.own_place}{source.maker}"] += 1
+                found[ADDING[equation.primitive.name], small][f"{source.own_place}{source.maker}"] += 1
         for body in inner:
             passed = equation.primitive.name in CALLS and len(values) == len(opened(body).invars)
             for use, places in _small_constants(body, tuple(values) if passed else (), at).items():
@@ -149,6 +148,12 @@ def _number(operand: Any, numbers: Mapping[Any, float]) -> float | None:
 def _scalar(value: Any) -> float | None:
     is_float = np.ndim(value) == 0 and jnp.issubdtype(jnp.result_type(value), jnp.floating)
     return float(value) if is_float else None
+
+
+def _small(number: float | None) -> float:
+    """Returns the size of a small number with two digits, which its type does not change; zero for others."""
+    size = float(f"{abs(number or 0):.1e}")
+    return size if size <= LARGEST else 0.0
 
 
 @functools.lru_cache(maxsize=1_024)

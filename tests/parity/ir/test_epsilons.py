@@ -111,6 +111,7 @@ def plain(function):
             lambda x: 1 / jnp.clip(x, 1e-6) + 1 / jnp.maximum(x, 1e-8),
             lambda x: 1 / jnp.maximum(x, 1e-6) + 1 / jnp.clip(x, 1e-8),
         ),
+        (lambda x: 1 / jnp.maximum(x, jnp.float32(1e-3)), lambda x: 1 / jnp.clip(x, 1e-3)),  # the largest
     ],
 )
 def test_other_forms_are_no_change(reference, candidate):
