@@ -21,6 +21,7 @@ from parity.compare.trials import (
     at_counts,
     extreme_trials,
     not_finite,
+    on_constants,
     over_scales,
     padded,
 )
@@ -77,6 +78,7 @@ def stress(evidence: Evidence) -> Stressed:
         "kinds of stress inputs": extreme_trials(evidence, aims),
         "sizes of its constants": over_scales(evidence, aims),
         "runs next to and on constants": aimed(evidence, aims),
+        "integers on constants": on_constants(evidence, aims),
         "padded batches": padded(evidence, aims),
     }
     found: dict[str, list[Finding]] = {}

@@ -222,6 +222,45 @@ def _without(batch: Flat, paths: Sequence[str]) -> Flat:
     return {path: np.zeros_like(array) if path in paths else array for path, array in batch.items()}
 
 
+def on_constants(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
+    """Yields trials whose integers equal constants that they are used with, where a tie decides.
+
+    The constant takes the place of the next smaller number of the batch: the range stays, equal entries stay equal and
+    sorted ones sorted, so that positions, segments and lengths stay what they are.
+    """
+    moves: dict[str, list[dict[int, int]]] = {}
+    for path, array in evidence.reference.build.inputs(SEED).items():
+        if array.dtype.kind in "iu" and array.ndim and array.size and not is_mask(array):
+            present = np.unique(array)
+            constants = {int(number) for number in aims.numbers.get((True, path), ()) if number.is_integer()}
+            inside = sorted(
+                number for number in constants - {*present.tolist()} if present[0] < number < present[-1]
+            )
+            smaller = present[np.searchsorted(present, inside) - 1].tolist()
+            turns = [smaller[:at].count(number) for at, number in enumerate(smaller)]
+            moves[path] = [
+                {old: new for old, new, turn in zip(smaller, inside, turns, strict=True) if turn == each}
+                for each in range(min(MOST_MARKS, max(turns, default=-1) + 1))
+            ]
+    for iteration in range(max(map(len, moves.values()), default=0)):
+        now = {path: each[iteration] for path, each in moves.items() if iteration < len(each)}
+        name = ", ".join(
+            f"{path} = {', '.join(map(str, sorted(each.values())))}" for path, each in now.items()
+        )
+        alter = functools.partial(_moved, moves=now)
+        yield Trial(name=f"integers on constants, {name}", state=dict(evidence.state), alter=alter)
+
+
+def _moved(batch: Flat, moves: Mapping[str, Mapping[int, int]]) -> Flat:
+    """Returns a batch with each entry of an input replaced by another number, or kept."""
+    return batch | {
+        path: np.vectorize(lambda entry, new=new: new.get(entry, entry), otypes=[batch[path].dtype])(
+            batch[path]
+        )
+        for path, new in moves.items()
+    }
+
+
 def not_finite(evidence: Evidence) -> Iterator[Trial]:
     """Yields trials with a NaN, then an infinity, in the float inputs, and with a NaN in each parameter.
 

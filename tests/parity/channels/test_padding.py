@@ -167,3 +167,38 @@ class MeanNnx(nnx.Module):
 def test_a_lost_guard_of_weights_that_are_all_zero_is_found():
     batch = of_mask(BITS.astype(np.float32))
     assert_found(Mean(), MeanNnx(nnx.Rngs(0)), batch, "mask = 0", arguments=("x", "mask"))
+
+
+EDGES = np.asarray([18, 25, 35, 50], np.int32)
+BUCKETS = {
+    "searched": lambda ages: jnp.searchsorted(EDGES, ages, side="right", method="compare_all"),
+    "at least": lambda ages: (ages[:, None] >= EDGES[None]).sum(-1),
+    "more than": lambda ages: (ages[:, None] > EDGES[None]).sum(-1),
+    "one further": lambda ages: (ages[:, None] >= EDGES[None] + np.asarray([[0, 0, 1, 0]])).sum(-1),
+}
+
+
+class Aged(nnx.Module):
+    def __init__(self, rngs, form):
+        self.embed, self.form = nnx.Embed(5, D, rngs=rngs), form
+
+    def __call__(self, ages):
+        return self.embed(BUCKETS[self.form](ages))
+
+
+class LinenAged(linen.Module):
+    @linen.compact
+    def __call__(self, ages):
+        return linen.Embed(5, D, name="embed")(BUCKETS["searched"](ages))
+
+
+@pytest.mark.parametrize(
+    ("form", "passes"), [("at least", True), ("more than", False), ("one further", False)]
+)
+def test_integers_also_equal_the_constants_between_those_of_the_batch(form, passes):
+    ages = np.random.default_rng(0).permutation([3, 17, 17, 24, 26, 33, 36, 49, 51, 90]).astype(np.int32)
+    arguments = LinenAged(), Aged(nnx.Rngs(0), form), {"ages": ages}
+    if passes:
+        assert_same(*arguments, arguments=("ages",))
+    else:
+        assert_found(*arguments, "integers on constants, ages = 18, 25, 35, 50", arguments=("ages",))
