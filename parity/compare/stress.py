@@ -27,7 +27,7 @@ from parity.compare.trials import (
 )
 from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
-from parity.values.ladder import STEP, Absent, Deviation, rung_beyond
+from parity.values.ladder import STEP, Absent, Deviation, deviation, rung_beyond
 from parity.values.noise import DRAWS, is_distribution, is_float, is_mask, to_float64
 from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, one_sided, resized
 from parity.verdicts import Finding, Verdict, listed
@@ -324,20 +324,32 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
 
 
 def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
-    """Yields leaves with an entry that is finite on one side only, and only by its checks."""
+    """Yields leaves with an entry that only the checks of one side keep finite, or keep from the other's number."""
     for trial in trials:
         run, unchecked = _Run.of(evidence, trial), _nudged(evidence, trial, unchecked_side)
         sides = (run.reference, run.candidate)
         for place, group in itertools.product((0, 1), COMPARED):
             guarded, bare = (side.get(group, {}) for side in sides[:: 1 - 2 * place])
             for path in [path for path in guarded if path in bare]:
-                kept = _finite(guarded[path]) & ~_finite(bare[path])
-                if kept.any():
-                    kept &= ~_finite(unchecked(place, 0)[group][path])
-                if kept.any():
-                    worst = tuple(map(int, np.argwhere(kept)[0]))
-                    off = one_sided(path, worst, (run.reference[group][path], run.candidate[group][path]))
+                kept, lost = _finite(guarded[path]), ~_finite(bare[path])
+                other = ~_close(guarded[path], bare[path])
+                if not (kept & (lost | other)).any():
+                    continue
+                free = unchecked(place, 0)[group][path]
+                pair = run.reference[group][path], run.candidate[group][path]
+                if (only := kept & lost & ~_finite(free)).any():
+                    off = one_sided(path, tuple(map(int, np.argwhere(only)[0])), pair)
                     yield group, off, 0.0, f"on stress inputs ({trial.name})"
+                elif (only := kept & ~lost & other & (free == bare[path])).any():
+                    off = deviation(path, *(np.where(only, side, 0).astype(side.dtype) for side in pair))
+                    if off is not None:
+                        yield group, off, 0.0, f"on stress inputs ({trial.name})"
+
+
+def _close(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if not is_float(left):
+        return left == right
+    return np.isclose(left.astype(np.float64), right.astype(np.float64), rtol=SMALL, atol=0)
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

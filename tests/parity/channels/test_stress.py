@@ -489,22 +489,44 @@ def test_numbers_that_are_not_finite_reach_a_model_of_tokens():
     assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
 
 
+def each_is_finite(grads):
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+
+
+def sum_is_finite(grads):
+    return jnp.isfinite(sum(jnp.abs(g * 0).sum() for g in jax.tree.leaves(grads)))
+
+
+def skipping(rate, is_fine=each_is_finite, counts=False):
+    """Adam that keeps everything, or everything but its count, where a gradient is not finite."""
+    plain = optax.adam(rate)
+
+    def update(grads, state, params):
+        fine = is_fine(grads)
+        moves, after = plain.update(grads, state, params)
+        moves, kept = jax.tree.map(
+            lambda new, old: jnp.where(fine, new, old),
+            (moves, after),
+            (jax.tree.map(jnp.zeros_like, moves), state),
+        )
+        return moves, (kept[0]._replace(count=after[0].count), *kept[1:]) if counts else kept
+
+    return optax.GradientTransformation(plain.init, update)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_count_of_skipped_steps_is_found_and_another_check_is_none(counts):
+    sides = skipping(0.1), skipping(0.1, sum_is_finite, counts)
+    result = outcome(
+        *(build(name, optimizer=each) for name, each in zip(("left", "right"), sides, strict=True))
+    )
+    found = result.channels["state"]
+    assert (found.verdict is Verdict.FAILED) == counts, found
+    assert not counts or "count" in found.findings[0].where
+
+
 @pytest.mark.long
 def test_a_step_that_keeps_gradients_which_are_not_finite_is_found():
-    def skipping(rate):
-        plain = optax.adam(rate)
-
-        def update(grads, state, params):
-            fine = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
-            moves, after = plain.update(grads, state, params)
-            return jax.tree.map(
-                lambda new, old: jnp.where(fine, new, old),
-                (moves, after),
-                (jax.tree.map(jnp.zeros_like, moves), state),
-            )
-
-        return optax.GradientTransformation(plain.init, update)
-
     sides = build("left", optimizer=optax.adam(0.1)), build("right", optimizer=skipping(0.1))
     result = outcome(*sides)
     assert result.channels["state"].verdict is Verdict.FAILED, result.channels["state"].detail
