@@ -34,6 +34,7 @@ class Aims:
         numbers: ``{place: numbers}`` at which a leaf or an input reaches a constant; those of only one side first.
         marks: ``{input: numbers}`` that say what its entries mean, such as the token of padding: zero and the numbers
             that it is compared with for equality.
+        clamps: ``{input: numbers}`` that its entries are clamped at.
         ends: the largest number of each place at which nothing is written past the end of an array.
         wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
         scales: magnitudes of constants that computed numbers are used with; those of only one side first.
@@ -43,6 +44,7 @@ class Aims:
     read: frozenset[Place]
     numbers: Mapping[Place, Sequence[float]]
     marks: Mapping[str, Sequence[float]]
+    clamps: Mapping[str, Sequence[float]]
     ends: Mapping[Place, float]
     wraps: Mapping[str, int]
     scales: Sequence[float]
@@ -63,6 +65,7 @@ def harvest(evidence: Evidence) -> Aims:
     seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
     numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
     marks: dict[str, dict[float, None]] = collections.defaultdict(dict)
+    clamps: dict[str, dict[float, None]] = collections.defaultdict(dict)
     ends: dict[Place, list[float]] = collections.defaultdict(list)
     for (use, _, place, number), each in seen:
         if place is not None:
@@ -71,6 +74,8 @@ def harvest(evidence: Evidence) -> Aims:
                 ends[place].append(number)
         if place is not None and place[0] and use is Use.COMPARED and _is_mark(each):
             marks[place[1]][number] = None
+        if place is not None and place[0] and use is Use.CLAMPED:
+            clamps[place[1]][number] = None
     past = (Use.COMPARED, Use.CLAMPED, Use.DIVIDED)
     for use, _, place, number in found[0].keys() | found[1].keys():
         if use in past and place in ends and number > max(ends[place]):
@@ -79,6 +84,7 @@ def harvest(evidence: Evidence) -> Aims:
         read=frozenset(place for own in places for each in own.values() for place in each),
         numbers={place: tuple(each) for place, each in numbers.items()},
         marks={path: tuple(each) for path, each in marks.items()},
+        clamps={path: tuple(each) for path, each in clamps.items()},
         ends={place: min(each) for place, each in ends.items()},
         wraps={
             name: divisor

@@ -175,7 +175,7 @@ def _aimed(
 def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields trials with the second half of each second row padded: masks with the other bit, integers with a mark.
 
-    Only what the batch does not have is tried. In the last trial, weights of zero and one are all zero.
+    Only what the batch does not have is tried. In the last trials masks hide everything, and everything in a row.
     """
     batch = evidence.reference.build.inputs(SEED)
     wanted = {path: _missing(np.asarray(array), aims.marks.get(path, ())) for path, array in batch.items()}
@@ -185,11 +185,13 @@ def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
         yield Trial(
             name=name, state=dict(evidence.state), alter=functools.partial(_pad, marks=now), pads=True
         )
-    weights = [path for path, array in batch.items() if is_float(array) and is_mask(array) and array.any()]
-    if weights:
-        name = f"{', '.join(weights)} = 0"
-        alter = functools.partial(_without, paths=weights)
-        yield Trial(name=name, state=dict(evidence.state), alter=alter, pads=True)
+    masks = [path for path, array in batch.items() if is_mask(array) and array.ndim and array.any()]
+    rows = [path for path in masks if batch[path].ndim > 1]
+    for which, paths in (("", masks), ("a row of ", rows)):
+        if paths:
+            alter = functools.partial(_without, paths=paths, row=bool(which))
+            name = f"{which}{', '.join(paths)} = 0"
+            yield Trial(name=name, state=dict(evidence.state), alter=alter, pads=True)
 
 
 def _missing(array: np.ndarray, marks: Sequence[float]) -> list[float]:
@@ -218,25 +220,28 @@ def _pad(batch: Flat, marks: Mapping[str, float]) -> Flat:
     return changed
 
 
-def _without(batch: Flat, paths: Sequence[str]) -> Flat:
-    return {path: np.zeros_like(array) if path in paths else array for path, array in batch.items()}
+def _without(batch: Flat, paths: Sequence[str], row: bool) -> Flat:
+    changed = {path: np.array(array) for path, array in batch.items()}
+    for path in paths:
+        changed[path][: 1 if row else None] = 0
+    return changed
 
 
 def on_constants(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields trials whose integers equal constants that they are used with, where a tie decides.
 
-    The constant takes the place of the next smaller number of the batch: the range stays, equal entries stay equal and
-    sorted ones sorted, so that positions, segments and lengths stay what they are.
+    The constant takes the place of the next smaller number of the batch: equal entries stay equal and sorted ones
+    sorted, so that positions, segments and lengths stay what they are. The range of the batch stays, too, unless a
+    program clamps: it expects numbers beyond.
     """
     moves: dict[str, list[dict[int, int]]] = {}
     for path, array in evidence.reference.build.inputs(SEED).items():
         if array.dtype.kind in "iu" and array.ndim and array.size and not is_mask(array):
             present = np.unique(array)
             constants = {int(number) for number in aims.numbers.get((True, path), ()) if number.is_integer()}
-            inside = sorted(
-                number for number in constants - {*present.tolist()} if present[0] < number < present[-1]
-            )
-            smaller = present[np.searchsorted(present, inside) - 1].tolist()
+            low, *_, high = sorted([*present[[0, -1]].tolist(), *aims.clamps.get(path, ())])
+            inside = sorted(number for number in constants - {*present.tolist()} if low <= number <= high)
+            smaller = present[np.maximum(np.searchsorted(present, inside) - 1, 0)].tolist()
             turns = [smaller[:at].count(number) for at, number in enumerate(smaller)]
             moves[path] = [
                 {old: new for old, new, turn in zip(smaller, inside, turns, strict=True) if turn == each}

@@ -202,3 +202,75 @@ def test_integers_also_equal_the_constants_between_those_of_the_batch(form, pass
         assert_same(*arguments, arguments=("ages",))
     else:
         assert_found(*arguments, "integers on constants, ages = 18, 25, 35, 50", arguments=("ages",))
+
+
+POOLS = {
+    "guarded": lambda x, kept: (x * kept).sum(1) / jnp.maximum(kept.sum(1), 1),
+    "selected": lambda x, kept: jnp.where(kept > 0, x, 0).sum(1) / jnp.clip(kept.sum(1), 1),
+    "bare": lambda x, kept: (x * kept).sum(1) / kept.sum(1),
+    "softmax": lambda x, kept: (x * jax.nn.softmax(jnp.where(kept > 0, x, -1e9), 1)).sum(1),
+    "exponentials": lambda x, kept: (x * shares(jnp.where(kept > 0, x, -1e9))).sum(1),
+    "infinity": lambda x, kept: (x * jax.nn.softmax(jnp.where(kept > 0, x, -jnp.inf), 1)).sum(1),
+}
+
+
+def shares(x):
+    exponentials = jnp.exp(x - x.max(1, keepdims=True))
+    return exponentials * (1 / exponentials.sum(1, keepdims=True))
+
+
+class Pooled(linen.Module):
+    pool: str
+
+    @linen.compact
+    def __call__(self, x, mask):
+        return POOLS[self.pool](linen.Dense(D, name="dense")(x), mask[..., None].astype(x.dtype))
+
+
+class PooledNnx(nnx.Module):
+    def __init__(self, rngs, pool):
+        self.dense, self.pool = nnx.Linear(D, D, rngs=rngs), pool
+
+    def __call__(self, x, mask):
+        return POOLS[self.pool](self.dense(x), mask[..., None].astype(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", [bool, np.float32])
+@pytest.mark.parametrize(
+    ("reference", "candidate", "passes"),
+    [
+        ("guarded", "selected", True),
+        ("guarded", "bare", False),
+        ("softmax", "exponentials", True),
+        ("softmax", "infinity", False),
+    ],
+)
+def test_masks_are_also_empty(reference, candidate, passes, dtype):
+    sides = Pooled(reference), PooledNnx(nnx.Rngs(0), candidate), of_mask((BITS > 0).astype(dtype))
+    if passes:
+        assert_same(*sides, arguments=("x", "mask"))
+    else:
+        assert_found(*sides, "mask = 0", arguments=("x", "mask"))
+
+
+class Capped(nnx.Module):
+    def __init__(self, rngs, last):
+        self.embed, self.last = nnx.Embed(6, D, rngs=rngs), last
+
+    def __call__(self, places):
+        return self.embed(jnp.minimum(places >> 3, self.last))
+
+
+class LinenCapped(linen.Module):
+    @linen.compact
+    def __call__(self, places):
+        return linen.Embed(6, D, name="embed")(jnp.clip(places // 8, 0, 5))
+
+
+@pytest.mark.parametrize(("last", "passes"), [(5, True), (4, False)])
+def test_integers_that_a_program_clamps_also_lie_beyond(last, passes):
+    sides = LinenCapped(), Capped(nnx.Rngs(0), last), {"places": np.asarray([0, 3, 9, 17, 26, 38], np.int32)}
+    if passes:
+        assert_same(*sides, arguments=("places",))
+    else:
+        assert_found(*sides, "integers on constants", arguments=("places",))
