@@ -305,6 +305,11 @@ def in_line(layer):
     return jax.checkpoint(lambda x: jnp.tanh(layer(x)) * 1.5 + x)
 
 
+def of_a_choice(around):
+    """A layer with a call of which nothing is left to recompute if all is saved."""
+    return lambda layer: around(lambda x: jnp.where(x > 0, layer(x), x))
+
+
 def checkpoint(policy=None):
     return functools.partial(jax.checkpoint, policy=policy and getattr(jax.checkpoint_policies, policy))
 
@@ -316,10 +321,19 @@ def checkpoint(policy=None):
         (lambda layer: layer, checkpoint("dots_saveable"), "candidate recomputes operations, such as tanh"),
         (checkpoint("dots_saveable"), checkpoint(), "candidate recomputes products, such as dot_general"),
         (checkpoint("everything_saveable"), lambda layer: layer, ""),
+        (of_a_choice(checkpoint("everything_saveable")), of_a_choice(lambda layer: layer), ""),
         (checkpoint(), checkpoint(), ""),
         (in_a_call, in_line, ""),
     ],
-    ids=["dropped", "only elementwise", "another policy", "nothing recomputed", "both", "in a call"],
+    ids=[
+        "dropped",
+        "only elementwise",
+        "another policy",
+        "nothing recomputed",
+        "an empty call",
+        "both",
+        "in a call",
+    ],
 )
 def test_a_checkpoint_outside_of_loops_that_one_side_lacks(left, right, said):
     """Both sides also differ in a harmless way, so that no proof covers them."""
