@@ -94,6 +94,8 @@ def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[...
             path.removesuffix(name) for name in gradients for path in params if path.endswith(f"/{name}")
         }
         fitting = [above for above in ("", *parents) if {above + name for name in gradients} <= params]
+        if len(fitting) > 1:  # such as an average of the parameters
+            fitting = [above for above in fitting if above == "params/"]
         if gradients and len(fitting) == 1:
             outputs[Group.GRADIENTS] = {fitting[0] + name: array for name, array in gradients.items()}
         return outputs

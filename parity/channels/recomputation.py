@@ -68,6 +68,7 @@ class _Recomputed:
         self.others: collections.Counter[int] = collections.Counter()
         for equation, times, checkpoint in _equations(jaxpr):
             if checkpoint and not bodies(equation):  # an empty call is left of what a policy saved
+                self.first.setdefault("operations", (checkpoint, equation))
             if equation.primitive.name in PRODUCTS:
                 left, right, *_ = (operand.aval.size for operand in equation.invars)
                 size = math.isqrt(left * right * equation.outvars[0].aval.size)
