@@ -343,6 +343,22 @@ def test_gradients_are_paired_as_their_parameters_are(factor, passes):
     assert passes or gradients.findings[0].where.startswith("params/left/w"), gradients
 
 
+def test_gradients_are_of_the_parameters_where_an_average_has_their_names():
+    def create(key):
+        weights = {"left": {"w": jax.random.normal(key, (D, F)), "unused": jnp.ones(3)}}
+        return nnx.State({"params": nnx_params(weights), "slow": nnx_params(weights)})
+
+    def nnx_params(tree):
+        return jax.tree.map(nnx.Param, tree)
+
+    plain = differentiated(jax.random.normal, parity.Flavour.NNX, "left")
+    side = dataclasses.replace(plain, create=create)
+    build = side.build("own", batch, ())
+    assert {"params/left/w", "slow/left/w"} <= set(build.abstract)
+    outputs = jax.eval_shape(build.programs["grad"].function, build.abstract, build.abstract_inputs)
+    assert set(outputs["gradients"]) == {"params/left/w", "params/left/unused"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "verdict"), [(("batch", None, "wide"), "equal"), (("batch", None, None), "failed")]
