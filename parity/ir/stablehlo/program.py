@@ -41,7 +41,7 @@ class Form:
         kind: treatment by the numbering.
         word: name, attributes and result types; equal words mean equal functions of the operands.
         bare: name and attributes that belong to no single slot; for kinds with slots.
-        slots_in: attributes and types of each operand slot; entries may be empty.
+        slots_in: attributes of each operand slot; entries may be empty.
         slots_out: attributes and types of each result slot.
         symbols: functions that the attributes refer to; their bodies become regions.
         effect: True if the operation must be kept, in order, even if nothing uses its results.

@@ -47,6 +47,23 @@ SABOTAGES = (
     ),
     (numbering, 'slots_in[position]}", env[outer]', 'slots_in[position]}"'),
     (numbering, "repeated = self.table.nodes[operand][0] == word", "repeated = True"),
+    (liveness, "self._mark(op.regions[0].outputs[0])", "pass"),
+    (
+        liveness,
+        "elif kind == Kind.BRANCH:\n                self._mark(op.operands[0])",
+        "elif False:\n                pass",
+    ),
+    (
+        liveness,
+        "            self._mark(op.operands[slot])\n            self._mark(op.regions[1]",
+        "            self._mark(op.regions[1]",
+    ),
+    (
+        liveness,
+        "elif kind == Kind.BARRIER:\n            self._mark(op.operands[slot])",
+        "elif False:\n            pass",
+    ),
+    (liveness, "self._mark(op.operands[position])", "pass"),
     (liveness, "for op in self._effects:\n            self._need(op)", "pass"),
     (operations, '"stablehlo.subtract",', '"stablehlo.subtract", commutes=True,'),
     (words, r"handle = )0*[1-9]\d*", r"handle = )\d+"),
