@@ -72,6 +72,7 @@ SABOTAGES = (
     (words, "_digest_text(data, str(attribute.type))", '"constant"'),
     (words, "_digest_text(str(attribute).encode()", '_digest_text(b""'),
     (words, 'texts["host function"] = self._private', "pass"),
+    (words, 'return texts.get("is_host_transfer") == "true"', "return False"),
     (words, 'texts.get("has_side_effect") == "true"', "False"),
     (operations, ' or (results == 0 and name != "func.call")', ""),
     (operations, '("infeed", "outfeed", "recv", "rng", "send")', '("infeed",)'),
@@ -79,6 +80,9 @@ SABOTAGES = (
     (reader, ' and op.form.bare == "func.call []"', ""),
     (reader, "if not op.effect:\n                        calls", "if True:\n                        calls"),
     (functions, "op.effect = self[name].effect or op.effect", "pass"),
+    (functions, "op.effect = self[name].effect or op.effect", "op.effect = self[name].effect"),
+    (functions, "if form.attributes:  # JAX", "if False:  # JAX"),
+    (reader, "if op.regions or op.form.symbols or op.callee:", "if op.regions or op.form.symbols:"),
     (proof, '"donated": str(any(name in attributes for name in _DONATION)).lower()', '"donated": ""'),
     (proof, 'pairs = [("module", reference.module, candidate.module)]', "pairs = []"),
 )

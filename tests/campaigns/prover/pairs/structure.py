@@ -55,6 +55,10 @@ def _composite(name: str) -> str:
 
 _CALL = f"%r = call @f(%x) : ({V}) -> {V}"
 
+_HOST_CALL = f'%r = call @f(%x) {{_xla_compute_type = "host"}} : ({V}) -> {V}'
+
+_NAMED = "has_side_effect = true, called_computations = [@f]"
+
 _BOTH = f"%b:2 = stablehlo.optimization_barrier %x, %y : {V}, {V}"
 
 
@@ -178,10 +182,25 @@ CALLS = (
     pair(
         "a call that says more",
         _called(_CALL, _function("f", "sine")),
-        _called(
-            f'%r = call @f(%x) {{_xla_compute_type = "host"}} : ({V}) -> {V}',
-            _function("f", "sine"),
-        ),
+        _called(_HOST_CALL, _function("f", "sine")),
+        False,
+    ),
+    pair(
+        "another callee of a call that says more",
+        _called(_HOST_CALL, _function("f", "sine")),
+        _called(_HOST_CALL, _function("f", "cosine")),
+        False,
+    ),
+    pair(
+        "a dead side effect that names a function without one",
+        _called(f"{effect('tick', '%x', attributes=_NAMED)} {_CALL}", _function("f", "sine")),
+        _called(_CALL, _function("f", "sine")),
+        False,
+    ),
+    pair(
+        "a return that says more",
+        main(f"return %x : {V}"),
+        main(f'"func.return"(%x) {{note = 1 : i32}} : ({V}) -> ()'),
         False,
     ),
     pair(

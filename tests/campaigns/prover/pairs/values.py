@@ -56,6 +56,11 @@ _CALLBACK = main(
     effect("xla_ffi_python_cpu_callback", "%x", attributes="mhlo.backend_config = {index = 0 : ui64}")
     + f" return %e : {V}"
 )
+_FROM_HOST = main(
+    f"""%t = stablehlo.create_token : !stablehlo.token %r:2 = "stablehlo.recv"(%t) <{{
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 3>, is_host_transfer = true
+      }}> : (!stablehlo.token) -> ({V}, !stablehlo.token) return %r#0 : {V}"""
+)
 _TICK_TOCK = main(f"{effect('tick', '%x')} {effect('tock', '%y', '%f')} return %e : {V}")
 
 _RNG = """%a = stablehlo.constant dense<0.0> : tensor<f32> %b = stablehlo.constant dense<1.0> : tensor<f32>
@@ -205,6 +210,7 @@ EFFECTS = (
         False,
     ),
     pair("host callbacks of one index", _CALLBACK, _CALLBACK, False),
+    pair("numbers that the host sends", _FROM_HOST, _FROM_HOST, False),
 )
 
 CONSTANTS = (
