@@ -68,6 +68,13 @@ SABOTAGES = (
     (operations, '"stablehlo.subtract",', '"stablehlo.subtract", commutes=True,'),
     (words, r"handle = )0*[1-9]\d*", r"handle = )\d+"),
     (words, "return self._meshes[name]", "return name"),
+    (words, "key = (name, operands, *items, *types)", "key = (name, operands, *items)"),
+    (
+        words,
+        'if facts(name).group is Group.COLLECTIVE and "channel_handle" in texts:',
+        'if "channel_handle" in texts:',
+    ),
+    (words, ' and "?" not in texts["sharding"]', ""),
     (words, "_digest_text(blob[4:], kind)", "text"),
     (words, "_digest_text(data, str(attribute.type))", '"constant"'),
     (words, "_digest_text(str(attribute).encode()", '_digest_text(b""'),

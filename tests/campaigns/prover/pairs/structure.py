@@ -121,6 +121,12 @@ SHARDINGS = (
         _twice('[{"b"}]', '[{"a"}]'),
         False,
     ),
+    pair(
+        "one open constraint and the same again",
+        _mesh("m", '"a"=2, "b"=2', '[{"a", ?}]'),
+        _twice('[{"a", ?}]', '[{"a", ?}]'),
+        False,
+    ),
     pair("identity of a channel", _all_reduce("1"), _all_reduce("7"), True),
     pair("replicas for partitions", _all_reduce("1", flags=""), _all_reduce("0", flags=""), False),
     pair("replica groups", _all_reduce("1"), _all_reduce("1", "[[0, 2], [1, 3]]"), False),
