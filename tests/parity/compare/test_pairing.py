@@ -3,6 +3,7 @@
 import inspect
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -65,6 +66,39 @@ def test_counters_of_two_integer_types_are_equal_only_if_they_wrap_at_one_number
     evidence = Evidence.of(case, Session())
     assert evidence.pairing is not None and evidence.pairing.alone.counters == counters
     assert evidence.proof is not None and evidence.proof.proved == bool(counters)
+
+
+def drawing(advance=None):
+    """A build of one program; with ``advance`` it also holds a key, which that function changes."""
+
+    def step(state, inputs):
+        key = {"key": advance(state["key"])} if advance else {}
+        return {"state": {"params": state["params"], **key}, "values": {"y": inputs["x"] * state["params"]}}
+
+    def create(key):
+        return {"params": jnp.ones(WIDTH), **({"key": key} if advance else {})}
+
+    return linen_build(
+        "drawing",
+        create,
+        {"step": (step, {})},
+        inputs=lambda seed: {"x": np.ones(WIDTH, np.float32)},
+        specs=lambda tree, mesh: {},
+        input_specs=lambda leaves, mesh: {},
+    )
+
+
+def by_loop(key):
+    return jax.lax.fori_loop(0, 3, lambda i, key: jax.random.fold_in(key, i), key)
+
+
+@pytest.mark.parametrize(("advance", "loops"), [(lambda key: jax.random.clone(key), False), (by_loop, True)])
+def test_a_proof_does_not_cover_the_loops_of_state_that_one_side_has_alone(advance, loops):
+    builds = drawing(advance), drawing()
+    case = Case(id="toy/step", reference=lambda: builds[0], candidate=lambda: builds[1], program="step")
+    evidence = Evidence.of(case, Session())
+    assert evidence.weights.alone == (("key",), ()) and evidence.same_program
+    assert evidence.proof_covers_compiled == (not loops)
 
 
 class LinenGain(linen.Module):
