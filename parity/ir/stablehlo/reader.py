@@ -102,7 +102,7 @@ class _Inliner:
         for op in body.ops:
             inputs = tuple([mapping[slot] for slot in op.operands])
             # Inlining would lose attributes of the call, or of its function.
-            plain = op.form.kind == Kind.CALL and op.form.bare == "func.call []"
+            plain = op.form.bare == "func.call []"
             if plain and not self._functions[op.callee].notes:
                 known = calls.get((op.callee, inputs))
                 if known is None:

@@ -84,7 +84,7 @@ SABOTAGES = (
     (operations, ' or (results == 0 and name != "func.call")', ""),
     (operations, '("infeed", "outfeed", "recv", "rng", "send")', '("infeed",)'),
     (reader, " and not self._functions[op.callee].notes", ""),
-    (reader, ' and op.form.bare == "func.call []"', ""),
+    (reader, 'op.form.bare == "func.call []"', "op.form.kind == 8"),
     (reader, "if not op.effect:\n                        calls", "if True:\n                        calls"),
     (functions, "op.effect = self[name].effect or op.effect", "pass"),
     (functions, "op.effect = self[name].effect or op.effect", "op.effect = self[name].effect"),
