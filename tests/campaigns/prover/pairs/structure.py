@@ -192,7 +192,7 @@ CALLS = (
         False,
     ),
     pair(
-        "another callee of a call that says more",
+        "another callee of a call with an attribute",
         _called(_HOST_CALL, _function("f", "sine")),
         _called(_HOST_CALL, _function("f", "cosine")),
         False,
@@ -204,7 +204,7 @@ CALLS = (
         False,
     ),
     pair(
-        "a return that says more",
+        "a return with an attribute",
         main(f"return %x : {V}"),
         main(f'"func.return"(%x) {{note = 1 : i32}} : ({V}) -> ()'),
         False,
