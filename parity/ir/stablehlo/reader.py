@@ -33,7 +33,9 @@ def read_program(
         if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
             raise ValueError("program: was read with other shardings or results, expected the same")
         return program
-    functions = Functions(program, ignore_shardings=True) if ignore_shardings else Functions.of(program)
+    functions = program
+    if ignore_shardings or not isinstance(program, Functions):
+        functions = Functions(program, ignore_shardings=ignore_shardings)
     with functions.module.context:
         result = _inlined(functions, frozenset(without))
         LiveMarker(result).run()
