@@ -64,7 +64,7 @@ def reading(module, batch):
 
 @pytest.mark.parametrize("program", ["reading", "counting"])
 def test_a_program_that_changes_a_plain_array_is_refused(program):
-    """What it writes there is no result, so a proof would not cover it."""
+    """The array is no result, so that no proof would cover it."""
     build = nnx_build(
         "toy",
         Counting,
