@@ -186,7 +186,7 @@ class StableProgram:
     Args:
         body: the entry function.
         values: number of values; values are ``0 .. values - 1``.
-        operations: number of operations, including dead ones.
+        size: number of operations, including dead ones.
         arguments: attributes of each argument of ``@main`` by name, without the names of arguments and results.
         results: attributes of each result, likewise.
         argument_names: names of the arguments in the locations; for messages only.
@@ -200,7 +200,7 @@ class StableProgram:
 
     body: Region
     values: int
-    operations: int
+    size: int
     arguments: tuple[dict[str, str], ...]
     results: tuple[dict[str, str], ...]
     argument_names: tuple[str, ...]

@@ -55,7 +55,7 @@ def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
     return StableProgram(
         body=body,
         values=inliner.values,
-        operations=inliner.operations,
+        size=inliner.operations,
         arguments=arguments,
         results=functions.sides(items.get("res_attrs"), len(body.outputs)),
         argument_names=_argument_names(main.operation),
