@@ -1,7 +1,8 @@
 """``python tests/trusted_lines.py``: how many lines of code a wrong `proved` could come from.
 
 Counts the modules that the proof imports, and those that it imports itself through them: the prover with the pairing
-of arguments and weights; and its `CALLERS`, which name arguments and results, hold the weight map and apply a proof.
+of arguments and weights; and its `CALLERS`: they make state and functions of the models, name arguments and results,
+infer the weight map and what it leaves alone, place and keep both sides, apply a proof, and give back cached verdicts.
 Blank lines, comments and docstrings do not count. Modules that only name and grade differences (``NAMING``), and those
 that nothing else imports, are counted separately: a fault there gives a wrong place or a wrong failure.
 
@@ -18,9 +19,16 @@ ROOT = Path(__file__).parents[1]
 STARTS = ("parity.prove.proof", "parity.compare.pairing")
 OUTSIDE = ("parity.compare.backends", "parity.cases", "parity.compare.", "parity.builds", "parity.ir.hlo")
 CALLERS = (
-    *(f"parity.compare.{name}" for name in ("evidence", "session", "side")),
-    *(f"parity.builds.weights.{name}" for name in ("map", "transforms")),
+    *(
+        f"parity.compare.{name}"
+        for name in ("backends.cache", "evidence", "memo", "placement", "session", "side")
+    ),
+    *(
+        f"parity.builds.{name}"
+        for name in ("build", "tree", "weights.inference", "weights.map", "weights.transforms")
+    ),
     *(f"parity.channels.{name}" for name in ("channel", "program", "results")),
+    *(f"parity.run.{name}" for name in ("manifest", "verdict_cache")),
 )
 NAMING = (
     "parity.ir.location",

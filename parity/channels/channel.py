@@ -101,7 +101,7 @@ class Channel:
             assumed = f", if {'; '.join(exact.assumptions)}" if exact.assumptions else ""
             words = f"equal for all inputs in exact arithmetic{assumed}; rounding aside"
             return ChannelResult(verdict=Verdict.EXACT, detail=words)
-        if self._is_one_program(evidence):
+        if self._compiles_to_one(evidence):
             backend = evidence.reference.backend.name
             words = f"equal for all inputs: both compile to one program on {backend}"
             measures = {ONE_PROGRAM: 1}
@@ -115,7 +115,7 @@ class Channel:
             return evidence.proof_covers_compiled
         return evidence.settled and (evidence.same_program or self.aspect is Aspect.VALUES)
 
-    def _is_one_program(self, evidence: Evidence) -> bool:
+    def _compiles_to_one(self, evidence: Evidence) -> bool:
         """Returns True if numbers are bitwise equal because the compiler makes one program of both sides."""
         if self.group is None or evidence.must_run:  # before the requirement, which needs the proof
             return False

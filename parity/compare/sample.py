@@ -48,8 +48,8 @@ def _why_not(side: Side) -> str:
         return f"{side.backend.name} runs nothing"
     if side.mesh.size > 1 or jax.process_count() > 1:
         return "several devices, for each of which it would be compiled"
-    if side.operations.operations > MOST_OPERATIONS:
-        return f"{side.operations.operations:,} operations, more than {MOST_OPERATIONS:,}"
+    if side.operations.size > MOST_OPERATIONS:
+        return f"{side.operations.size:,} operations, more than {MOST_OPERATIONS:,}"
     return "" if state_bytes(side.build) <= MOST_BYTES else f"a state of more than {MOST_BYTES:,} bytes"
 
 

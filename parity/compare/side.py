@@ -23,7 +23,7 @@ from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import main_position
 from parity.ir.precision import Hook, retraced, round_all, round_other_way, widen
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.program import StableProgram as ReadProgram
+from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import read_program
 
 STATE, INPUT = "state", "input"
@@ -191,7 +191,7 @@ class Side:
             return Functions(lowered)
 
     @Once
-    def operations(self) -> ReadProgram:
+    def operations(self) -> StableProgram:
         """The lowered program as the prover reads it, calls inlined."""
         functions = self.functions
         with self.clock.phase(self.build.name, "prove"):

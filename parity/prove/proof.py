@@ -163,7 +163,7 @@ def prove(
     entries = _paired(sides, arguments, results, alone)
     in_place = alone == NO_UNPAIRED and all(left == right for left, right in (*arguments, *results))
     if sides[0] is sides[1] and in_place:  # it equals itself, without numbers
-        size, took = sides[0].operations, time.perf_counter() - started
+        size, took = sides[0].size, time.perf_counter() - started
         return Proof(proved=True, operations=(size, size), seconds=took, ignored_shardings=ignore_shardings)
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
     written = attempt(as_written=True)  # settles most programs, without a search for products

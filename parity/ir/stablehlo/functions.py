@@ -29,11 +29,6 @@ class Functions:
         ValueError: the module has no ``@main``; while reading, if it has unstructured control flow or recursion.
     """
 
-    @classmethod
-    def of(cls, program: Any) -> "Functions":
-        """Returns the functions of a program with its shardings, or the argument itself if it is `Functions`."""
-        return program if isinstance(program, Functions) else cls(program)
-
     def __init__(self, program: Any, *, ignore_shardings: bool = False):
         self.program, self.ignored_shardings = program, ignore_shardings
         self.module = stablehlo_module(program)

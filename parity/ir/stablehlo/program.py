@@ -41,7 +41,7 @@ class Form:
         kind: treatment by the numbering.
         word: name, attributes and result types; equal words mean equal functions of the operands.
         bare: name and attributes that belong to no single slot; for kinds with slots.
-        slots_in: attributes and types of each operand slot; entries may be empty.
+        slots_in: attributes of each operand slot; entries may be empty.
         slots_out: attributes and types of each result slot.
         symbols: functions that the attributes refer to; their bodies become regions.
         effect: True if the operation must be kept, in order, even if nothing uses its results.
@@ -186,7 +186,7 @@ class StableProgram:
     Args:
         body: the entry function.
         values: number of values; values are ``0 .. values - 1``.
-        operations: number of operations, including dead ones.
+        size: number of operations, including dead ones.
         arguments: attributes of each argument of ``@main`` by name, without the names of arguments and results.
         results: attributes of each result, likewise.
         argument_names: names of the arguments in the locations; for messages only.
@@ -200,7 +200,7 @@ class StableProgram:
 
     body: Region
     values: int
-    operations: int
+    size: int
     arguments: tuple[dict[str, str], ...]
     results: tuple[dict[str, str], ...]
     argument_names: tuple[str, ...]

@@ -33,7 +33,9 @@ def read_program(
         if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
             raise ValueError("program: was read with other shardings or results, expected the same")
         return program
-    functions = Functions(program, ignore_shardings=True) if ignore_shardings else Functions.of(program)
+    functions = program
+    if ignore_shardings or not isinstance(program, Functions):
+        functions = Functions(program, ignore_shardings=ignore_shardings)
     with functions.module.context:
         result = _inlined(functions, frozenset(without))
         LiveMarker(result).run()
@@ -53,7 +55,7 @@ def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
     return StableProgram(
         body=body,
         values=inliner.values,
-        operations=inliner.operations,
+        size=inliner.operations,
         arguments=arguments,
         results=functions.sides(items.get("res_attrs"), len(body.outputs)),
         argument_names=_argument_names(main.operation),
@@ -102,7 +104,7 @@ class _Inliner:
         for op in body.ops:
             inputs = tuple([mapping[slot] for slot in op.operands])
             # Inlining would lose attributes of the call, or of its function.
-            plain = op.form.kind == Kind.CALL and op.form.bare == "func.call []"
+            plain = op.form.bare == "func.call []"
             if plain and not self._functions[op.callee].notes:
                 known = calls.get((op.callee, inputs))
                 if known is None:

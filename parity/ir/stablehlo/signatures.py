@@ -126,8 +126,6 @@ class OpSignatures:
         """Returns the form of an MLIR operation with this number of operands."""
         name, items, types = operation.name, attribute_items(operation), operation.results.types
         key = (name, operands, *items, *types)
-        if name == "sdy.manual_computation":  # its form also depends on the types of its parameters
-            key += tuple(argument.type for argument in operation.regions[0].blocks[0].arguments)
         form = self._forms.get(key)
         if form is None:
             form = self._forms[key] = self._build(operation, name, items, types)
@@ -247,8 +245,7 @@ def _slots(
     shared = dict(texts)
     ins, outs = [""] * len(operation.operands), list(types_out)
     if kind == Kind.MANUAL:
-        inner = [str(a.type) for a in operation.regions[0].blocks[0].arguments]
-        ins = _per_slot(shared, "in_shardings", inner)
+        ins = _per_slot(shared, "in_shardings", ins)  # with the operand's type it gives the parameter's
         outs = _per_slot(shared, "out_shardings", outs)
     elif "sdy.sharding" in shared:
         outs = _per_slot(shared, "sdy.sharding", outs)

@@ -2,8 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
 from flax import nnx
 
+from parity.builds.build import nnx_build
 from parity.builds.constants import take_apart, traceable, traced_once
 from parity.ir.jax_internals import equation_frames
 
@@ -42,3 +45,37 @@ def test_one_trace_has_the_same_operations_at_the_same_lines():
     for path, leaf in example.items():
         assert (leaf.shape, leaf.dtype) == (again[path].shape, again[path].dtype)
         assert made[path].tobytes() == again[path].tobytes()
+
+
+class Counting(nnx.Module):
+    def __init__(self, key):
+        self.kernel = nnx.Param(jnp.ones(2))
+        self.calls = jnp.zeros(())
+
+
+def counting(module, batch):
+    module.calls = module.calls + 1
+    return reading(module, batch)
+
+
+def reading(module, batch):
+    return {"values": {"y": batch["x"] * module.kernel[...] + module.calls}}
+
+
+@pytest.mark.parametrize("program", ["reading", "counting"])
+def test_a_program_that_changes_a_plain_array_is_refused(program):
+    """The array is no result, so that no proof would cover it."""
+    build = nnx_build(
+        "toy",
+        Counting,
+        {"reading": (reading, {}), "counting": (counting, {})},
+        inputs=lambda seed: {"x": np.ones(2, np.float32)},
+        specs=lambda tree, mesh: {},
+        input_specs=lambda leaves, mesh: {},
+    )
+    trace = jax.jit(build.programs[program].function).trace
+    if program == "reading":
+        assert set(trace(build.abstract, build.abstract_inputs).out_info) == {"values"}
+        return
+    with pytest.raises(ValueError, match="counting changes calls, which the module holds as plain arrays"):
+        trace(build.abstract, build.abstract_inputs)

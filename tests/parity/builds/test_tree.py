@@ -11,7 +11,7 @@ import pytest
 from flax import linen, nnx
 from flax.training.train_state import TrainState
 
-from parity.builds.tree import Codec, Role, describe, flatten, to_host
+from parity.builds.tree import Codec, Leaf, Role, describe, flatten, is_counter, to_host
 
 AXES = ("embed", "mlp")
 
@@ -264,3 +264,18 @@ def test_the_moments_of_a_pure_state_are_optimizer_leaves_though_optax_keeps_the
     found = roles(leaves)
     assert found["params/kernel"] is found["step"] is Role.PARAMS
     assert found["opt_state/0/mu/kernel"] is found["opt_state/0/nu/bias"] is Role.OPTIMIZER
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "role", "counts"),
+    [
+        ((), "int32", Role.OPTIMIZER, True),
+        ((), "uint32", Role.STATE, True),
+        ((3,), "int32", Role.STATE, False),
+        ((), "int32", Role.PARAMS, False),
+        ((), "float32", Role.STATE, False),
+    ],
+)
+def test_only_a_single_integer_of_the_state_is_a_counter(shape, dtype, role, counts):
+    """The integer type of any other leaf is compared."""
+    assert is_counter(Leaf(path="n", shape=shape, dtype=dtype, role=role, kind="state")) == counts

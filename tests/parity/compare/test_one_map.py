@@ -122,6 +122,33 @@ def test_a_map_is_inferred_once_for_all_cases_of_two_builds():
     assert works[0].weights is works[1].weights
 
 
+def test_a_map_goes_by_both_builds_and_by_the_rules():
+    """A session shares maps: that of another candidate, or under other rules, pairs other leaves."""
+    session, programs = Session(), {"forward": forward}
+    wanted = {
+        (("b", "a"), ()): ("params/b", "params/a"),
+        (("a", "b"), ()): ("params/a", "params/b"),
+        (("b", "a"), (Rule(reference=("one", "two"), candidate=("a", "b")),)): ("params/a", "params/b"),
+    }
+    candidates = {names: build("candidate", names, programs) for names, _ in wanted}
+    for (names, rules), leaves in wanted.items():
+        candidate = candidates[names]
+        case = Case(
+            id="toy/forward@single",
+            reference=lambda: REFERENCE,
+            candidate=lambda candidate=candidate: candidate,
+            program="forward",
+            rules=rules,
+        )
+        weights = Evidence.of(case, session).weights
+        found = {
+            old: new
+            for each in weights.entries
+            for old, new in zip(each.reference, each.candidate, strict=True)
+        }
+        assert (found["params/one"], found["params/two"]) == leaves
+
+
 def test_a_program_that_differs_does_not_hide_the_findings_of_others():
     """A bug in decode changes its use of leaves; forward alone determines the map, and decode fails by its values."""
     wrong = {"forward": forward, "decode": lambda x, one, two: jnp.sin(x @ one) @ two}

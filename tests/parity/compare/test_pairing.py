@@ -3,14 +3,18 @@
 import inspect
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import linen, nnx
 
 import parity
+from parity.builds.build import linen_build
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
+from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.pairing import pair_positions
 from parity.compare.session import Session
@@ -35,6 +39,66 @@ def test_a_leaf_without_partner_may_have_the_name_that_another_leaf_is_renamed_t
     assert pairing.arguments == pairing.results == [(0, 1)]
     assert pairing.alone.arguments == pairing.alone.results == ((), (0,))
     assert not pairing.unmatched
+
+
+def counting(dtype, by):
+    """A build of one program that counts its calls in a dtype."""
+
+    def step(state, inputs):
+        return {"state": {"step": state["step"] + jnp.asarray(by, dtype)}, "values": {"y": inputs["x"] + 1}}
+
+    return linen_build(
+        "counting",
+        lambda key: {"step": jnp.zeros((), dtype)},
+        {"step": (step, {})},
+        inputs=lambda seed: {"x": np.ones(WIDTH, np.float32)},
+        specs=lambda tree, mesh: {},
+        input_specs=lambda leaves, mesh: {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "by", "counters"), [("uint32", 1, 1), ("uint32", 2, 0), ("int16", 1, 0), ("uint8", 1, 0)]
+)
+def test_counters_of_two_integer_types_are_equal_only_if_they_wrap_at_one_number(dtype, by, counters):
+    builds = counting("int32", 1), counting(dtype, by)
+    case = Case(id="toy/step", reference=lambda: builds[0], candidate=lambda: builds[1], program="step")
+    evidence = Evidence.of(case, Session())
+    assert evidence.pairing is not None and evidence.pairing.alone.counters == counters
+    assert evidence.proof is not None and evidence.proof.proved == bool(counters)
+
+
+def drawing(advance=None):
+    """A build of one program; with ``advance`` it also holds a key, which that function changes."""
+
+    def step(state, inputs):
+        key = {"key": advance(state["key"])} if advance else {}
+        return {"state": {"params": state["params"], **key}, "values": {"y": inputs["x"] * state["params"]}}
+
+    def create(key):
+        return {"params": jnp.ones(WIDTH), **({"key": key} if advance else {})}
+
+    return linen_build(
+        "drawing",
+        create,
+        {"step": (step, {})},
+        inputs=lambda seed: {"x": np.ones(WIDTH, np.float32)},
+        specs=lambda tree, mesh: {},
+        input_specs=lambda leaves, mesh: {},
+    )
+
+
+def by_loop(key):
+    return jax.lax.fori_loop(0, 3, lambda i, key: jax.random.fold_in(key, i), key)
+
+
+@pytest.mark.parametrize(("advance", "loops"), [(lambda key: jax.random.clone(key), False), (by_loop, True)])
+def test_a_proof_does_not_cover_the_loops_of_state_that_one_side_has_alone(advance, loops):
+    builds = drawing(advance), drawing()
+    case = Case(id="toy/step", reference=lambda: builds[0], candidate=lambda: builds[1], program="step")
+    evidence = Evidence.of(case, Session())
+    assert evidence.weights.alone == (("key",), ()) and evidence.same_program
+    assert evidence.proof_covers_compiled == (not loops)
 
 
 class LinenGain(linen.Module):

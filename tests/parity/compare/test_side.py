@@ -12,9 +12,11 @@ from jax.sharding import PartitionSpec as P
 from parity.builds.build import Build, Flavour, Program
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import describe, to_host
+from parity.cases.case import Case, Placement
 from parity.compare.backends.registry import find
 from parity.compare.clock import PHASES, Clock, SideError
 from parity.compare.layout import placed
+from parity.compare.session import Session
 from parity.compare.side import Side
 
 MESH = "fsdp4.tensor2"
@@ -330,3 +332,24 @@ def test_time_of_an_inner_block_is_not_counted_outside_again():
     for name, least in (("judge", 0.02), ("trace", 0.03), ("lower", 0.04), ("audit", 0.05), ("build", 0.06)):
         assert least <= booked.pop(name) < least + 0.3, name
     assert set(booked.values()) == {0.0} == set(clock.take().values())
+
+
+def test_a_session_keeps_a_side_for_each_build_program_mesh_and_backend():
+    toy, other = side().build, side().build
+    toy = dataclasses.replace(
+        toy, programs={**toy.programs, "again": Program(name="again", function=Counted())}
+    )
+    session = Session()
+
+    def kept(build=toy, program="step", mesh="single", backend="cpu"):
+        case = Case(
+            id="toy",
+            reference=lambda: build,
+            candidate=lambda: build,
+            program=program,
+            placement=Placement(backend=backend),
+        )
+        return session.side(build, case, MeshSpec.parse(mesh))
+
+    sides = [kept(), kept(other), kept(program="again"), kept(mesh=MESH), kept(backend="lower:v5p:2x2x1")]
+    assert len(set(sides)) == len(sides) and kept() is sides[0]

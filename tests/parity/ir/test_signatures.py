@@ -7,17 +7,23 @@ from jax.sharding import PartitionSpec
 
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Kind
+from parity.prove import prove
 
 
-def test_manual_computations_share_a_form_only_if_their_parameters_have_equal_types():
+def test_manual_computations_of_two_sizes_share_a_form_and_are_two_values():
+    """The type of a parameter follows from the type of its operand, which has another number."""
     mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
     split = PartitionSpec("a")
     first = jax.shard_map(lambda x: x[:1], mesh=mesh, in_specs=split, out_specs=split)
-    lowered = jax.jit(lambda x, y: (first(x), first(x + 1), first(y))).lower(jnp.ones(4), jnp.ones(8))
-    functions = Functions(lowered)
-    manual = [op.form for op in functions["main"].body.walk() if op.form.kind is Kind.MANUAL]
-    assert manual[0] is manual[1]
-    assert manual[0].word == manual[2].word and manual[0].slots_in != manual[2].slots_in
+
+    def both(join):
+        return jax.jit(lambda x: (first(x), first(join(x)))).lower(jnp.ones(4))
+
+    larger, same = both(lambda x: jnp.concatenate([x, x])), both(lambda x: x)
+    one, other = [op.form for op in Functions(larger)["main"].body.walk() if op.form.kind is Kind.MANUAL]
+    assert one is other
+    pairs = {"arguments": [(0, 0)], "results": [(0, 0), (1, 1)]}
+    assert prove(same, same, **pairs).proved and not prove(larger, same, **pairs).proved
 
 
 def test_complex_constants_count_though_the_bindings_cannot_cast_them():

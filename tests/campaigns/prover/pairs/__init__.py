@@ -5,7 +5,7 @@ Each pair that must be refused is a trap for one particular mistake in a prover.
 
 from campaigns.prover.pairs.attributes import SLOTS, SYMBOLS, TYPES
 from campaigns.prover.pairs.loops import LOOPS
-from campaigns.prover.pairs.structure import BARRIERS, CALLS, SHARDINGS
+from campaigns.prover.pairs.structure import BARRIERS, CALLS, OPERANDS, SHARDINGS
 from campaigns.prover.pairs.text import Pair
 from campaigns.prover.pairs.values import CONSTANTS, EFFECTS, ORDER
 
@@ -19,6 +19,7 @@ PAIRS: tuple[Pair, ...] = (
     *BARRIERS,
     *SHARDINGS,
     *CALLS,
+    *OPERANDS,
     *SLOTS,
     *SYMBOLS,
     *TYPES,

@@ -1,8 +1,8 @@
-"""Pairs about barriers, shardings and calls."""
+"""Pairs about barriers, shardings, calls, and operands that only one operation with regions or slots reads."""
 
-from campaigns.prover.pairs.text import V, effect, main, pair
+from campaigns.prover.pairs.text import NEXT, ZERO, S, V, effect, main, pair, while_loop
 
-__all__ = ["BARRIERS", "CALLS", "SHARDINGS"]
+__all__ = ["BARRIERS", "CALLS", "OPERANDS", "SHARDINGS"]
 
 
 def _barrier(lines: str, outputs: str = "%b#0, %b#1") -> str:
@@ -54,6 +54,10 @@ def _composite(name: str) -> str:
 
 
 _CALL = f"%r = call @f(%x) : ({V}) -> {V}"
+
+_HOST_CALL = f'%r = call @f(%x) {{_xla_compute_type = "host"}} : ({V}) -> {V}'
+
+_NAMED = "has_side_effect = true, called_computations = [@f]"
 
 _BOTH = f"%b:2 = stablehlo.optimization_barrier %x, %y : {V}, {V}"
 
@@ -117,6 +121,12 @@ SHARDINGS = (
         _twice('[{"b"}]', '[{"a"}]'),
         False,
     ),
+    pair(
+        "one open constraint and the same again",
+        _mesh("m", '"a"=2, "b"=2', '[{"a", ?}]'),
+        _twice('[{"a", ?}]', '[{"a", ?}]'),
+        False,
+    ),
     pair("identity of a channel", _all_reduce("1"), _all_reduce("7"), True),
     pair("replicas for partitions", _all_reduce("1", flags=""), _all_reduce("0", flags=""), False),
     pair("replica groups", _all_reduce("1"), _all_reduce("1", "[[0, 2], [1, 3]]"), False),
@@ -178,10 +188,25 @@ CALLS = (
     pair(
         "a call that says more",
         _called(_CALL, _function("f", "sine")),
-        _called(
-            f'%r = call @f(%x) {{_xla_compute_type = "host"}} : ({V}) -> {V}',
-            _function("f", "sine"),
-        ),
+        _called(_HOST_CALL, _function("f", "sine")),
+        False,
+    ),
+    pair(
+        "another callee of a call with an attribute",
+        _called(_HOST_CALL, _function("f", "sine")),
+        _called(_HOST_CALL, _function("f", "cosine")),
+        False,
+    ),
+    pair(
+        "a dead side effect that names a function without one",
+        _called(f"{effect('tick', '%x', attributes=_NAMED)} {_CALL}", _function("f", "sine")),
+        _called(_CALL, _function("f", "sine")),
+        False,
+    ),
+    pair(
+        "a return with an attribute",
+        main(f"return %x : {V}"),
+        main(f'"func.return"(%x) {{note = 1 : i32}} : ({V}) -> ()'),
         False,
     ),
     pair(
@@ -208,4 +233,38 @@ CALLS = (
         main(f"return %y, %x : {V}, {V}", results=f"{V}, {V}"),
         False,
     ),
+)
+
+
+def _behind(body: str, operation: str, result: str = "%r") -> str:
+    """A body whose operand ``%s`` an operation computes; nothing else reads it."""
+    made = f"%u = stablehlo.constant dense<1> : {S} %s = stablehlo.{operation} %w, %u : {S} "
+    made += f"%f = stablehlo.convert %s : ({S}) -> tensor<f32> "
+    made += f"%v = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> {V}"
+    return main(f"{made} {body} return {result} : {V}", arguments=f"%w: {S}, %x: {V}, %y: {V}")
+
+
+def _shard(operation: str) -> str:
+    inner = "%s = stablehlo.negate %a : tensor<2xf32>"
+    made = f"%v = stablehlo.{operation} %x, %y : {V} %m = sdy.manual"
+    return _manual("%v, %y", "%a, %b", inner).replace("%m = sdy.manual", made, 1)
+
+
+_CHOICE = f'%r = "stablehlo.case"(%s) ({{ stablehlo.return %x : {V} }}, {{ stablehlo.return %y : {V} }}) : ({S}) -> {V}'
+
+_FROM = while_loop(f"{NEXT} %p = stablehlo.sine %a : {V}", "%j, %p", "%i = %z, %a = %v", f"{S}, {V}")
+
+_UNTIL = while_loop(
+    f"{NEXT} %p = stablehlo.sine %a : {V}", "%j, %p", "%i = %z, %a = %x", f"{S}, {V}"
+).replace("LT, %i, %n", "LT, %i, %s")
+
+OPERANDS = tuple(
+    pair(name, build("add"), build("subtract"), False)
+    for name, build in (
+        ("operand of a barrier", lambda op: _behind(f"%r = stablehlo.optimization_barrier %v : {V}", op)),
+        ("operand of a manual computation", _shard),
+        ("index of a branch", lambda op: _behind(_CHOICE, op)),
+        ("start of a carry", lambda op: _behind(f"{ZERO} {_FROM}", op, "%l#1")),
+        ("limit of a loop", lambda op: _behind(f"{ZERO} {_UNTIL}", op, "%l#1")),
+    )
 )

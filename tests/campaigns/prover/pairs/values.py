@@ -56,6 +56,27 @@ _CALLBACK = main(
     effect("xla_ffi_python_cpu_callback", "%x", attributes="mhlo.backend_config = {index = 0 : ui64}")
     + f" return %e : {V}"
 )
+
+
+def _received(handle: str) -> str:
+    return main(f"""%t = stablehlo.create_token : !stablehlo.token %r:2 = "stablehlo.recv"(%t) <{{
+      channel_handle = #stablehlo.channel_handle<handle = {handle}
+      }}> : (!stablehlo.token) -> ({V}, !stablehlo.token) return %r#0 : {V}""")
+
+
+_FROM_HOST = _received("1, type = 3>, is_host_transfer = true")
+
+
+def _cast(*types: str) -> str:
+    """Two casts there and back."""
+    lines = [
+        f"%c{at} = stablehlo.convert %x : ({V}) -> {V.replace('f32', kind)} "
+        f"%r{at} = stablehlo.convert %c{at} : ({V.replace('f32', kind)}) -> {V}"
+        for at, kind in enumerate(types)
+    ]
+    return main(f"{' '.join(lines)} return %r0, %r1 : {V}, {V}", results=f"{V}, {V}")
+
+
 _TICK_TOCK = main(f"{effect('tick', '%x')} {effect('tock', '%y', '%f')} return %e : {V}")
 
 _RNG = """%a = stablehlo.constant dense<0.0> : tensor<f32> %b = stablehlo.constant dense<1.0> : tensor<f32>
@@ -205,6 +226,9 @@ EFFECTS = (
         False,
     ),
     pair("host callbacks of one index", _CALLBACK, _CALLBACK, False),
+    pair("numbers that the host sends", _FROM_HOST, _FROM_HOST, False),
+    pair("the channel of a transfer", _received("1, type = 1>"), _received("2, type = 1>"), False),
+    pair("one type of two results", _cast("f16", "bf16"), _cast("f16", "f16"), False),
 )
 
 CONSTANTS = (
