@@ -307,11 +307,15 @@ def _placed(hosts: Flat, shardings: Mapping[str, Any], like: Mapping[str, Any]) 
     shared = {path: each for path, each in shardings.items() if not each.is_fully_addressable}
     own = [path for path in hosts if path not in shared]
     given = [typed(like[path], hosts[path]) for path in own]
-    placed = jax.device_put(given, [shardings.get(path) for path in own], may_alias=False)  # at once: it is faster
+    placed = jax.device_put(
+        given, [shardings.get(path) for path in own], may_alias=False
+    )  # at once: it is faster
     arrays = dict(zip(own, placed, strict=True))
     for path in hosts.keys() - arrays:
         host = hosts[path]
-        parts = jax.make_array_from_callback(host.shape, shared[path], lambda at, host=host: np.array(host[at]))
+        parts = jax.make_array_from_callback(
+            host.shape, shared[path], lambda at, host=host: np.array(host[at])
+        )
         arrays[path] = typed(like[path], parts)
     return {path: arrays[path] for path in hosts}
 

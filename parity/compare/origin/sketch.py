@@ -80,7 +80,9 @@ def _sketch(array: np.ndarray, entries: Sketch | None = None) -> Sketch:
     exact = 0 if epsilon else hash(flat.tobytes())  # different masks may have equal projections
     return Sketch(
         kind=(array.size, "float" if epsilon else "integer", holes or exact),
-        projected=(_directions(flat.size) * flat).sum(axis=1),  # a product of matrices would start all threads
+        projected=(_directions(flat.size) * flat).sum(
+            axis=1
+        ),  # a product of matrices would start all threads
         norm=float(np.sqrt((sizes**2).sum())),
         epsilon=epsilon,
         plain=_plain(flat, bool(epsilon)),
