@@ -304,20 +304,13 @@ def widened_side(side: Side) -> Side:
 
 def _placed(hosts: Flat, shardings: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, jax.Array]:
     """Returns arrays on their devices; over several processes, each places its own part without communication."""
-    shared = {path: each for path, each in shardings.items() if not each.is_fully_addressable}
-    own = [path for path in hosts if path not in shared]
-    given = [typed(like[path], hosts[path]) for path in own]
-    placed = jax.device_put(
-        given, [shardings.get(path) for path in own], may_alias=False
-    )  # at once: it is faster
-    arrays = dict(zip(own, placed, strict=True))
-    for path in hosts.keys() - arrays:
-        host = hosts[path]
-        parts = jax.make_array_from_callback(
-            host.shape, shared[path], lambda at, host=host: np.array(host[at])
-        )
-        arrays[path] = typed(like[path], parts)
-    return {path: arrays[path] for path in hosts}
+    if not all(each.is_fully_addressable for each in shardings.values()):
+        make = jax.make_array_from_callback
+        parts = {path: lambda index, host=host: np.array(host[index]) for path, host in hosts.items()}
+        return {p: typed(like[p], make(host.shape, shardings[p], parts[p])) for p, host in hosts.items()}
+    given = [typed(like[path], host) for path, host in hosts.items()]
+    placed = jax.device_put(given, [shardings.get(path) for path in hosts], may_alias=False)  # faster at once
+    return dict(zip(hosts, placed, strict=True))
 
 
 def built(side: str, make: Callable[..., Build], *given: Any) -> Build:

@@ -131,16 +131,13 @@ def _magnitudes(array: np.ndarray) -> np.ndarray:
     return sizes if finite.all() else np.where(finite, sizes, 0)
 
 
-def _filled(sizes: np.ndarray) -> np.ndarray:
+def filled(array: np.ndarray) -> np.ndarray:
+    """Returns the entries that hold one number, much larger than all others, such as the ``-1e9`` of a mask."""
+    sizes = _magnitudes(array)
     most = sizes.max(initial=0)
     largest = sizes == most
     rest = sizes.max(initial=0, where=~largest)
     return largest & (largest.sum() > 1) & (0 < rest < FILL * most)
-
-
-def filled(array: np.ndarray) -> np.ndarray:
-    """Returns the entries that hold one number, much larger than all others, such as the ``-1e9`` of a mask."""
-    return _filled(_magnitudes(array))
 
 
 def minor(array: np.ndarray) -> np.ndarray:
@@ -149,21 +146,15 @@ def minor(array: np.ndarray) -> np.ndarray:
     Entries that a mask fills do not count.
     """
     sizes = _magnitudes(array)
-    sizes = np.where(_filled(sizes), 0, sizes)
+    sizes = np.where(filled(sizes), 0, sizes)
     small = (sizes > 0) & (sizes < FILL * sizes.max(initial=0))
     return small & (2 * small.sum() >= np.count_nonzero(sizes))
 
 
 def deviation(
-    path: str, reference: np.ndarray, candidate: np.ndarray, *, places: bool = True
+    path: str, reference: np.ndarray, candidate: np.ndarray, place: bool = True
 ) -> Deviation | None:
-    """Returns the deviation of a leaf; None if it has the same bits.
-
-    Args:
-        path: the leaf.
-        reference, candidate: its arrays.
-        places: False to leave out the worst entry.
-    """
+    """Returns the deviation of a leaf, with the worst entry unless ``place`` is False; None if it has the same bits."""
     if same_bits(reference, candidate):
         return None
     for what in ("shape", "dtype"):
@@ -184,13 +175,11 @@ def deviation(
         share = np.abs(right - left)
         relative, small, least = _relative(_norm(share), _norm(left)), minor(left), 0.0
         if small.any():
-            least, ratio = (
-                _relative(_norm(share[small]), _norm(left[small])),
-                _relative(_norm(left), _norm(left[small])),
-            )
+            least = _relative(_norm(share[small]), _norm(left[small]))
+            ratio = _relative(_norm(left), _norm(left[small]))
             share = np.where(small, share * (ratio if np.isfinite(ratio) else 1.0), share)
-    worst = _worst(reference, candidate, share) if places else ()
-    shown = [_shown(side[worst]) if places else "" for side in (reference, candidate)]
+    worst = _worst(reference, candidate, share) if place else ()
+    shown = [_shown(side[worst]) if place else "" for side in (reference, candidate)]
     return Deviation(
         path=path,
         relative=relative if np.isfinite(relative) else float("inf"),

@@ -93,7 +93,7 @@ def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
     """
     floor = {}
     for path, array in reference.items():
-        found = [deviation(path, array, again[path], places=False) for again in nudged]
+        found = [deviation(path, array, again[path], place=False) for again in nudged]
         sizes = {path: [off.relative if off else 0.0 for off in found]}
         if is_float(array) and minor(array).any():
             sizes[path + MINOR] = [off.minor if off else 0.0 for off in found]

@@ -57,11 +57,7 @@ def _precision(dtype: np.dtype) -> tuple[float, float]:
 
 
 def sketch(value: Any) -> Sketch:
-    """Returns the sketch of an array, of its entries in row-major order and in ascending order.
-
-    Args:
-        value: an array, or typed keys.
-    """
+    """Returns the sketch of an array, or of typed keys: of its entries in row-major order and in ascending order."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     array = np.asarray(value)
@@ -80,9 +76,7 @@ def _sketch(array: np.ndarray, entries: Sketch | None = None) -> Sketch:
     exact = 0 if epsilon else hash(flat.tobytes())  # different masks may have equal projections
     return Sketch(
         kind=(array.size, "float" if epsilon else "integer", holes or exact),
-        projected=(_directions(flat.size) * flat).sum(
-            axis=1
-        ),  # a product of matrices would start all threads
+        projected=(_directions(flat.size) * flat).sum(axis=1),  # a matrix product would start all threads
         norm=float(np.sqrt((sizes**2).sum())),
         epsilon=epsilon,
         plain=_plain(flat, bool(epsilon)),
