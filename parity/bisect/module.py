@@ -35,11 +35,7 @@ class Use:
 
 
 def uses(trace: Trace) -> list[Use]:
-    """Returns the uses of weights, in the order of execution, without those after the backward pass.
-
-    Args:
-        trace: an evaluated program.
-    """
+    """Returns the uses of weights, in the order of execution, without those after the backward pass."""
     plain: dict[int, str] = {}
     found = []
     for at, node in enumerate(trace.nodes):

@@ -19,11 +19,7 @@ MOST = 200
 
 
 def changes(work: Evidence) -> Iterator[tuple[str, WeightMap]]:
-    """Yields maps in which two parameters of one shape are exchanged, or a square one is transposed, as text and map.
-
-    Args:
-        work: the case.
-    """
+    """Yields maps in which two parameters of one shape are exchanged, or a square one is transposed, with texts."""
     weights, leaves = work.weights, work.builds[1].leaves
     params = {
         number: entry

@@ -115,6 +115,7 @@ class Exchange:
                 for swap in list(self._kept):
                     self._undo(swap)
             if not any(map(grade, entries)):
+                _ = self._renumbered(1) if swaps else ()  # without the exchanges
                 entries = [*self._one_sided(unequal, rounds), *entries]
         return sorted(entries, key=lambda entry: not grade(entry))
 
@@ -155,7 +156,6 @@ class Exchange:
 
     def _one_sided(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
         """Returns the first condition or added constant of one side that decides if some results are equal."""
-        self._renumbered(1)  # without the exchanges
         numbers = [tuple(numbering.env) for numbering in self._numberings]
         conditions, sums = [], []
         for side, program in enumerate(self._sides):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.tree import same_bits
-from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, Verdict, weakest
+from parity.verdicts import ANY_RUNG, SIDES, ChannelResult, Finding, Requirement, Row, Verdict, weakest
 
 FLOOR_FACTOR = 10.0
 """A leaf is within the floor up to this multiple of its measured noise."""
@@ -124,12 +124,20 @@ def _shown(number: np.generic) -> str:
     return str(number) if number.dtype.kind in "iub" else f"{number:.9g}"
 
 
+def _magnitudes(array: np.ndarray) -> np.ndarray:
+    """Returns the sizes of all entries, 0 for those that are not finite."""
+    sizes = np.abs(_wide(array))
+    finite = np.isfinite(sizes)
+    return sizes if finite.all() else np.where(finite, sizes, 0)
+
+
 def filled(array: np.ndarray) -> np.ndarray:
     """Returns the entries that hold one number, much larger than all others, such as the ``-1e9`` of a mask."""
-    sizes = np.abs(np.nan_to_num(_wide(array), posinf=0, neginf=0))
-    largest = sizes == np.max(sizes, initial=0)
-    rest = np.max(sizes, initial=0, where=~largest)
-    return largest & (largest.sum() > 1) & (0 < rest < FILL * np.max(sizes, initial=0))
+    sizes = _magnitudes(array)
+    most = sizes.max(initial=0)
+    largest = sizes == most
+    rest = sizes.max(initial=0, where=~largest)
+    return largest & (largest.sum() > 1) & (0 < rest < FILL * most)
 
 
 def minor(array: np.ndarray) -> np.ndarray:
@@ -137,25 +145,23 @@ def minor(array: np.ndarray) -> np.ndarray:
 
     Entries that a mask fills do not count.
     """
-    sizes = np.abs(np.nan_to_num(np.where(filled(array), 0, _wide(array)), posinf=0, neginf=0))
-    small = (sizes > 0) & (sizes < FILL * np.max(sizes, initial=0))
+    sizes = _magnitudes(array)
+    sizes = np.where(filled(sizes), 0, sizes)
+    small = (sizes > 0) & (sizes < FILL * sizes.max(initial=0))
     return small & (2 * small.sum() >= np.count_nonzero(sizes))
 
 
-def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
-    """Returns the deviation of a leaf; None if it has the same bits."""
+def deviation(
+    path: str, reference: np.ndarray, candidate: np.ndarray, place: bool = True
+) -> Deviation | None:
+    """Returns the deviation of a leaf, with the worst entry unless ``place`` is False; None if it has the same bits."""
     if same_bits(reference, candidate):
         return None
     for what in ("shape", "dtype"):
-        sides = [str(getattr(side, what)) for side in (reference, candidate)]
+        sides = [getattr(side, what) for side in (reference, candidate)]
         if sides[0] != sides[1]:
-            return Deviation(
-                path=path,
-                relative=float("inf"),
-                reference=sides[0],
-                candidate=sides[1],
-                note=f"{what} differs",
-            )
+            texts = dict(zip(SIDES, map(str, sides), strict=True))
+            return Deviation(path=path, relative=float("inf"), **texts, note=f"{what} differs")
     with np.errstate(invalid="ignore", over="ignore"):
         left, right = _wide(reference), _wide(candidate)
         holes, others = ~np.isfinite(left), ~np.isfinite(right)
@@ -165,20 +171,21 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
         if comparable:  # the same NaN, infinities and fills on both sides: the other entries decide
             fills = filled(reference)
             same = holes | (fills & np.array_equal(left[fills], right[fills]))
-            left, right = np.where(same, 0, left), np.where(same, 0, right)
-        difference = np.abs(right - left)
-        small = minor(left)
-        relative, least = (_relative(_norm(difference[part]), _norm(left[part])) for part in (..., small))
-        ratio = _relative(_norm(left), _norm(left[small]))
-        share = np.where(small, difference * (ratio if np.isfinite(ratio) else 1.0), difference)
-    worst = _worst(reference, candidate, share)
+            left, right = (np.where(same, 0, each) if same.any() else each for each in (left, right))
+        share = np.abs(right - left)
+        relative, small, least = _relative(_norm(share), _norm(left)), minor(left), 0.0
+        if small.any():
+            least = _relative(_norm(share[small]), _norm(left[small]))
+            ratio = _relative(_norm(left), _norm(left[small]))
+            share = np.where(small, share * (ratio if np.isfinite(ratio) else 1.0), share)
+    worst = _worst(reference, candidate, share) if place else ()
+    shown = [_shown(side[worst]) if place else "" for side in (reference, candidate)]
     return Deviation(
         path=path,
         relative=relative if np.isfinite(relative) else float("inf"),
         minor=least if np.isfinite(least) else float("inf"),
         worst=worst,
-        reference=_shown(reference[worst]),
-        candidate=_shown(candidate[worst]),
+        **dict(zip(SIDES, shown, strict=True)),
         note="" if comparable else "values that are not finite",
     )
 

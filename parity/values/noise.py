@@ -1,5 +1,6 @@
 """Random states, the noise floor and the float64 reference, on which the ladder is based."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ def is_float(array: np.ndarray) -> bool:
 
 def is_mask(array: np.ndarray) -> bool:
     """True for an array of booleans, or of floats that are all zero or one."""
-    is_bit = is_float(array) and array.ndim and bool(np.isin(array, (0, 1)).all())
+    is_bit = is_float(array) and array.ndim and bool(((array == 0) | (array == 1)).all())
     return array.dtype == bool or bool(is_bit)
 
 
@@ -92,11 +93,11 @@ def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
     """
     floor = {}
     for path, array in reference.items():
-        found = [deviation(path, array, again[path]) for again in nudged]
+        found = [deviation(path, array, again[path], place=False) for again in nudged]
         sizes = {path: [off.relative if off else 0.0 for off in found]}
         if is_float(array) and minor(array).any():
             sizes[path + MINOR] = [off.minor if off else 0.0 for off in found]
-        floor |= {name: max(float(np.median(each)), resolution(array)) for name, each in sizes.items()}
+        floor |= {name: max(statistics.median(each), resolution(array)) for name, each in sizes.items()}
     return floor
 
 

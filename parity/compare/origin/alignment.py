@@ -3,6 +3,7 @@
 import collections
 import functools
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -64,7 +65,7 @@ def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
         again = [trace.nodes[at] for trace in nudged if at < len(trace.nodes)]
         off = [_spread(node, other) for other in again if other.name == node.name]
         finite = [each for each in off if np.isfinite(each)]
-        noise = float(np.median(finite)) if finite and node.sketch.epsilon else 0.0
+        noise = statistics.median(finite) if finite and node.sketch.epsilon else 0.0
         inherited = [found[i] for i in node.inputs] if node.name in RECAST and node.sketch.epsilon else []
         found.append(max(noise, node.sketch.epsilon, *inherited))
     return found

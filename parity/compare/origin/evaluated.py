@@ -64,11 +64,7 @@ class Evaluated:
 
 
 def on_one_device(case: Case) -> Case:
-    """Returns a case on one CPU device, or on its mesh if axes belong to the model.
-
-    Args:
-        case: any.
-    """
+    """Returns a case on one CPU device, or on its mesh if axes belong to the model."""
     if case.fixed_axes:
         return case.with_placement(backend="cpu")
     return dataclasses.replace(case.with_placement(backend="cpu"), mesh=MeshSpec(), candidate_mesh=None)

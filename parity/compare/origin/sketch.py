@@ -48,39 +48,42 @@ def _directions(size: int) -> np.ndarray:
     return (2 * signs - 1).astype(np.float64)
 
 
-def sketch(value: Any) -> Sketch:
-    """Returns the sketch of an array, of its entries in row-major order and in ascending order.
+@functools.lru_cache(maxsize=64)
+def _precision(dtype: np.dtype) -> tuple[float, float]:
+    """Returns the least size of an entry that counts as infinite, and half a unit in the last place; 0 if exact."""
+    if not jnp.issubdtype(dtype, np.inexact):
+        return np.inf, 0.0
+    return min(MASKING, float(jnp.finfo(dtype).max) / 4), float(jnp.finfo(dtype).eps) / 2
 
-    Args:
-        value: an array, or typed keys.
-    """
+
+def sketch(value: Any) -> Sketch:
+    """Returns the sketch of an array, or of typed keys: of its entries in row-major order and in ascending order."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     array = np.asarray(value)
-    shape, entries = tuple(size for size in array.shape if size > 1), np.sort(array, axis=None)
-    return dataclasses.replace(_sketch(array), shape=shape, entries=_sketch(entries))
+    return _sketch(array, _sketch(np.sort(array, axis=None)) if array.size > 1 else None)
 
 
-def _sketch(array: np.ndarray) -> Sketch:
-    floating = jnp.issubdtype(array.dtype, np.inexact)
+def _sketch(array: np.ndarray, entries: Sketch | None = None) -> Sketch:
+    huge, epsilon = _precision(array.dtype)
     flat = array.ravel()
     flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
-    huge = min(MASKING, float(jnp.finfo(array.dtype).max) / 4) if floating else np.inf
-    plain = np.abs(flat) < huge
+    sizes = np.abs(flat)
+    plain = sizes < huge
     holes = 0 if plain.all() else hash(_signs(flat[~plain]).tobytes() + plain.tobytes())
     has_nan = bool(holes and np.isnan(flat).any())
-    flat = np.where(plain, flat, 0) if holes else flat
-    exact = 0 if floating else hash(flat.tobytes())  # different masks may have equal projections
+    flat, sizes = (np.where(plain, each, 0) if holes else each for each in (flat, sizes))
+    exact = 0 if epsilon else hash(flat.tobytes())  # different masks may have equal projections
     return Sketch(
-        kind=(array.size, "float" if floating else "integer", holes or exact),
-        projected=np.sum(
-            _directions(flat.size) * flat, axis=1
-        ),  # a product of matrices would start all threads
-        norm=float(np.sqrt(np.sum(np.abs(flat) ** 2))),
-        epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
-        plain=_plain(flat, floating),
+        kind=(array.size, "float" if epsilon else "integer", holes or exact),
+        projected=(_directions(flat.size) * flat).sum(axis=1),  # a matrix product would start all threads
+        norm=float(np.sqrt((sizes**2).sum())),
+        epsilon=epsilon,
+        plain=_plain(flat, bool(epsilon)),
+        shown=f"{array.ravel()[0]:.7g}" if array.size and epsilon else str(array.ravel()[:1].tolist())[1:-1],
+        shape=tuple(size for size in array.shape if size > 1),
+        entries=entries,
         has_nan=has_nan,
-        shown=f"{array.ravel()[0]:.7g}" if array.size and floating else str(array.ravel()[:1].tolist())[1:-1],
     )
 
 

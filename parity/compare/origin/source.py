@@ -8,11 +8,7 @@ from parity.ir.location import Frame, SourceLocation, equation_source
 
 
 def site(node: Node) -> SourceLocation:
-    """Returns the source location of a value; for slices and stacks of a loop, that of the loop.
-
-    Args:
-        node: a value.
-    """
+    """Returns the source location of a value; for slices and stacks of a loop, that of the loop."""
     calls = node.around.calls if node.equation is None else (*node.around.calls, node.equation)
     return equation_source(calls[-1], calls[:-1]) if calls else SourceLocation()
 

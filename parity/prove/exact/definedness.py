@@ -24,11 +24,7 @@ class Sign(enum.IntEnum):
 
 
 class Definedness:
-    """Finds the terms that may have no value in the real numbers.
-
-    Args:
-        terms: the table.
-    """
+    """Finds the terms that may have no value in the real numbers."""
 
     def __init__(self, terms: Terms):
         self.terms = terms

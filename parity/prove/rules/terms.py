@@ -242,8 +242,8 @@ class Terms(Table):
 
     def plain(self, view: View) -> View:
         """Returns a view of a float regardless of the shape in which the float was computed."""
-        source, _ = self.reshaped.get(view.source, (view.source, ()))
-        return dataclasses.replace(view, source=source)
+        known = self.reshaped.get(view.source)
+        return dataclasses.replace(view, source=known[0]) if known else view
 
     def is_given(self, number: int) -> bool:
         """True if no operation computes a value. A loop of one turn vanishes, so a carry may be a product."""
