@@ -31,6 +31,7 @@ _KEEP = names_of(Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "negate")
 """Operations whose result is a product if their first operand is one."""
 _NEUTRAL = names_of("add", "subtract", "maximum", "minimum")
 """Operations that vanish if one operand is a certain constant."""
+_MADE = names_of(Group.MAKES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def fusions(program: StableProgram) -> Fusions:
     # A gather of an array that lies on several devices adds up zeros of the others, which -0.0 does not survive.
     is_whole = program.module.get("mhlo.num_partitions", "1 : i32") == "1 : i32"
     moves = {op.results.start for op in program.body.ops if is_whole and _only_moves(op)}
-    others = [op for op in ops if op.results.start not in moves and op.form.name not in names_of(Group.MAKES)]
+    others = [op for op in ops if op.results.start not in moves and op.form.name not in _MADE]
     mixed = {value for op in others for value in (*op.results, *op.operands)}
     mixed |= {value for op in others for region in op.regions for value in region.outputs}
     mixed = {root(op.results.start) for op in ops if not mixed.isdisjoint((op.results.start, *op.operands))}
