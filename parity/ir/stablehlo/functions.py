@@ -6,7 +6,7 @@ from typing import Any
 from parity.ir.jax_internals import hoisted_constants, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items, symbol_of
 from parity.ir.stablehlo.operations import Group, names_of
-from parity.ir.stablehlo.program import Form, Function, Kind, Op, Region
+from parity.ir.stablehlo.program import Function, Kind, Op, Region
 from parity.ir.stablehlo.signatures import OpSignatures
 
 _NAMES = frozenset({"jax.result_info", "jax.arg_info"})
@@ -28,11 +28,6 @@ class Functions:
     Raises:
         ValueError: the module has no ``@main``; while reading, if it has unstructured control flow or recursion.
     """
-
-    @classmethod
-    def of(cls, program: Any) -> "Functions":
-        """Returns the functions of a program with its shardings, or the argument itself if it is `Functions`."""
-        return program if isinstance(program, Functions) else cls(program)
 
     def __init__(self, program: Any, *, ignore_shardings: bool = False):
         self.program, self.ignored_shardings = program, ignore_shardings

@@ -9,8 +9,7 @@ from typing import Any
 
 from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.operations import Group, facts, names_of
-from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
-from parity.prove.fusion import is_float
+from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, is_float
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
