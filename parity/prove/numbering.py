@@ -155,11 +155,10 @@ class Numbering:
 
     def _copies(self, op: Op) -> str:
         """Returns as text how often floats that an operation reads are computed: XLA simplifies before it shares."""
-        form = op.form
-        sees_through = form.name in _SEEN_THROUGH and bool(op.operands)
+        sees_through = op.form.name in _SEEN_THROUGH and bool(op.operands)
         if sees_through:
             self._behind[op.results.start] = op.operands[0]
-        if not form.is_float:
+        if not op.form.is_float:
             return ""
         is_root = sees_through and not self._squares.isdisjoint(op.operands)
         more, level = [], op.operands if is_root or len(op.operands) > 1 else ()  # one value is no copy
@@ -167,7 +166,7 @@ class Numbering:
             read = self._computed.intersection(level)
             more.append(len(read) - len({self.env[value] for value in read}) if len(read) > 1 else 0)
             level = [self._behind[value] for value in level if value in self._behind]
-        if any(more) and form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
+        if any(more) and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
             self._squares.update(op.results)
             return ""
         return f"#copies {more}" if any(more) or is_root else ""
