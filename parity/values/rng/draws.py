@@ -147,9 +147,9 @@ def _derived_keys(keys: Words, data: Any = None, shape: tuple[int, ...] = ()) ->
 
 
 @functools.lru_cache(maxsize=65_536)
-def _derived_key(*words: int) -> tuple[int, ...]:
+def _derived_key(*given: int) -> tuple[int, ...]:
     """Returns the words of the key that a key of two words gives for a number."""
-    return tuple(int(word[0]) for word in _threefry(*(np.array([word], np.uint32) for word in words)))
+    return tuple(int(word[0]) for word in _threefry(*(np.array([number], np.uint32) for number in given)))
 
 
 def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,9 +8,10 @@ import pytest
 
 from parity.run.run import MAPS, clear_caches_if_many_mappings
 
+pytestmark = pytest.mark.skipif(not MAPS.exists(), reason="only Linux tells and limits the maps of a process")
+
 
 @pytest.mark.long
-@pytest.mark.skipif(not MAPS.exists(), reason="only Linux tells and limits the maps of a process")
 def test_caches_are_cleared_if_there_are_too_many_mappings():
     traces = []
 
@@ -25,7 +26,6 @@ def test_caches_are_cleared_if_there_are_too_many_mappings():
         clear_caches_if_many_mappings(most)
 
 
-@pytest.mark.skipif(not MAPS.exists(), reason="only Linux tells and limits the maps of a process")
 def test_programs_in_reference_cycles_are_let_go_too(monkeypatch):
     monkeypatch.setattr(jax, "clear_caches", lambda: None)
     cycle = types.SimpleNamespace(program=types.FunctionType(compile("0", "", "eval"), {}))
