@@ -20,4 +20,4 @@ import jax  # noqa: E402
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Traces are millions of objects that live on: by default a tenth of the time goes into looking for garbage among them.
-gc.set_threshold(100_000, *gc.get_threshold()[1:])
+gc.set_threshold(1_000_000, *gc.get_threshold()[1:])

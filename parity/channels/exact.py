@@ -19,16 +19,14 @@ def exact(evidence: Evidence) -> ChannelResult:
     )
 
 
-def _not_asked(evidence: Evidence) -> str:
-    return "" if evidence.case.accept.prove_exact else "the case asks for no proof in exact arithmetic"
-
-
 CHANNEL = Channel(
     name="exact",
     about="whether other programs compute the same in exact real arithmetic, where a case asks for that",
     column="prog",
     aspect=Aspect.PROGRAM,
     judge=exact,
-    applies=_not_asked,
+    applies=lambda evidence: (
+        "" if evidence.case.accept.prove_exact else "the case asks for no proof in exact arithmetic"
+    ),
 )
 """The channel's declaration; see `Channel`."""

@@ -1,8 +1,8 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
 import contextlib
+import functools
 import io
-import operator
 import types
 import weakref
 from collections.abc import Hashable, Iterator, Sequence
@@ -301,9 +301,6 @@ def traceback_codes(traceback: Any) -> list[types.CodeType]:
     return traceback.raw_frames()[0] if traceback else []
 
 
-# --- the tracing cache (used by parity.channels.tracing) ---
-
-
 class TracingKey(NamedTuple):
     """Key of a traced function in JAX's tracing cache. JAX does not trace again if ``parts`` are equal."""
 
@@ -346,9 +343,15 @@ def tracing_keys() -> dict[Any, list[TracingKey]]:
 
 def traced_closures() -> frozenset[weakref.ref[Any]]:
     """Returns references to the functions defined inside functions that JAX has traced (`tracing_keys`)."""
-    from jax._src.interpreters import partial_eval
+    from jax._src.interpreters.partial_eval import trace_to_jaxpr
 
-    traced = set(map(operator.itemgetter(0), partial_eval.trace_to_jaxpr.cache_keys()))
+    known = trace_to_jaxpr.cache_info()
+    return _closures(trace_to_jaxpr, known.misses, known.currsize)
+
+
+@functools.lru_cache(maxsize=1)
+def _closures(cache: Any, *_: int) -> frozenset[weakref.ref[Any]]:
+    traced = {key[0] for key in cache.cache_keys()}
     return frozenset(one for one in traced if "<locals>" in getattr(one(), "__qualname__", ""))
 
 

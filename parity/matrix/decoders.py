@@ -163,7 +163,7 @@ def _build(flavour: Flavour, variant: Variant) -> Build:
         f"{flavour} {variant.name}",
         side.creates(variant),
         {program: (function, options.get(program, {})) for program, function in programs.items()},
-        inputs=functools.cache(inputs),
+        inputs=inputs,
         abstract_inputs=_abstract(variant),
         specs=functools.partial(side.models(variant).state_specs, config, variant.train),
         input_specs=functools.partial(input_specs, config),
@@ -184,6 +184,7 @@ def _options(variant: Variant) -> dict[str, dict[str, Any]]:
     return {name: {"donate": True, **({"steps": count} if count else {})} for name, count in steps.items()}
 
 
+@functools.cache
 def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
     """Returns a packed batch with random loss weights, independent of the segments, and a random loss scale."""
     rng = np.random.default_rng(seed)
@@ -192,6 +193,7 @@ def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
     return {**packed_batch(*shape, seed), "weights": weights, "loss_scale": np.asarray(scale, np.float32)}
 
 
+@functools.cache
 def replica_batches(shape: tuple[int, int], replicas: int, seed: int) -> dict[str, np.ndarray]:
     """Returns different packed batches for all replicas, ``[R, B, T]``; no two seeds share one.
 

@@ -6,12 +6,11 @@ each order of operands in the same fused loop counts.
 
 import collections
 import dataclasses
-import functools
 import math
 from collections.abc import Container, Iterator, Sequence
 
 from parity.ir.stablehlo.operations import Group, names_of
-from parity.ir.stablehlo.program import Kind, Op, StableProgram
+from parity.ir.stablehlo.program import Kind, Op, StableProgram, is_float
 
 _FUSED = names_of(
     Group.ELEMENTWISE,
@@ -31,6 +30,7 @@ _KEEP = names_of(Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "negate")
 """Operations whose result is a product if their first operand is one."""
 _NEUTRAL = names_of("add", "subtract", "maximum", "minimum")
 """Operations that vanish if one operand is a certain constant."""
+_MADE = names_of(Group.MAKES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def fusions(program: StableProgram) -> Fusions:
     # A gather of an array that lies on several devices adds up zeros of the others, which -0.0 does not survive.
     is_whole = program.module.get("mhlo.num_partitions", "1 : i32") == "1 : i32"
     moves = {op.results.start for op in program.body.ops if is_whole and _only_moves(op)}
-    others = [op for op in ops if op.results.start not in moves and op.form.name not in names_of(Group.MAKES)]
+    others = [op for op in ops if op.results.start not in moves and op.form.name not in _MADE]
     mixed = {value for op in others for value in (*op.results, *op.operands)}
     mixed |= {value for op in others for region in op.regions for value in region.outputs}
     mixed = {root(op.results.start) for op in ops if not mixed.isdisjoint((op.results.start, *op.operands))}
@@ -89,12 +89,6 @@ def _only_moves(op: Op) -> bool:
         is_exact |= str(op.source.operands[0].type) == op.form.slots_out[0]
     is_plain = not op.regions or op.form.name == "stablehlo.reduce"
     return op.form.name in _FUSED and is_plain and (is_exact or op.form.name in _MOVES)
-
-
-@functools.lru_cache(maxsize=4_096)
-def is_float(kind: str) -> bool:
-    """True for the type of an array of floats, as text."""
-    return "f" in kind.partition("<")[2]
 
 
 def _inputs(op: Op) -> Iterator[int]:
@@ -126,7 +120,7 @@ class _Sums:
     def run(self) -> Iterator[Op]:
         """Yields the sums, except where one product is a factor of the other, which is then always read later."""
         for op in self._ops:
-            if op.form.name in ("stablehlo.add", "stablehlo.subtract") and is_float(op.form.slots_out[0]):
+            if op.form.name in ("stablehlo.add", "stablehlo.subtract") and op.form.is_float:
                 left, right = map(self._source, op.operands)
                 related = left in self._factors(right) or right in self._factors(left)
                 if self._is_product(left) and self._is_product(right) and not related:
@@ -135,7 +129,7 @@ class _Sums:
     def scales(self, op: Op) -> bool:
         """True for a product of floats, and for a choice of two constants, of which XLA makes a product."""
         choice = op.form.name == "stablehlo.select" and self._constants.issuperset(op.operands[1:])
-        return (choice or op.form.name in _SCALES) and is_float(op.form.slots_out[0])
+        return (choice or op.form.name in _SCALES) and op.form.is_float
 
     def _source(self, value: int) -> int:
         """Returns the value behind operations that may vanish or leave a product what it is."""

@@ -2,13 +2,12 @@
 
 import collections
 import contextlib
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
-from parity.prove.fusion import Fusions, fusions, is_float
+from parity.prove.fusion import Fusions, fusions
 
 # The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
@@ -113,7 +112,7 @@ class Numbering:
             form = op.form
             hidden = self._hidden(op) if form.kind <= Kind.REGION and not op.effect else ""
             if op.results.start not in self._fixed and (
-                _may_fuse(form.slots_out) or not self._computed.isdisjoint(op.operands)
+                form.may_fuse or not self._computed.isdisjoint(op.operands)
             ):
                 self._computed.update(op.results)
             if form.kind > Kind.COMMUTE or op.effect:
@@ -142,7 +141,7 @@ class Numbering:
         call, near, rounds = {id(op.chain)}, (_EVERYWHERE, self._region), False
         if None not in found:
             known = facts(op.form.name)
-            rounds = known.group is Group.ELEMENTWISE and is_float(op.form.slots_out[0])
+            rounds = known.group is Group.ELEMENTWISE and op.form.is_float
             rounds &= not (known.chooses or known.jumps)
             place = _EVERYWHERE if op.form.name == _FIXED[0] else self._region
             calls = call.union(*(each[1] for each in found if each and not rounds))
@@ -159,13 +158,13 @@ class Numbering:
         sees_through = op.form.name in _SEEN_THROUGH and bool(op.operands)
         if sees_through:
             self._behind[op.results.start] = op.operands[0]
-        if not is_float(op.form.slots_out[0]):
+        if not op.form.is_float:
             return ""
         is_root = sees_through and not self._squares.isdisjoint(op.operands)
         more, level = [], op.operands if is_root or len(op.operands) > 1 else ()  # one value is no copy
         while level:
             read = self._computed.intersection(level)
-            more.append(len(read) - len({self.env[value] for value in read}))
+            more.append(len(read) - len({self.env[value] for value in read}) if len(read) > 1 else 0)
             level = [self._behind[value] for value in level if value in self._behind]
         if any(more) and op.form.name == "stablehlo.multiply" and self._behind.keys().isdisjoint(op.operands):
             self._squares.update(op.results)
@@ -183,7 +182,7 @@ class Numbering:
 
     def _bind(self, op: Op, number: int) -> int:
         """Gives the results of an operation their numbers; returns the operation's."""
-        if op.form.results == 1:
+        if len(op.results) == 1:
             self.env[op.results.start] = number
         else:
             for slot, value in enumerate(op.results):
@@ -383,12 +382,6 @@ def _has_loops(region: Region) -> bool:
         op.live is not None and (op.form.kind == Kind.WHILE or any(map(_has_loops, op.regions)))
         for op in region.ops
     )
-
-
-@functools.lru_cache(maxsize=4_096)
-def _may_fuse(kinds: tuple[str, ...]) -> bool:
-    """True for floats, and for booleans, which choose among them; integers are exact wherever they are computed."""
-    return any(is_float(kind) or "i1>" in kind for kind in kinds)
 
 
 def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:

@@ -180,7 +180,7 @@ class Search:
         Movement that rules follow is not a difference by itself, unless ``moved``; only its reader is.
         """
         numbering, inputs = self._numberings[side], _inputs(op)
-        results = [op.results[slot] for slot in op.live or ()] if op.form.results else []
+        results = [op.results[slot] for slot in op.live or ()] if op.results else []
         numbers = [numbering.env[value] for value in inputs]
         literal = all(number in self._literals for number in numbers) and not op.regions and not op.effect
         if literal and len(results) == 1:

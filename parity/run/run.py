@@ -45,6 +45,7 @@ def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
     """
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > most:
         jax.clear_caches()
+        gc.collect()  # programs in reference cycles
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from parity.run.parallel import run_in_workers
 from parity.run.record import CaseResult, Report, distinct
 from parity.run.remote import run_on_ray
 from parity.run.request import CacheMode, Request
-from parity.run.run import CaseRunner
+from parity.run.run import CaseRunner, raised_gc_threshold
 from parity.run.verdict_cache import VerdictCache, take_manifest
 from parity.run.waiving import check_channels
 
@@ -126,9 +126,10 @@ def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> 
 
 
 def _run_here(cases: Sequence[Case], runner: CaseRunner, listener: Listener) -> Iterator[CaseResult]:
-    for case in cases:
-        listener.started(case)
-        yield runner.run(case)
+    with raised_gc_threshold():  # also between cases
+        for case in cases:
+            listener.started(case)
+            yield runner.run(case)
 
 
 def _workers(request: Request, cases: int) -> int:

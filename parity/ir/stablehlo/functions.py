@@ -6,7 +6,7 @@ from typing import Any
 from parity.ir.jax_internals import hoisted_constants, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items, symbol_of
 from parity.ir.stablehlo.operations import Group, names_of
-from parity.ir.stablehlo.program import Form, Function, Kind, Op, Region
+from parity.ir.stablehlo.program import Function, Kind, Op, Region
 from parity.ir.stablehlo.signatures import OpSignatures
 
 _NAMES = frozenset({"jax.result_info", "jax.arg_info"})
@@ -91,8 +91,8 @@ class Functions:
         arguments = list(blocks[0].arguments)
         types = tuple([self.signatures.type_text(argument.type) for argument in arguments])
         found = Region(tuple(_fresh(arguments, numbers)), types)
-        for op in blocks[0].operations:
-            operation = op.operation
+        for each in blocks[0].operations:
+            operation = each.operation
             operands = tuple([numbers[value] for value in operation.operands])
             form = self.signatures.form(operation, len(operands))
             if form.name in _RETURNS:
@@ -102,19 +102,17 @@ class Functions:
             elif form.kind == Kind.SKIP:
                 numbers.update(zip(operation.results, operands, strict=True))
             else:
-                found.ops.append(self._op(form, operands, operation, numbers))
+                op = Op(form, operands, range(0), (), operation, "", form.effect)
+                if regions := operation.regions:
+                    op.regions = tuple([self._region(inner, numbers) for inner in regions])
+                    op.effect = op.effect or any(one.effect for inner in op.regions for one in inner.ops)
+                op.results = _fresh(operation.results, numbers)
+                if form.kind == Kind.CALL:
+                    op.callee = symbol_of(str(form.attributes["callee"]))
+                for name in (*form.symbols, op.callee) if op.callee else form.symbols:
+                    op.effect = self[name].effect or op.effect
+                found.ops.append(op)
         return found
-
-    def _op(self, form: Form, operands: tuple[int, ...], operation: Any, numbers: dict[Any, int]) -> Op:
-        regions = tuple([self._region(each, numbers) for each in operation.regions])
-        op = Op(form, operands, _fresh(operation.results, numbers), regions, operation, "", form.effect)
-        if form.kind == Kind.CALL:
-            op.callee = symbol_of(str(form.attributes["callee"]))
-        for region in regions:
-            op.effect = op.effect or any(inner.effect for inner in region.ops)
-        for name in (*form.symbols, op.callee) if op.callee else form.symbols:
-            op.effect = self[name].effect or op.effect
-        return op
 
 
 def _fresh(values: Any, numbers: dict[Any, int]) -> range:

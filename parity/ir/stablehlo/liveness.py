@@ -63,9 +63,8 @@ class LiveMarker:
             if definer is not None:
                 self._follow(*definer)
         for op in self._slotted:
-            slots = self._slots.get(id(op))
-            if slots is not None:
-                op.live = tuple(sorted(slots))
+            if id(op) in self._slots:
+                op.live = tuple(sorted(self._slots[id(op)]))
 
     def _follow(self, op: Op, region: int, position: int) -> None:
         """Marks the dependencies of a needed value: a result (region -1) or the parameter of a region."""

@@ -12,6 +12,11 @@ from typing import Any
 from parity.ir.jax_internals import ir
 
 
+def is_float(kind: str) -> bool:
+    """True for the type of an array of floats, as text."""
+    return "f" in kind.partition("<")[2]
+
+
 class Kind:
     """Treatment of an operation by the numbering; plain integers, because Python 3.11 looks up enum members slowly."""
 
@@ -63,9 +68,14 @@ class Form:
     types: tuple[Any, ...]
 
     @functools.cached_property
-    def results(self) -> int:
-        """The number of results."""
-        return len(self.types)
+    def is_float(self) -> bool:
+        """True if the first result consists of floats."""
+        return is_float(self.slots_out[0])
+
+    @functools.cached_property
+    def may_fuse(self) -> bool:
+        """True for floats, and for booleans, which choose among them; integers are exact wherever they are computed."""
+        return any(is_float(kind) or "i1>" in kind for kind in self.slots_out)
 
     @functools.cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

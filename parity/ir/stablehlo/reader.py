@@ -33,9 +33,8 @@ def read_program(
         if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
             raise ValueError("program: was read with other shardings or results, expected the same")
         return program
-    functions = program
-    if ignore_shardings or not isinstance(program, Functions):
-        functions = Functions(program, ignore_shardings=ignore_shardings)
+    is_read = isinstance(program, Functions) and not ignore_shardings
+    functions = program if is_read else Functions(program, ignore_shardings=ignore_shardings)
     with functions.module.context:
         result = _inlined(functions, frozenset(without))
         LiveMarker(result).run()
@@ -146,11 +145,9 @@ class _Inliner:
 
 
 def _argument_names(main: Any) -> tuple[str, ...]:
-    names = []
-    for position, argument in enumerate(main.regions[0].blocks[0].arguments):
-        found = re.match(r'loc\("([^"]+)"', str(argument.location))
-        names.append(found.group(1) if found else f"argument {position}")
-    return tuple(names)
+    arguments = main.regions[0].blocks[0].arguments
+    found = (re.match(r'loc\("([^"]+)"', str(each.location)) for each in arguments)
+    return tuple(name[1] if name else f"argument {position}" for position, name in enumerate(found))
 
 
 def _result_names(attributes: Any, count: int) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from typing import Any
 
 from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.operations import Group, facts, names_of
-from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
-from parity.prove.fusion import is_float
+from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, is_float
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
@@ -243,7 +242,7 @@ class RuledNumbering(Numbering):
         if normalise is None and known.group is Group.ELEMENTWISE:
             commutes = form.kind >= self._commuting
             normalise = functools.partial(elementwise, name=form.name, commutes=commutes)
-        out = parse_array(form.slots_out[0]) if form.results == 1 else None
+        out = parse_array(form.slots_out[0]) if len(form.types) == 1 else None
         if normalise is None or out is None or not known.attributes >= set(attributes):
             return None
         return normalise, attributes, out
@@ -377,7 +376,7 @@ def _forms(
     """Returns the strict numbers of each value that a program computes, by the number that it has with rules."""
     found: dict[int, set[int]] = collections.defaultdict(set)
     for op in side.body.walk():
-        computes = op.live is not None and op.form.kind <= Kind.REGION and op.form.results
+        computes = op.live is not None and op.form.kind <= Kind.REGION and op.results
         if computes and op.results.start not in ruled.vanished:
             for result in op.results:
                 if ruled.env[result] < 0:  # inside an operation that rules removed

@@ -138,10 +138,18 @@ def _typed(value: Any) -> Any:
 def _derived_keys(keys: Words, data: Any = None, shape: tuple[int, ...] = ()) -> Words:
     """Returns the keys of a shape that each key gives for numbers; these are 0, 1, ... by default."""
     counts = np.asarray(np.arange(math.prod(shape)).reshape(shape) if data is None else data, np.uint32)
+    if keys.ndim == 1 and not counts.ndim:  # most keys are derived alone, and alike in both twins
+        return np.array(_derived_key(*keys.tolist(), counts.item()), np.uint32).view(Words)
     parts = (np.asarray(keys)[..., at].reshape(keys.shape[:-1] + (1,) * len(shape)) for at in (0, 1))
     given = np.broadcast_arrays(*parts, counts)
     made = np.stack(_threefry(*map(np.ravel, given)), axis=-1)
     return made.reshape(*given[0].shape, 2).view(Words)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _derived_key(*given: int) -> tuple[int, ...]:
+    """Returns the words of the key that a key of two words gives for a number."""
+    return tuple(int(word[0]) for word in _threefry(*(np.array([number], np.uint32) for number in given)))
 
 
 def _threefry(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
