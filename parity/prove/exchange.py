@@ -115,7 +115,8 @@ class Exchange:
                 for swap in list(self._kept):
                     self._undo(swap)
             if not any(map(grade, entries)):
-                _ = self._renumbered(1) if swaps else ()  # without the exchanges
+                if swaps:
+                    self._renumbered(1)  # without the exchanges
                 entries = [*self._one_sided(unequal, rounds), *entries]
         return sorted(entries, key=lambda entry: not grade(entry))
 
