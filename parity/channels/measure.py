@@ -11,11 +11,12 @@ from parity.builds.build import Group
 from parity.builds.tree import Role
 from parity.channels.results import compared, one_sided, vacuous
 from parity.compare.evidence import Evidence
-from parity.compare.pairing import state_arguments
 from parity.compare.runs import changed_choices, judged_runs, only_ties
 from parity.compare.sample import idle_outputs
 from parity.compare.side import INPUT, Side
 from parity.compare.stress import stress
+from parity.ir.jax_internals import equation_scope
+from parity.ir.jaxprs import equations, origin
 from parity.values.ladder import climb
 from parity.values.static import Content, Fact, result_facts
 from parity.values.vacuity import constant_leaves, is_declared, not_finite, same_buffers
@@ -181,17 +182,37 @@ def zero_gradients(evidence: Evidence) -> list[Finding]:
 
 def idle_state(evidence: Evidence) -> list[Finding]:
     """Finds parameters that a step returns unchanged, and NaN."""
-    side = evidence.reference
-    arguments, leaves = side.operations.body.parameters, side.build.leaves
-    outputs = dict(zip(side.results, side.operations.body.outputs, strict=True))
     still = [
         _finding(path, "returned as it was taken, for all inputs", "a parameter that the program moves")
-        for path, position in sorted(state_arguments(side).items())
-        if leaves[path].role is Role.PARAMS
-        and outputs.get((Group.STATE, path)) == arguments[position]
+        for path in sorted(evidence.reference.read(_kept) if trains(evidence) else ())
+        if evidence.reference.build.leaves[path].role is Role.PARAMS
         and not is_declared(path, evidence.case.accept.zero_gradients)
     ]
     return nothing_returned(evidence, Group.STATE) + still + _computed(evidence, Group.STATE, run=not still)
+
+
+def _kept(side: Side) -> set[str]:
+    """Returns the leaves that a program returns as it takes them."""
+    jaxpr = side.traced.jaxpr.jaxpr
+    taken = dict(zip(jaxpr.invars, side.state_paths, strict=False))
+    results = zip(side.results, jaxpr.outvars, strict=True)
+    return {
+        path
+        for (group, path), out in results
+        if group == Group.STATE and taken.get(origin(jaxpr, out)) == path
+    }
+
+
+def trains(evidence: Evidence) -> bool:
+    """True unless both programs move only other state than parameters and compute no gradient, as a decode step."""
+    return not all(side.read(_decodes) for side in evidence.sides)
+
+
+def _decodes(side: Side) -> bool:
+    moved = {path for group, path in side.results if group == Group.STATE} - side.read(_kept)
+    roles = {side.build.leaves[path].role for path in moved}
+    differentiated = any("transpose(" in equation_scope(each) for each in equations(side.traced.jaxpr))
+    return bool(roles) and Role.PARAMS not in roles and not differentiated
 
 
 def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:

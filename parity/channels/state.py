@@ -9,7 +9,7 @@ from parity.builds.build import Group
 from parity.builds.tree import Leaf, Role
 from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.consequences import causes_first
-from parity.channels.measure import idle_state, measured
+from parity.channels.measure import idle_state, measured, trains
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import nothing_moved
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -25,7 +25,8 @@ def state(evidence: Evidence) -> ChannelResult:
         before = {
             last + path: array for path, array in evidence.state.items() if leaves[path].role is Role.PARAMS
         }
-        return nothing_moved(before, after, [f"*{glob}" for glob in evidence.case.accept.zero_gradients])
+        declared = [f"*{glob}" for glob in evidence.case.accept.zero_gradients]
+        return nothing_moved(before, after, declared) if trains(evidence) else []
 
     return _by_cause(measured(evidence, Group.STATE, guard), evidence.builds[0].leaves)
 

@@ -341,7 +341,8 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
                     off = one_sided(path, tuple(map(int, np.argwhere(only)[0])), pair)
                     yield group, off, 0.0, f"on stress inputs ({trial.name})"
                 elif (only := kept & ~lost & other & (free == bare[path])).any():
-                    off = deviation(path, *(np.where(only, side, 0).astype(side.dtype) for side in pair))
+                    left, right = (np.where(only, side, 0).astype(side.dtype) for side in pair)
+                    off = deviation(path, left, right)
                     if off is not None:
                         yield group, off, 0.0, f"on stress inputs ({trial.name})"
 

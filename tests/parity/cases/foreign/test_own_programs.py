@@ -187,6 +187,39 @@ def stepping(holder, name):
     )
 
 
+def decoding(total, differentiates=False, writes=True):
+    """A step that writes into a cache and returns its parameters as they are."""
+
+    def program(state, batch):
+        w = state["params"]["w"]
+        out = batch["x"][0, 0] @ w
+        slope = jax.grad(lambda w: jnp.sum(batch["x"][0, 0] @ w))(w).sum() if differentiates else 0.0
+        cache = jnp.roll(state["cache"], 1, axis=0).at[0].set(out + slope) if writes else state["cache"]
+        return {**state, "cache": cache}, {"out": total(cache)}
+
+    def create(key):
+        return {"params": {"w": jax.random.normal(key, (D, F))}, "cache": jnp.ones((T, F))}
+
+    return own(create, program, parity.Flavour.LINEN)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("total", [lambda cache: cache.sum(0), lambda cache: jnp.ones(T) @ cache])
+@pytest.mark.parametrize(
+    ("program", "state"),
+    [
+        ({}, {"bitwise", "floor", "proved"}),
+        ({"differentiates": True}, {"vacuous"}),
+        ({"writes": False}, {"vacuous"}),
+    ],
+    ids=["a decode step", "a train step that loses its parameters", "no state moves"],
+)
+def test_a_step_without_gradients_may_keep_its_parameters(total, program, state):
+    sides = decoding(lambda cache: cache.sum(0), **program), decoding(total, **program)
+    found = result(*sides, channels=("program", "tree", "state"))
+    assert str(found.channels["state"].verdict) in state, found.channels["state"]
+
+
 @pytest.mark.slow
 def test_a_rule_pairs_a_counter_of_the_state_with_one_of_an_optimizer():
     rule = parity.Rule(reference=("counts/seen",), candidate=("opt_state/number",))
