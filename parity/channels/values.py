@@ -1,6 +1,7 @@
 """The channel ``values``: losses, logits and metrics."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -19,10 +20,14 @@ VARY = f"let it vary for each seed; this is `inputs({SEED})`"
 def values(evidence: Evidence) -> ChannelResult:
     """Compares losses, logits and metrics, on a batch and a state without constant leaves."""
     constant = constant_leaves("batch", evidence.builds[0].inputs(SEED), VARY)
-    result = measured(
-        evidence, Group.VALUES, lambda reference: constant + constant_leaves("values", reference)
-    )
+    result = measured(evidence, Group.VALUES, lambda reference: constant + _constant_values(reference))
     return dataclasses.replace(result, notes=(*result.notes, *_fixed_inputs(evidence)))
+
+
+def _constant_values(reference: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Returns a finding for each constant output; equal integers may be counts, unless there is nothing else."""
+    others = {path: array for path, array in reference.items() if array.dtype.kind not in "iu"}
+    return constant_leaves("values", others or reference)
 
 
 def _fixed_inputs(evidence: Evidence) -> list[Finding]:
