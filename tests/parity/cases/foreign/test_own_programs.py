@@ -218,8 +218,8 @@ def test_a_step_without_gradients_may_keep_its_parameters(total, program, state)
     sides = decoding(lambda cache: cache.sum(0), **program), decoding(total, **program)
     found = result(*sides, channels=("program", "tree", "state", "values"))
     assert str(found.channels["state"].verdict) in state, found.channels["state"]
-    # `ends` is a count, equal in all rows; the cache that never moves depends on no input
-    assert (found.channels["values"].verdict == "vacuous") is ("writes" in program), found.channels["values"]
+    # `ends` is a count, equal in all rows; where the cache never moves, no value depends on the inputs
+    assert "writes" in program or found.channels["values"].verdict != "vacuous", found.channels["values"]
 
 
 @pytest.mark.slow
