@@ -136,6 +136,32 @@ def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     return pairs[0][0].function
 
 
+def deciding_call(frames: Sequence[Frame]) -> Frame | None:
+    """Returns the innermost call that passes on no parameter that conditions test on the way to the first line.
+
+    Args:
+        frames: the user's lines on a call stack, innermost first.
+    """
+    passed: set[str] = set()
+    for at, frame in enumerate(frames):
+        nodes = list(ast.walk(statement(frame)))
+        given = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in passed]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)} & passed
+        names |= {node.id for value in given for node in ast.walk(value) if isinstance(node, ast.Name)}
+        if passed and not names:
+            return frame
+        inside = list(ast.walk(_function(frame)))
+        tests = [
+            node.test
+            for node in inside
+            if isinstance(node, ast.If | ast.IfExp)
+            if at == 0 or node.lineno <= frame.line <= (node.end_lineno or 0)
+        ]
+        names |= {node.id for test in tests for node in ast.walk(test) if isinstance(node, ast.Name)}
+        passed = names & {node.arg for node in inside if isinstance(node, ast.arg)}
+    return None
+
+
 def words_of(frame: Frame) -> set[str]:
     """Returns the names in a line of source."""
     return set(re.findall(r"\w+", linecache.getline(frame.file, frame.line)))
@@ -204,10 +230,19 @@ def _alike(one: Frame, other: Frame) -> bool:
 
 def statement(frame: Frame) -> ast.AST:
     """Returns the innermost statement around a line, or the function that begins there; an empty module if unknown."""
+    return _around(frame, ast.stmt)
+
+
+def _function(frame: Frame) -> ast.AST:
+    """Returns the innermost function around a line; an empty module if there is none."""
+    return _around(frame, ast.FunctionDef)
+
+
+def _around(frame: Frame, kind: type[ast.stmt]) -> ast.AST:
     around = [
         node
         for node in ast.walk(parsed(frame.file))
-        if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        if isinstance(node, kind) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
     ]
     return max(around, key=lambda node: node.lineno, default=ast.Module([], []))
 

@@ -8,6 +8,7 @@ import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, SHORT, Alignment, ordered
+from parity.compare.origin.sketch import opposite
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
@@ -134,7 +135,7 @@ class _Search:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
         A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does an operation that is only another form.
+        compute. So does an operation that is only another form, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
@@ -144,7 +145,7 @@ class _Search:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
             form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
         else:
-            form = False
+            form = opposite(*(node.sketch for node in nodes))
         return follows, form, self.for_backward(pair), pair.place, alone
 
     def _is_form(self, first: int, second: int) -> bool:

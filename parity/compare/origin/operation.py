@@ -15,7 +15,7 @@ from parity.compare.origin.source import innermost, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
-from parity.ir.functions import function_of, written
+from parity.ir.functions import deciding_call, function_of, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, computed, number
@@ -278,7 +278,7 @@ class _Entry:
 
     def _texts(self) -> list[str]:
         return [
-            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
+            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side]) or self._decided(one)}"
             if node is not None and one is not None
             else "has no such NaN"
             if self._parting.divergence.nan
@@ -297,14 +297,20 @@ class _Entry:
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
+    def _decided(self, source: SourceLocation) -> str:
+        """Returns the call that decides what the function does, as text; empty if both sides do one operation."""
+        call = deciding_call(source.own) if self.is_alone else None
+        return f", called at {call}" if call else ""
+
     def _made(self) -> Sequence[Sequence[Frame]]:
         """Returns for each side the functions that may compute its constant ahead of the program."""
         lines = [frame for frame in self.blamed if frame and not frame.in_library]
-        if len(lines) < 2 or not self._parting.divergence.has_other_constant(self._alignment):
+        ends = [(trace.nodes, trace.nodes[at].inputs) for trace, at in self._ends()]
+        operands = [(nodes, inputs[each]) for each in self._operands for nodes, inputs in ends]
+        if len(lines) < 2 or not operands or not all(nodes[at].literal for nodes, at in operands):
             return (), ()
         traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
-        operands = [(trace.nodes, trace.nodes[at].inputs[self._operands[0]]) for trace, at in self._ends()]
-        made = zip(operands, table_makers(lines[0], lines[1], traced), strict=True)
+        made = zip(operands[:2], table_makers(lines[0], lines[1], traced), strict=True)
         return [makers if len(makers) == 1 and _is_table(*operand) else () for operand, makers in made]
 
     def _unlike(self) -> str:
@@ -317,7 +323,11 @@ class _Entry:
         for position in self._operands[:3]:
             given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
             texts = [_origin(*each) for each in given]
-            same = "other entries" if texts[0] == texts[1] and number(texts[0]) is not None else ""
+            same = (
+                "other entries"
+                if texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given)
+                else ""
+            )
             unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
@@ -360,8 +370,8 @@ def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
     place = one.own_place if one.frames else "no known line"
     if frame is None or not one.own or frame == one.own[0]:
         return place
-    between = "handed over" if one.library and frame not in one.own else "called"
-    return f"{place}, {between} at {frame}"
+    between = "called at" if frame in one.own else "handed over at" if one.library else "with a value from"
+    return f"{place}, {between} {frame}"
 
 
 def _loop(equation) -> str:
