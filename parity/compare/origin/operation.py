@@ -278,7 +278,7 @@ class _Entry:
 
     def _texts(self) -> list[str]:
         return [
-            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side]) or self._decided(one)}"
+            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side]) or self._decided(side)}"
             if node is not None and one is not None
             else "has no such NaN"
             if self._parting.divergence.nan
@@ -297,9 +297,11 @@ class _Entry:
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
-    def _decided(self, source: SourceLocation) -> str:
+    def _decided(self, side: int) -> str:
         """Returns the call that decides what the function does, as text; empty if both sides do one operation."""
-        call = deciding_call(source.own) if self.is_alone else None
+        source = self._sources[side]
+        own = source.own if source and self.is_alone else ()
+        call = deciding_call(own) if self.blamed[side] in own[:1] else None
         return f", called at {call}" if call else ""
 
     def _made(self) -> Sequence[Sequence[Frame]]:
@@ -369,7 +371,7 @@ def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
         return f"the given {node.label}"
     place = one.own_place if one.frames else "no known line"
     if frame is None or not one.own or frame == one.own[0]:
-        return place
+        return f"{place}{one.maker}"
     between = "called at" if frame in one.own else "handed over at" if one.library else "with a value from"
     return f"{place}, {between} {frame}"
 
