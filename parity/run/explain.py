@@ -211,12 +211,9 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     places_it = "loops" not in failed and any(PLACING.search(one.findings[0].sentence()) for one in differs)
     rests = places_it or not failed.keys().isdisjoint(NUMBERS)
     suspects = {**failed, **{one.name: one for one in differs if rests}}
-    left_out = {*_guesses(held)}
-    keys = [one.where for one in failed["rng"].findings] if "rng" in failed else []
-    if not failed.keys().isdisjoint(NUMBERS) and all(where.startswith("initial ") for where in keys):
-        left_out.add("rng")  # both sides compute from the same weights
-    sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in left_out]
-    redrawn = any(where.startswith("draw") for where in keys[:1])
+    guesses = _guesses(held)
+    sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
+    redrawn = "rng" in failed and any(one.where.startswith("draw") for one in failed["rng"].findings[:1])
     vague = not any(one.reference or one.candidate for each in differs for one in each.findings[:1])
     sure.sort(key=lambda one: one.name == "program" and (redrawn or vague))  # values follow from their keys
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]

@@ -116,16 +116,14 @@ class _Search:
         )
         pairs = [self._completed(pair) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        pairs = [dataclasses.replace(each, kept=self._is_kept(each)) for each in pairs]
+        kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
+        pairs = [dataclasses.replace(each, kept=one) for each, one in zip(pairs, kept, strict=True)]
         return sorted(pairs, key=self._order)
 
     def for_backward(self, divergence: Divergence) -> bool:
         """True if a divergence, or the start of its path, is in the backward pass, or only kept for it."""
         ends = self._ends(divergence)
         return divergence.kept or all(self._traces[side].nodes[at].around.backward for side, at in ends)
-
-    def _is_kept(self, divergence: Divergence) -> bool:
-        return all(at in self._residuals[side] for side, at in self._ends(divergence))
 
     def _ends(self, divergence: Divergence) -> list[tuple[int, int]]:
         pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)

@@ -99,7 +99,10 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     ]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
-    finding = first.finding(found.step, other, f"it reaches {worst.path}, {_floors(worst.in_floors)}")
+    distance = (
+        "which no rounding explains" if worst.in_floors == float("inf") else f"{worst.in_floors:.3g} x noise"
+    )
+    finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
     suspects = first.passing or (_suspects(found, common) if first.is_alone else ())
     doubt = first.doubt(found.partners, found.guessed)
     if not doubt and len(suspects) > SURE:
@@ -383,7 +386,3 @@ def _loop(equation) -> str:
 
 def _frame(frame: Frame | None) -> list | None:
     return [frame.file, frame.line, frame.function] if frame else None
-
-
-def _floors(number: float) -> str:
-    return "which no rounding explains" if number == float("inf") else f"{number:.3g} x noise"

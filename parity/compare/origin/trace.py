@@ -23,8 +23,6 @@ NO_LAYOUTS: Layouts = types.MappingProxyType({})
 TOP = Position()
 COMPILED = frozenset({"shard_map"})
 """Operations that are compiled once and run as a whole, because JAX would run them device by device."""
-COMMUTATIVE = frozenset({"add", "add_any", "and", "eq", "max", "min", "mul", "ne", "or", "xor"})
-"""Operations whose operands are recorded with constants last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,8 +123,6 @@ class _Evaluation(Interpreter):
         self._check()
         arrays, numbers = [array for array, _ in inputs], [number for _, number in inputs]
         name = equation.primitive.name
-        if name in COMMUTATIVE:
-            numbers.sort(key=lambda number: self.nodes[number].literal)  # 0.5 * x is x * 0.5
         run = (lambda equation, arrays: _compiled(equation)(*arrays)) if name in COMPILED else bind
         results = widen(equation, arrays, run) if self._wide else run(equation, arrays)
         return [(array, self.node(name, numbers, array, here, equation=equation)) for array in results]

@@ -83,7 +83,7 @@ def test_the_first_line_names_the_place_that_values_show():
     assert line(result).startswith(
         "program differs: values of one batch differ first at mul (forward): reference "
     )
-    assert "in Right.finish (operand 1: 3 against 2.5); " in line(result)
+    assert "in Right.finish (operand 0: 3 against 2.5); " in line(result)
     found = msgspec.convert(plain(result), CaseResult).explanation
     assert found is not None and found.line == line(result)
     assert not any("without a counterpart" in text for text in found.rest)  # harmless, if anything
