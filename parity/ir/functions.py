@@ -153,7 +153,7 @@ def deciding_call(frames: Sequence[Frame]) -> Frame | None:
         for node in inside:
             if isinstance(node, ast.If | ast.IfExp) and (at == 0 or _holds(node, frame)):
                 names |= _names(ast.walk(node.test))
-        passed = names & {node.arg for node in inside if isinstance(node, ast.arg)}
+        passed = names & {node.arg for node in inside if isinstance(node, ast.arg)} - {"self"}
     return None
 
 
