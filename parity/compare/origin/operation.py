@@ -156,6 +156,7 @@ class _Entry:
         self._parting, self._alignment = parting, parting.alignment
         self._operands = parting.divergence.operands
         self._nodes = parting.nodes
+        self._around = next(node for node in reversed(self._nodes) if node is not None).around
         self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
@@ -174,10 +175,6 @@ class _Entry:
             return False
         names = {node.name for node in self._nodes if node}
         return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
-
-    @property
-    def _node(self) -> Node:
-        return next(node for node in reversed(self._nodes) if node is not None)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:
         """Returns the divergence as a finding.
@@ -270,14 +267,13 @@ class _Entry:
     def facts(self) -> dict:
         return {
             "operations": [node.name if node else None for node in self._nodes],
-            "backward": self._node.around.backward,
+            "backward": self._around.backward,
             "blamed": [_frame(frame) for frame in self.blamed],
         }
 
     def _where(self) -> list[str]:
-        around = self._node.around
-        words = ["backward" if around.backward else "forward"]
-        return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in around.iterations]
+        words = ["backward" if self._around.backward else "forward"]
+        return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in self._around.iterations]
 
     def _texts(self) -> list[str]:
         return [
