@@ -2,9 +2,7 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,9 +11,7 @@ from parity.bisect.axis import Question, Status
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.compare.clock import SideError
 from parity.compare.origin.result import SearchResult
-from parity.ir.jaxprs import bodies, opened
 
 AXES = (0, 1)
 """The dimensions of a batch that are cut."""
@@ -92,28 +88,6 @@ def _sliced(array: np.ndarray, cuts: Mapping[int, int], whole: Mapping[int, int]
     return np.ascontiguousarray(array[index]) if array.ndim >= 2 else array
 
 
-def entries_made(jaxpr: Any) -> int:
-    """Returns the number of elements that a program computes, multiply-adds of dots counted individually.
-
-    It is a rough measure of work.
-
-    Args:
-        jaxpr: jaxpr of a traced program.
-    """
-    total = 0
-    for equation in opened(jaxpr).eqns:
-        inner = sum(entries_made(body) for body in bodies(equation))
-        if inner:
-            total += inner * equation.params.get("length", 1)
-            continue
-        made = sum(math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars)
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            made *= math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
-        total += made
-    return total
-
-
 def search_sizes(question: Question) -> SearchResult:
     """Reduces one size after another while the case still fails in the same way."""
     case, runs = question.case, 0
@@ -139,8 +113,6 @@ def search_sizes(question: Question) -> SearchResult:
         )
     if question.is_ambiguous(small):
         return SearchResult.nothing("size", "ambiguous: the smallest case fails and passes by turns")
-    work = [_work(each, question) for each in (case, small)]
-    ratio = work[0] / work[1] if all(work) else 1.0
     rows: list[tuple[str, str, str | int]] = [
         (NAMES.get(key, str(key)), str(before), found[key])
         for key, before in start.items()
@@ -150,14 +122,12 @@ def search_sizes(question: Question) -> SearchResult:
     words = ", ".join(f"{name} {after}" for name, _, after in rows)
     return SearchResult(
         axis="size",
-        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({runs + 2} runs)",
+        sentence=f"still fails alike with {words} ({runs + 2} runs)",
         head=("size", "before", "after"),
         rows=tuple((name, before, str(after)) for name, before, after in rows),
         facts={
             "sizes": {name: after for name, _, after in rows},
             "fields": {name: found[name] for name in fields},
-            "work": work,
-            "ratio": ratio,
         },
     )
 
@@ -169,10 +139,3 @@ def _steps(sizes: Sizes) -> Iterator[Sizes]:
         for smaller in dict.fromkeys((least, size // 2)):
             if least <= smaller < size:
                 yield {**sizes, key: smaller}
-
-
-def _work(case: Case, question: Question) -> int:
-    try:
-        return entries_made(question.work(case).reference.traced.jaxpr)
-    except SideError:
-        return 0

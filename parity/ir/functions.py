@@ -10,9 +10,9 @@ import os
 import re
 import sysconfig
 import textwrap
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 COMMON = 10
 """Whole numbers below this are written in too many places to show where one comes from."""
@@ -136,6 +136,31 @@ def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     return pairs[0][0].function
 
 
+def deciding_call(frames: Sequence[Frame]) -> Frame | None:
+    """Returns the innermost call that passes on no parameter that conditions test on the way to the first line.
+
+    Args:
+        frames: the user's lines on a call stack, innermost first.
+    """
+    passed: set[str] = set()
+    for at, frame in enumerate(frames):
+        nodes = list(ast.walk(statement(frame)))
+        given = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in passed]
+        names = (_names(nodes) & passed).union(*(_names(ast.walk(value)) for value in given))
+        if passed and not names:
+            return frame
+        inside = list(ast.walk(_around(frame, ast.FunctionDef)))
+        for node in inside:
+            if isinstance(node, ast.If | ast.IfExp) and (at == 0 or _holds(node, frame)):
+                names |= _names(ast.walk(node.test))
+        passed = names & {node.arg for node in inside if isinstance(node, ast.arg)} - {"self"}
+    return None
+
+
+def _names(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
 def words_of(frame: Frame) -> set[str]:
     """Returns the names in a line of source."""
     return set(re.findall(r"\w+", linecache.getline(frame.file, frame.line)))
@@ -204,12 +229,21 @@ def _alike(one: Frame, other: Frame) -> bool:
 
 def statement(frame: Frame) -> ast.AST:
     """Returns the innermost statement around a line, or the function that begins there; an empty module if unknown."""
-    around = [
-        node
-        for node in ast.walk(parsed(frame.file))
-        if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
-    ]
+    return _around(frame, ast.stmt)
+
+
+def _around(frame: Frame, kind: Any) -> ast.AST:
+    around = [node for node in _nodes(frame.file, kind) if _holds(node, frame)]
     return max(around, key=lambda node: node.lineno, default=ast.Module([], []))
+
+
+def _holds(node: Any, frame: Frame) -> bool:
+    return node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+
+
+@functools.lru_cache(maxsize=1_024)
+def _nodes(file: str, kind: Any) -> tuple[Any, ...]:
+    return tuple(node for node in ast.walk(parsed(file)) if isinstance(node, kind))
 
 
 def _paired(one: Sequence[Frame], other: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:
@@ -310,25 +344,14 @@ def function_of(frame: Frame) -> tuple[str, str]:
 
 def _span(frame: Frame) -> tuple[int, int]:
     """Returns the first and the last line of the innermost function around a line, or the line."""
-    around = [span for span in _spans(frame.file) if span[0] <= frame.line <= span[1]]
-    return max(around, default=(frame.line, frame.line))
+    function = _around(frame, ast.FunctionDef | ast.AsyncFunctionDef)
+    return getattr(function, "lineno", frame.line), getattr(function, "end_lineno", frame.line)
 
 
 def _targets(node: ast.AST) -> Iterator[ast.Name]:
     """Yields the names that a statement assigns."""
     yield from (
         each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    )
-
-
-@functools.lru_cache(maxsize=1_024)
-def _spans(file: str) -> tuple[tuple[int, int], ...]:
-    """Returns the first and the last line of each function of a file."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return tuple(
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(parsed(file))
-        if isinstance(node, functions)
     )
 
 

@@ -131,7 +131,8 @@ def _exchanged(parting: Parting) -> Blame | None:
         nodes = parting.pair(operands)
         if any(node.literal or node.sketch.plain for node in nodes):
             continue
-        if all(node.name == "branch" for node in parting.pair(users)):
+        chosen = [{node.name for node in pair} for pair in (parting.pair(users), nodes)]
+        if chosen[0] == {"branch"} or chosen[1] == {"select_n"}:
             continue  # the function inside chose it
         alignment = parting.alignment
         there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]

@@ -8,6 +8,7 @@ import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, SHORT, Alignment, ordered
+from parity.compare.origin.sketch import opposite
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
@@ -115,16 +116,14 @@ class _Search:
         )
         pairs = [self._completed(pair) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        pairs = [dataclasses.replace(each, kept=self._is_kept(each)) for each in pairs]
+        kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
+        pairs = [dataclasses.replace(each, kept=one) for each, one in zip(pairs, kept, strict=True)]
         return sorted(pairs, key=self._order)
 
     def for_backward(self, divergence: Divergence) -> bool:
         """True if a divergence, or the start of its path, is in the backward pass, or only kept for it."""
         ends = self._ends(divergence)
         return divergence.kept or all(self._traces[side].nodes[at].around.backward for side, at in ends)
-
-    def _is_kept(self, divergence: Divergence) -> bool:
-        return all(at in self._residuals[side] for side, at in self._ends(divergence))
 
     def _ends(self, divergence: Divergence) -> list[tuple[int, int]]:
         pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
@@ -134,7 +133,7 @@ class _Search:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
         A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does an operation that is only another form.
+        compute. So does an operation that is only another form, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
@@ -144,7 +143,7 @@ class _Search:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
             form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
         else:
-            form = False
+            form = opposite(*(node.sketch for node in nodes))
         return follows, form, self.for_backward(pair), pair.place, alone
 
     def _is_form(self, first: int, second: int) -> bool:

@@ -15,7 +15,7 @@ from parity.compare.origin.source import innermost, shared, site
 from parity.compare.origin.trace import Node, Trace
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
-from parity.ir.functions import function_of, written
+from parity.ir.functions import deciding_call, function_of, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, computed, number
@@ -99,7 +99,10 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     ]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
-    finding = first.finding(found.step, other, f"it reaches {worst.path}, {_floors(worst.in_floors)}")
+    distance = (
+        "which no rounding explains" if worst.in_floors == float("inf") else f"{worst.in_floors:.3g} x noise"
+    )
+    finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
     suspects = first.passing or (_suspects(found, common) if first.is_alone else ())
     doubt = first.doubt(found.partners, found.guessed)
     if not doubt and len(suspects) > SURE:
@@ -153,6 +156,7 @@ class _Entry:
         self._parting, self._alignment = parting, parting.alignment
         self._operands = parting.divergence.operands
         self._nodes = parting.nodes
+        self._around = next(node for node in reversed(self._nodes) if node is not None).around
         self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
@@ -171,10 +175,6 @@ class _Entry:
             return False
         names = {node.name for node in self._nodes if node}
         return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
-
-    @property
-    def _node(self) -> Node:
-        return next(node for node in reversed(self._nodes) if node is not None)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:
         """Returns the divergence as a finding.
@@ -267,18 +267,17 @@ class _Entry:
     def facts(self) -> dict:
         return {
             "operations": [node.name if node else None for node in self._nodes],
-            "backward": self._node.around.backward,
+            "backward": self._around.backward,
             "blamed": [_frame(frame) for frame in self.blamed],
         }
 
     def _where(self) -> list[str]:
-        around = self._node.around
-        words = ["backward" if around.backward else "forward"]
-        return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in around.iterations]
+        words = ["backward" if self._around.backward else "forward"]
+        return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in self._around.iterations]
 
     def _texts(self) -> list[str]:
         return [
-            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side])}"
+            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side]) or self._decided(side)}"
             if node is not None and one is not None
             else "has no such NaN"
             if self._parting.divergence.nan
@@ -297,14 +296,22 @@ class _Entry:
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
+    def _decided(self, side: int) -> str:
+        """Returns the call that decides what the function does, as text; empty if both sides do one operation."""
+        source = self._sources[side]
+        own = source.own if source and self.is_alone else ()
+        call = deciding_call(own) if self.blamed[side] in own[:1] else None
+        return f", called at {call}" if call else ""
+
     def _made(self) -> Sequence[Sequence[Frame]]:
         """Returns for each side the functions that may compute its constant ahead of the program."""
         lines = [frame for frame in self.blamed if frame and not frame.in_library]
-        if len(lines) < 2 or not self._parting.divergence.has_other_constant(self._alignment):
+        ends = [(trace.nodes, trace.nodes[at].inputs) for trace, at in self._ends()]
+        operands = [(nodes, inputs[each]) for each in self._operands for nodes, inputs in ends]
+        if len(lines) < 2 or not operands or not all(nodes[at].literal for nodes, at in operands):
             return (), ()
         traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
-        operands = [(trace.nodes, trace.nodes[at].inputs[self._operands[0]]) for trace, at in self._ends()]
-        made = zip(operands, table_makers(lines[0], lines[1], traced), strict=True)
+        made = zip(operands[:2], table_makers(lines[0], lines[1], traced), strict=True)
         return [makers if len(makers) == 1 and _is_table(*operand) else () for operand, makers in made]
 
     def _unlike(self) -> str:
@@ -317,7 +324,11 @@ class _Entry:
         for position in self._operands[:3]:
             given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
             texts = [_origin(*each) for each in given]
-            same = "other entries" if texts[0] == texts[1] and number(texts[0]) is not None else ""
+            same = (
+                "other entries"
+                if texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given)
+                else ""
+            )
             unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})"
@@ -359,9 +370,9 @@ def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
         return f"the given {node.label}"
     place = one.own_place if one.frames else "no known line"
     if frame is None or not one.own or frame == one.own[0]:
-        return place
-    between = "handed over" if one.library and frame not in one.own else "called"
-    return f"{place}, {between} at {frame}"
+        return f"{place}{one.maker}"
+    between = "called at" if frame in one.own else "handed over at" if one.library else "with a value from"
+    return f"{place}, {between} {frame}"
 
 
 def _loop(equation) -> str:
@@ -371,7 +382,3 @@ def _loop(equation) -> str:
 
 def _frame(frame: Frame | None) -> list | None:
     return [frame.file, frame.line, frame.function] if frame else None
-
-
-def _floors(number: float) -> str:
-    return "which no rounding explains" if number == float("inf") else f"{number:.3g} x noise"

@@ -107,6 +107,14 @@ def distance(reference: Sketch, candidate: Sketch) -> float:
     return _distance(reference, candidate)
 
 
+def opposite(one: Sketch, other: Sketch) -> bool:
+    """True if two masks of one size have no equal entry."""
+    both = np.isclose(one.norm**2 + other.norm**2, one.kind[0]) and one.kind[0] == other.kind[0]
+    return bool(both) and np.array_equal(
+        one.projected + other.projected, _directions(one.kind[0]).sum(axis=1)
+    )
+
+
 def _distance(reference: Sketch, candidate: Sketch) -> float:
     if reference.kind != candidate.kind:
         return float("inf")

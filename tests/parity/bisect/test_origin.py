@@ -164,6 +164,7 @@ class Bare(Affine):
 def test_an_omission_at_the_end_of_a_function_is_blamed_on_it():
     finding, blamed = first(Affine(), Bare(), X, W, W[:1])
     assert blamed[1] == "Bare.product", finding.sentence
+    assert ", with a value from " in finding.sentence and "called at" not in finding.sentence
 
 
 def gradients(scores):

@@ -6,9 +6,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from parity.compare.origin.source import functions_around
+from parity.compare.origin.source import functions_around, site
+from parity.ir.functions import deciding_call
 from parity.ir.location import Frame
 from parity.ir.makers import table_makers
 
@@ -223,3 +225,75 @@ def at_once(x, done):
 def test_parts_of_other_sizes_are_not_blamed():
     finding, _ = first(backwards, at_once, X, np.float32([0, 1, 0, 0]))
     assert "slice (forward)" not in finding.sentence, finding.sentence
+
+
+def masked(x, keep):
+    return jnp.exp(jnp.where(keep, jnp.sin(x), 0))
+
+
+def hidden_by(x, keep=None):
+    scores = jnp.sin(x)
+    if keep is not None:
+        scores = jnp.where(keep, scores, 0)
+    return jnp.exp(scores)
+
+
+def layer(x, mask=None):
+    return hidden_by(x, keep=mask)
+
+
+def drops_the_mask(x, keep):
+    return layer(x)
+
+
+def test_a_call_that_drops_an_argument_is_named_behind_those_that_pass_it_on():
+    finding, _ = first(masked, drops_the_mask, X, X > 0)
+    (_, _, right) = finding.sentence.partition(", candidate ")
+    assert " in hidden_by, called at " in right and " in drops_the_mask" in right, finding.sentence
+    inner = aligned(masked, layer, X, X > 0).traces[1].nodes[-1]
+    assert deciding_call(site(inner).own[:2]) is None  # `layer` passes it on
+
+
+def falls(x):
+    return jnp.where(x > 0, jnp.sin(x) * 3, -9.0)
+
+
+def falls_by_less(x):
+    return jnp.where(x <= 0, -9.0, 2.5 * jnp.sin(x))
+
+
+def test_a_mask_and_its_opposite_are_no_cause():
+    finding, _ = first(falls, falls_by_less, X)
+    assert finding.sentence.startswith("mul ("), finding.sentence
+
+
+def averaged(x):
+    return 0.5 * jnp.sin(x)
+
+
+def averaged_first(x):
+    rule = optax.chain(optax.trace(0.9), optax.scale(0.5))
+    return updated(rule, jnp.sin(x))
+
+
+def updated(rule, x):
+    return rule.update(x, rule.init(x))[1]
+
+
+def test_the_call_that_made_a_closure_of_a_library_is_named():
+    finding, _ = first(averaged, averaged_first, X)
+    (_, _, right) = finding.sentence.partition(", candidate ")
+    assert " in updated " in right and ", made at " in right and " in averaged_first" in right, right
+
+
+def selected(x, step):
+    return jnp.sin(x) * jnp.where(step > 2, 0.25, 0.75 * step)
+
+
+def selected_later(x, step):
+    return jnp.sin(x) * jnp.where(step > 3, 0.25, 0.75 * step)
+
+
+def test_another_choice_between_right_values_is_blamed_on_its_condition():
+    finding, _ = first(selected, selected_later, X, np.float32(3))
+    assert finding.sentence.startswith("gt ("), finding.sentence
