@@ -67,7 +67,7 @@ class _Recomputed:
         self.work: collections.Counter[int] = collections.Counter()
         self.others: collections.Counter[int] = collections.Counter()
         for equation, times, checkpoint in _equations(jaxpr):
-            if checkpoint and not bodies(equation):  # an empty call is left of what a policy saved
+            if checkpoint and not bodies(equation):  # a policy that saves everything leaves empty calls
                 self.first.setdefault("operations", (checkpoint, equation))
             if equation.primitive.name in PRODUCTS:
                 left, right, *_ = (operand.aval.size for operand in equation.invars)

@@ -242,10 +242,10 @@ def on_constants(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
             low, *_, high = sorted([*present[[0, -1]].tolist(), *aims.clamps.get(path, ())])
             inside = sorted(number for number in constants - {*present.tolist()} if low <= number <= high)
             smaller = present[np.maximum(np.searchsorted(present, inside) - 1, 0)].tolist()
-            turns = [smaller[:at].count(number) for at, number in enumerate(smaller)]
+            ranks = [smaller[:at].count(number) for at, number in enumerate(smaller)]
             moves[path] = [
-                {old: new for old, new, turn in zip(smaller, inside, turns, strict=True) if turn == each}
-                for each in range(min(MOST_MARKS, max(turns, default=-1) + 1))
+                {old: new for old, new, rank in zip(smaller, inside, ranks, strict=True) if rank == each}
+                for each in range(min(MOST_MARKS, max(ranks, default=-1) + 1))
             ]
     for iteration in range(max(map(len, moves.values()), default=0)):
         now = {path: each[iteration] for path, each in moves.items() if iteration < len(each)}
