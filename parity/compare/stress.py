@@ -267,6 +267,7 @@ def _on(runs: Runs) -> Iterator[Off]:
                 return [run.nudged(place, 2_000 + draw)[group] for draw in range(DRAWS)]
 
             found = measured_difference(shared, right, functools.partial(noises, 0))
+            found = [each for each in found if each[0].note == ONE_SIDED or not trial.empties]
             doubtful = {off.path for off, _ in found if trial.ties or off.relative <= SMALL}
             if doubtful:  # the candidate's own noise may explain them
                 others = {path: right[path] for path in shared}

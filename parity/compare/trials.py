@@ -43,6 +43,8 @@ class Trial:
         saturates: see `StressKind`.
         ties: True if entries equal constants, so that rounding decides for either side.
         pads: True if masks of the batch change, too.
+        empties: True if masks hide everything: forms of a mask differ there, so that only what is finite on one side
+            and not on the other is compared.
         count: the largest counter.
     """
 
@@ -54,6 +56,7 @@ class Trial:
     saturates: bool = False
     ties: bool = False
     pads: bool = False
+    empties: bool = False
     count: int = 0
 
     def batch(self, given: Mapping[str, np.ndarray]) -> Flat:
@@ -187,11 +190,11 @@ def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
         )
     masks = [path for path, array in batch.items() if is_mask(array) and array.ndim and array.any()]
     rows = [path for path in masks if batch[path].ndim > 1]
-    for which, paths in (("", masks), ("a row of ", rows)):
+    for words, paths in (("", masks), ("a row of ", rows)):
         if paths:
-            alter = functools.partial(_without, paths=paths, row=bool(which))
-            name = f"{which}{', '.join(paths)} = 0"
-            yield Trial(name=name, state=dict(evidence.state), alter=alter, pads=True)
+            alter = functools.partial(_without, paths=paths, row=bool(words))
+            name = f"{words}{', '.join(paths)} = 0"
+            yield Trial(name=name, state=dict(evidence.state), alter=alter, pads=True, empties=True)
 
 
 def _missing(array: np.ndarray, marks: Sequence[float]) -> list[float]:

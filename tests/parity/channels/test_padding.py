@@ -210,6 +210,7 @@ POOLS = {
     "bare": lambda x, kept: (x * kept).sum(1) / kept.sum(1),
     "softmax": lambda x, kept: (x * jax.nn.softmax(jnp.where(kept > 0, x, -1e9), 1)).sum(1),
     "exponentials": lambda x, kept: (x * shares(jnp.where(kept > 0, x, -1e9))).sum(1),
+    "added": lambda x, kept: (x * jax.nn.softmax(x + (kept - 1) * 1e4, 1)).sum(1),
     "infinity": lambda x, kept: (x * jax.nn.softmax(jnp.where(kept > 0, x, -jnp.inf), 1)).sum(1),
 }
 
@@ -242,6 +243,7 @@ class PooledNnx(nnx.Module):
         ("guarded", "selected", True),
         ("guarded", "bare", False),
         ("softmax", "exponentials", True),
+        ("softmax", "added", True),
         ("softmax", "infinity", False),
     ],
 )
