@@ -242,7 +242,8 @@ def on_constants(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
         if array.dtype.kind in "iu" and array.ndim and array.size and not is_mask(array):
             present = np.unique(array)
             constants = {int(number) for number in aims.numbers.get((True, path), ()) if number.is_integer()}
-            low, *_, high = sorted([*present[[0, -1]].tolist(), *aims.clamps.get(path, ())])
+            clamps = [number for number in aims.clamps.get(path, ()) if _fits(number, array)]
+            low, *_, high = sorted([*present[[0, -1]].tolist(), *clamps])
             inside = sorted(number for number in constants - {*present.tolist()} if low <= number <= high)
             smaller = present[np.maximum(np.searchsorted(present, inside) - 1, 0)].tolist()
             ranks = [smaller[:at].count(number) for at, number in enumerate(smaller)]
