@@ -231,33 +231,39 @@ def _without(batch: Flat, paths: Sequence[str], row: bool) -> Flat:
 
 
 def on_constants(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
-    """Yields trials whose integers equal constants that they are used with, where a tie decides.
+    """Yields trials whose integers equal constants that they are used with, or the numbers next to these.
 
-    The constant takes the place of the next smaller number of the batch: equal entries stay equal and sorted ones
+    Such a number takes the place of the next smaller number of the batch: equal entries stay equal and sorted ones
     sorted, so that positions, segments and lengths stay what they are. The range of the batch stays, too, unless a
     program clamps: it expects numbers beyond.
     """
-    moves: dict[str, list[dict[int, int]]] = {}
-    for path, array in evidence.reference.build.inputs(SEED).items():
-        if array.dtype.kind in "iu" and array.ndim and array.size and not is_mask(array):
-            present = np.unique(array)
-            constants = {int(number) for number in aims.numbers.get((True, path), ()) if number.is_integer()}
-            clamps = [number for number in aims.clamps.get(path, ()) if _fits(number, array)]
-            low, *_, high = sorted([*present[[0, -1]].tolist(), *clamps])
-            inside = sorted(number for number in constants - {*present.tolist()} if low <= number <= high)
-            smaller = present[np.maximum(np.searchsorted(present, inside) - 1, 0)].tolist()
-            ranks = [smaller[:at].count(number) for at, number in enumerate(smaller)]
-            moves[path] = [
-                {old: new for old, new, rank in zip(smaller, inside, ranks, strict=True) if rank == each}
-                for each in range(min(MOST_MARKS, max(ranks, default=-1) + 1))
-            ]
+    moves = {
+        path: _onto(array, aims.numbers.get((True, path), ()), aims.clamps.get(path, ()))
+        for path, array in evidence.reference.build.inputs(SEED).items()
+        if array.dtype.kind in "iu" and array.ndim and array.size
+    }
     for iteration in range(max(map(len, moves.values()), default=0)):
         now = {path: each[iteration] for path, each in moves.items() if iteration < len(each)}
-        name = ", ".join(
-            f"{path} = {', '.join(map(str, sorted(each.values())))}" for path, each in now.items()
-        )
-        alter = functools.partial(_moved, moves=now)
-        yield Trial(name=f"integers on constants, {name}", state=dict(evidence.state), alter=alter)
+        numbers = (f"{path} = {', '.join(map(str, sorted(each.values())))}" for path, each in now.items())
+        name, alter = f"integers on constants, {', '.join(numbers)}", functools.partial(_moved, moves=now)
+        yield Trial(name=name, state=dict(evidence.state), alter=alter)
+
+
+def _onto(array: np.ndarray, constants: Sequence[float], clamps: Sequence[float]) -> list[dict[int, int]]:
+    """Returns for each trial the numbers that take the place of others; constants first, then those next to them."""
+    present = np.unique(array)
+    low, *_, high = sorted([*present[[0, -1]].tolist(), *(each for each in clamps if _fits(each, array))])
+    wanted = sorted({int(each) for each in constants if each.is_integer()})
+    around = [each + step for step in (0, -1, 1) for each in wanted]  # `> 4` is `>= 5`
+    trials: list[dict[int, int]] = []
+    for number in dict.fromkeys(each for each in around if low <= each <= high and each not in present):
+        smaller = int(present[max(np.searchsorted(present, number) - 1, 0)])
+        free = next((each for each in trials if smaller not in each), None)
+        if free is not None:
+            free[smaller] = number
+        elif len(trials) < MOST_AIMED:
+            trials.append({smaller: number})
+    return trials
 
 
 def _moved(batch: Flat, moves: Mapping[str, Mapping[int, int]]) -> Flat:

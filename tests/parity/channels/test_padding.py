@@ -1,5 +1,7 @@
 """Masks of padding that the usual batch does not have: lost ones are found, and other forms pass."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,9 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.verdicts import Verdict
+from parity.builds.build import Group
+from parity.channels import measure
+from parity.verdicts import ChannelResult, Verdict
 
 # B batch, T tokens (queries) or keys, D features, V vocabulary
 B, T, D, V = 4, 6, 8, 11
@@ -172,8 +176,10 @@ def test_a_lost_guard_of_weights_that_are_all_zero_is_found():
 EDGES = np.asarray([18, 25, 35, 50], np.int32)
 BUCKETS = {
     "searched": lambda ages: jnp.searchsorted(EDGES, ages, side="right", method="compare_all"),
+    "more than less one": lambda ages: (ages[:, None] > EDGES[None] - 1).sum(-1),
     "at least": lambda ages: (ages[:, None] >= EDGES[None]).sum(-1),
     "more than": lambda ages: (ages[:, None] > EDGES[None]).sum(-1),
+    "more than less two": lambda ages: (ages[:, None] > EDGES[None] - np.asarray([[1, 1, 2, 1]])).sum(-1),
     "one further": lambda ages: (ages[:, None] >= EDGES[None] + np.asarray([[0, 0, 1, 0]])).sum(-1),
 }
 
@@ -193,15 +199,22 @@ class LinenAged(linen.Module):
 
 
 @pytest.mark.parametrize(
-    ("form", "passes"), [("at least", True), ("more than", False), ("one further", False)]
+    ("form", "found"),
+    [
+        ("at least", ""),
+        ("more than less one", ""),
+        ("more than", "ages = 18, 25, 35, 50"),
+        ("one further", "ages = 18, 25, 35"),
+        ("more than less two", "34"),
+    ],
 )
-def test_integers_also_equal_the_constants_between_those_of_the_batch(form, passes):
+def test_integers_also_equal_the_constants_between_those_of_the_batch(form, found):
     ages = np.random.default_rng(0).permutation([3, 17, 17, 24, 26, 33, 36, 49, 51, 90]).astype(np.int32)
     arguments = LinenAged(), Aged(nnx.Rngs(0), form), {"ages": ages}
-    if passes:
-        assert_same(*arguments, arguments=("ages",))
+    if found:
+        assert_found(*arguments, found, arguments=("ages",))
     else:
-        assert_found(*arguments, "integers on constants, ages = 18, 25, 35, 50", arguments=("ages",))
+        assert_same(*arguments, arguments=("ages",))
 
 
 POOLS = {
@@ -276,3 +289,10 @@ def test_integers_that_a_program_clamps_also_lie_beyond(last, passes):
         assert_same(*sides, arguments=("places",))
     else:
         assert_found(*sides, "integers on constants", arguments=("places",))
+
+
+def test_several_processes_say_that_no_stress_inputs_ran(monkeypatch):
+    monkeypatch.setattr(measure.jax, "process_count", lambda: 2)
+    result = ChannelResult(name="values", verdict=Verdict.BITWISE, detail="equal")
+    said = measure._stressed(types.SimpleNamespace(refuted=True), Group.VALUES, result)
+    assert said.verdict is Verdict.BITWISE and "stress inputs run in one process only" in said.detail
