@@ -20,7 +20,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
 from parity.compare.side import Side
 from parity.ir.epsilons import changed_epsilons
-from parity.ir.jax_internals import live, traceback_codes
+from parity.ir.jax_internals import traceback_codes
 from parity.ir.location import call_stacks
 from parity.prove.frontier import UNSURE
 from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
@@ -192,9 +192,9 @@ def origins(side: Side) -> Origins:
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
     modules: collections.Counter[Flavour] = collections.Counter()
     files: collections.Counter[str] = collections.Counter()
-    for stack, count in collections.Counter(call_stacks(live(side.traced.jaxpr.jaxpr))).items():
-        codes = itertools.chain.from_iterable(map(traceback_codes, stack))
-        own = list(itertools.takewhile(lambda code: code is not HARNESS, codes))
+    for stack, count in collections.Counter(call_stacks(side.traced.jaxpr.jaxpr)).items():
+        own = list(itertools.chain.from_iterable(map(traceback_codes, stack)))
+        own = own[: own.index(HARNESS)] if HARNESS in own else own
         own = own[own.index(SHARED) :] if SHARED in own else own
         for file in {code.co_filename for code in own}:
             files[file] += count

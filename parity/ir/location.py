@@ -15,7 +15,7 @@ from typing import Any
 
 from parity.ir.functions import Frame, changed, origin
 from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
-from parity.ir.jaxprs import bodies, makers, opened
+from parity.ir.jaxprs import bodies, makers, opened, variables
 from parity.ir.jaxprs import origin as forwarded_from
 from parity.ir.makers import backward_rule, library_call
 
@@ -274,12 +274,18 @@ def result_source(jaxpr: Any, result: Any, calls: tuple[Any, ...] = ()) -> Sourc
 
 
 def call_stacks(jaxpr: Any, outer: tuple[Hashable, ...] = ()) -> Iterator[tuple[Hashable, ...]]:
-    """Yields the tracebacks on the call stack of each equation; a reused trace counts as one call of its caller.
+    """Yields the tracebacks on the call stack of each equation that a result or an effect needs.
+
+    A reused trace counts as one call of its caller.
 
     Args:
         outer: the call stack of the loop or branch whose body it is.
     """
-    for equation in opened(jaxpr).eqns:
+    needed = set(variables(opened(jaxpr).outvars))
+    for equation in reversed(opened(jaxpr).eqns):
+        if needed.isdisjoint(equation.outvars) and not equation.effects:
+            continue
+        needed.update(variables(equation.invars))
         stack = (equation_traceback(equation), *outer)
         yield stack
         if equation.primitive.name in TRACED_IN_PLACE:

@@ -4,10 +4,11 @@ A proof makes many guards unnecessary, but not these: two programs that return N
 parameter reaches may still be the same program.
 """
 
+import dataclasses
 import enum
+import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Operation, facts
@@ -23,8 +24,9 @@ class Content(enum.StrEnum):
     NAN = "nan"
 
 
-class Fact(NamedTuple):
-    """Static facts about a value.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fact:
+    """Static facts about a value; `_fact` makes equal ones once.
 
     Args:
         sources: labels of the arguments that it may depend on, joined.
@@ -35,6 +37,9 @@ class Fact(NamedTuple):
     content: Content = Content.ANY
 
 
+_fact = functools.cache(Fact)
+
+
 def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tuple[Fact, ...]:
     """Returns the facts about each result of a program. Loops are iterated to a fixed point.
 
@@ -42,8 +47,8 @@ def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tu
         program: as the prover reads it.
         labels: labels of each argument of ``@main``; a computed value has the union of the labels of its operands.
     """
-    walk = _Walk(program, Fact())
-    walk.give(program.body.parameters, [Fact(label) for label in labels])
+    walk = _Walk(program, _fact(frozenset(), Content.ANY))
+    walk.give(program.body.parameters, [_fact(label, Content.ANY) for label in labels])
     walk.region(program.body)
     return tuple(walk.of(program.body.outputs))
 
@@ -57,21 +62,21 @@ class _Walk(Walk[Fact]):
     def results(self, op: Op) -> Fact:
         """Caches facts by form and operands' facts: there are few of both, so that most are known."""
         if op.regions:
-            return self._fact(op)
+            return self._found(op)
         key = (op.form, *[self.known[value] for value in op.operands])
         if key not in self._made:
-            self._made[key] = self._fact(op)
+            self._made[key] = self._found(op)
         return self._made[key]
 
-    def _fact(self, op: Op) -> Fact:
+    def _found(self, op: Op) -> Fact:
         known = self.of(op.operands)
         sources = _sources(known)
         for inner in op.regions:  # combiners: only their captures; see `_content`
             for value, fact in zip(inner.parameters, known * 2, strict=False):
-                self.known[value] = Fact(fact.sources)
+                self.known[value] = _fact(fact.sources, Content.ANY)
             self.region(inner)
             sources |= _sources(self.of(inner.outputs))
-        return Fact(sources, _content(op, known))
+        return _fact(sources, _content(op, known))
 
     def loop(self, op: Op) -> None:
         """Caches facts by loop and what it reads, which the next iteration of an outer loop may leave as it is."""
@@ -90,11 +95,11 @@ class _Walk(Walk[Fact]):
             before, after = carried, self.of(body.outputs)
             carried = [_joined(pair) for pair in zip(carried, after, strict=True)]
         stop = self.known[condition.outputs[0]].sources
-        return [Fact(fact.sources | stop, fact.content) for fact in carried]
+        return [_fact(fact.sources | stop, fact.content) for fact in carried]
 
     def join(self, op: Op, facts: Sequence[Fact]) -> Fact:
         joined = _joined(facts)
-        return Fact(joined.sources | self.known[op.operands[0]].sources, joined.content)
+        return _fact(joined.sources | self.known[op.operands[0]].sources, joined.content)
 
 
 def _sources(known: Sequence[Fact]) -> frozenset[str]:
@@ -104,7 +109,7 @@ def _sources(known: Sequence[Fact]) -> frozenset[str]:
 def _joined(known: Sequence[Fact]) -> Fact:
     """Returns the facts that hold for a value that is any of several."""
     contents = {fact.content for fact in known}
-    return Fact(_sources(known), contents.pop() if len(contents) == 1 else Content.ANY)
+    return _fact(_sources(known), contents.pop() if len(contents) == 1 else Content.ANY)
 
 
 def _content(op: Op, known: Sequence[Fact]) -> Content:

@@ -24,19 +24,25 @@ class Values:
     """Traces values of an inlined program to their definitions."""
 
     def __init__(self, body: Region):
-        self._made: dict[int, tuple[Op | None, Region | None, int]] = {}
+        self._makers: dict[int, Op] = {}
+        self._parameters: dict[int, Made] = {}
         regions: list[tuple[Op | None, Region]] = [(None, body)]
         for owner, region in regions:  # grows
             for place, value in enumerate(region.parameters):
-                self._made[value] = owner, region, place
+                self._parameters[value] = Made(owner, region, place)
             for op in region.ops:
-                self._made.update({value: (op, None, place) for place, value in enumerate(op.results)})
-                regions += [(op, inner) for inner in op.regions]
+                for value in op.results:
+                    self._makers[value] = op
+                for inner in op.regions:
+                    regions.append((op, inner))
 
     def resolve(self, value: int) -> Made:
         """Returns the value behind barriers, and behind calls that are not inlined."""
         while True:
-            made = Made(*self._made[value])
+            made = self._parameters.get(value)
+            if made is None:
+                op = self._makers[value]
+                made = Made(op, None, value - op.results.start)
             op, region, place = made
             if op is None:
                 return made
