@@ -95,12 +95,16 @@ def _changed_epsilons(evidence: Evidence) -> dict[Finding, str]:
 
 
 def _strongest(evidence: Evidence) -> str:
-    """Returns the strongest claim for all inputs where the strict proof fails, as words."""
+    """Returns the strongest claim for all inputs where the strict proof fails, as words.
+
+    If the backend runs programs, the channels of numbers name a proof in exact arithmetic.
+    """
     if evidence.proof is None or evidence.proof.proved or "program" in evidence.case.accept.not_applicable:
         return ""
-    if _compiles_to_one(evidence):
+    if evidence.reference.backend.executes:
         backend = evidence.reference.backend.name
-        return f"; but both compile to one program on {backend}: equal bits there for all inputs"
+        one = _compiles_to_one(evidence)
+        return f"; but both compile to one program on {backend}: equal bits there for all inputs" if one else ""
     return f"; but {evidence.exact_claim}" if evidence.exact_claim else ""
 
 
