@@ -10,40 +10,17 @@ from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
-from parity.ir.jaxprs import equations
-from parity.ir.location import equation_source
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding
 
 
 def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
     left, right = (read_collectives(side.optimised) for side in evidence.compiling())
     result = compare_collectives(left, right)
-    found = (*_checkpoints(evidence), *result.findings) if result.findings else ()
-    tables = {"collectives": collective_table(left, right)}
-    result = dataclasses.replace(result, findings=found, tables=tables)
+    result = dataclasses.replace(result, tables={"collectives": collective_table(left, right)})
     moved = [sum(one.total_bytes or 0 for one in side) for side in (left, right)]
     budgets = budgets_for("collectives", evidence.case.accept.budgets)
     return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (len(left), len(right))})
-
-
-def _checkpoints(evidence: Evidence) -> list[Finding]:
-    """Returns the checkpoints whose recomputation only one side protects from the compiler, if no operation differs."""
-    proof = evidence.proof
-    if proof is None or not (proof.proved or proof.reordered):
-        return []
-    flags = [
-        {op.params["prevent_cse"]: op for op in equations(side.traced.jaxpr) if "prevent_cse" in op.params}
-        for side in evidence.sides
-    ]
-    if any(len(side) != 1 for side in flags) or flags[0].keys() == flags[1].keys():
-        return []
-    texts = [
-        f"prevent_cse={flag} at {equation_source(op).against(None)}"
-        for flag, op in (*flags[0].items(), *flags[1].items())
-    ]
-    cause = "recomputation that the compiler undoes on the side without it"
-    return [Finding(where="checkpoint", reference=texts[0], candidate=texts[1], cause=cause)]
 
 
 def _full(one: Collective) -> Hashable:
@@ -66,8 +43,8 @@ def compare_collectives(reference: Sequence[Collective], candidate: Sequence[Col
     missing, extra = ([one for one in side if _target(one) not in combined] for side in (missing, extra))
     pairs, missing, extra = pair_up(missing, extra, _KEYS)
     findings = [_differs(left, right) for left, right in pairs]
-    findings += [_alone(one, count, "reference") for one, count in _grouped(missing)]
-    findings += [_alone(one, count, "candidate") for one, count in _grouped(extra)]
+    for side, alone in zip(SIDES, (missing, extra), strict=True):
+        findings += [_alone(one, count, side) for one, count in _grouped(alone)]
     findings.sort(key=lambda finding: finding.where)
     note = ", some combined differently by the compiler" if combined else ""
     return compared(span(_detail(reference), _detail(candidate)) + note, findings)
@@ -120,15 +97,11 @@ def _text(one: Collective) -> str:
     return f"{one.dtype} {one.bytes:,} bytes{group}, {often}"
 
 
-def _where(one: Collective) -> str:
-    return f"{one.kind} ({one.provenance.summary})"
-
-
 def _differs(left: Collective, right: Collective) -> Finding:
     before, after = left.total_bytes, right.total_bytes
     distance = "" if before is None or after is None or before == after else f"{after - before:+,} bytes"
     return Finding(
-        where=_where(right),
+        where=f"{right.kind} ({right.provenance.summary})",
         reference=_text(left),
         candidate=_text(right),
         distance=distance,
@@ -161,7 +134,7 @@ _ALONE = {
 def _alone(one: Collective, count: int, side: str) -> Finding:
     total = one.total_bytes
     return Finding(
-        where=f"{_where(one)} of the {side}",
+        where=f"{one.kind} ({one.provenance.summary}) of the {side}",
         **one_sided(side, f"{times(count)}{_text(one)}", "no such collective"),
         distance="" if total is None else f"{total * count:,} bytes",
         cause=_ALONE.get(one.kind, "a sharding constraint that one side lacks"),

@@ -8,7 +8,7 @@ from typing import Any
 from parity.ir.jaxprs import opened
 from parity.values.rng.demand import Demand, draws_within
 from parity.values.rng.draws import Draw, Recorder
-from parity.verdicts import EXPECTED_GOT, Finding
+from parity.verdicts import EXPECTED_GOT, SIDES, Finding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,56 +117,44 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
         holders[draw.key].append(draw)
     groups: dict[Hashable, list[tuple[Draw, Draw, int]]] = collections.defaultdict(list)
     for draws in holders.values():
-        seconds = {_kind(draws[0], draw): draw for draw in reversed(draws[1:])}
-        for kind, second in seconds.items():
-            groups[kind].append((draws[0], second, len(draws)))
+        # Each kind of repetition is reported once, by its first two draws.
+        kinds = {_kind(draws[0], draw): draw for draw in reversed(draws[1:])}
+        for kind, second in kinds.items():
+            groups[draws[0].equation, kind].append((draws[0], second, len(draws)))
     findings = []
     for held in groups.values():
         first, second, _ = held[0]
         count, keys = sum(entry[2] for entry in held), len(held)
         words = f"{count} draws from {keys} key{'s' * (keys > 1)}, such as {_hex(first.key)}"
         where, cause, next_step = _why(first, second)
-        findings.append(
-            Finding(
-                where=f"{where} of the {side}",
-                reference=words if side == "reference" else other,
-                candidate=words if side == "candidate" else other,
-                cause=cause,
-                next_step=next_step,
-            )
-        )
+        texts = {**dict.fromkeys(SIDES, other), side: words}
+        findings.append(Finding(where=f"{where} of the {side}", **texts, cause=cause, next_step=next_step))
     return findings
 
 
 def _kind(first: Draw, second: Draw) -> Hashable:
-    """Returns the kind of difference between two draws from one key; each kind is reported once."""
+    """Returns the other equation, or "step", or the outermost loop in whose turns two draws from one key differ."""
     if first.equation != second.equation:
-        return first.equation, second.equation
+        return second.equation
     if first.step != second.step:
-        return first.equation, "step"
-    return first.equation, _parted(first, second)
-
-
-def _parted(first: Draw, second: Draw) -> int | None:
-    """Returns the depth of the outermost loop in whose iterations two draws of one equation differ, if any."""
+        return "step"
     pairs = enumerate(zip(first.iterations, second.iterations, strict=True))
     return next((depth for depth, ((_, left), (_, right)) in pairs if left != right), None)
 
 
 def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     """Returns the place of two draws from one key, the cause of the repetition, and the next step."""
-    where = f"draw at {first.site}"
-    if first.equation != second.equation:
+    where, kind = f"draw at {first.site}", _kind(first, second)
+    if kind == second.equation:
         where = f"draws at {_with_turns(first)} and at {_with_turns(second)}"
         return where, "two places draw from one key", "split the key, or fold something of its own into each"
-    if first.step != second.step:
+    if kind == "step":
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
         return where, cause, "fold the step's number into the key, or return the advanced key in the state"
-    depth = _parted(first, second)
-    if depth is None:
+    if not isinstance(kind, int):
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
-    (loop, left), (_, right) = first.iterations[depth], second.iterations[depth]
+    (loop, left), (_, right) = first.iterations[kind], second.iterations[kind]
     cause = f"the same key in turns {left} and {right} of the loop at {loop}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
 
@@ -211,27 +199,21 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
     Args:
         reference, candidate: the draws of both sides, from equal state and inputs.
     """
-    left, right = (
-        collections.Counter((draw.step, draw.use) for draw in side.forward) for side in (reference, candidate)
-    )
-    if left == right:
-        return []
+    drawn = [
+        collections.Counter((draw.step, draw.use) for draw in one.forward) for one in (reference, candidate)
+    ]
+    missing = drawn[0] - drawn[1], drawn[1] - drawn[0]
     findings = []
-    for side, holder, missing in (
-        ("reference", reference, left - right),
-        ("candidate", candidate, right - left),
-    ):
+    for side, holder, alone in zip(SIDES, (reference, candidate), missing, strict=True):
         by_site: dict[str, list[Draw]] = collections.defaultdict(list)
         for draw in holder.forward:
-            if (draw.step, draw.use) in missing:
+            if (draw.step, draw.use) in alone:
                 by_site[draw.site].append(draw)
         for site, draws in by_site.items():
-            words = {"reference": "no such draw", "candidate": "no such draw", side: _of(draws)}
             findings.append(
                 Finding(
                     where=f"draw at {site} of the {side}",
-                    reference=words["reference"],
-                    candidate=words["candidate"],
+                    **{**dict.fromkeys(SIDES, "no such draw"), side: _of(draws)},
                     cause="another path, count, split or fold behind the key",
                     next_step="derive the key as the other twin does, see models_nnx.rngs.PathRngs",
                 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.tree import unlike_entries
 from parity.builds.weights.map import WeightMap
 from parity.verdicts import Finding, Verdict
 
@@ -114,9 +115,7 @@ def _differs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns a flag for each entry: its bits differ, or its number if the dtypes differ."""
     if left.dtype != right.dtype:
         return np.ravel(np.not_equal(as_numbers(left), as_numbers(right)))
-    shape = left.size, left.itemsize
-    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (left, right))
-    return np.asarray(np.not_equal(*bits).any(axis=1))
+    return np.ravel(unlike_entries(left, right))
 
 
 def _is_rounding(left: np.ndarray, right: np.ndarray) -> np.ndarray:

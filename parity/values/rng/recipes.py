@@ -130,15 +130,14 @@ class Recipes(Interpreter):
         for place, variable in enumerate(equation.outvars):
             shape = (place, _text(variable.aval))
             one = self._number((how, shape, *exact))
+            like: Hashable = (how, shape, *loose)
             if is_key(variable.aval):
                 like = self._like_no_other()  # such as a key made from a number in the source
-                derived = self._derived(inputs[0], like) if inputs else like
-                made.append(LeafProvenance(one, self._number(derived), draws, keyed))
-            elif name in DRAWS:
-                made.append(LeafProvenance(one, self._number((how, shape, *loose)), draws | {one}, keyed))
-            else:
-                like = self._like_no_other() if takes_key else (how, shape, *loose)
-                made.append(LeafProvenance(one, self._number(like), draws, keyed))
+                like = self._derived(inputs[0], like) if inputs else like
+            elif takes_key and name not in DRAWS:
+                like = self._like_no_other()
+            drawn = draws | {one} if name in DRAWS else draws
+            made.append(LeafProvenance(one, self._number(like), drawn, keyed))
         if name == "transpose":
             self._turned(made[0], inputs[0], equation.params["permutation"])
         if name == "broadcast_in_dim" and self.is_constant(self._layer(inputs[0])):
