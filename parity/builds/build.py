@@ -75,7 +75,6 @@ class Program:
     """A pure function of named state and inputs.
 
     Args:
-        name: such as ``forward``.
         function: ``(state, inputs) -> {group: {path: array}}``, all flat; gradients and state use the paths of
             their state leaves.
         steps: number of times the state is fed back in a run; 1 for programs that return no state.
@@ -122,7 +121,6 @@ class Build:
         create: key -> flat concrete state, traceable.
         leaves: the state's leaves without values.
         abstract: ``{path: jax.ShapeDtypeStruct}`` of the same leaves.
-        programs: by name.
         inputs: seed -> flat batch of host arrays.
         abstract_inputs: ``{path: jax.ShapeDtypeStruct}`` of a batch.
         specs: mesh -> spec of each state leaf.
@@ -172,7 +170,6 @@ def linen_build(
     """Makes a build from a state tree and functions of it, as Linen code has them.
 
     Args:
-        name: see `Build`.
         create: key -> any tree; boxed leaves give their logical axes.
         programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
             and returns ``{group: tree}``; options go to `Program`.
@@ -270,8 +267,6 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
     """Returns a build with one program and renamed state paths, so with its arguments in another order.
 
     Args:
-        build: the build to rename.
-        program: the program to keep.
         names: ``{path: new path}`` of all state leaves.
     """
     back = {new: path for path, new in names.items()}

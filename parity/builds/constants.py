@@ -23,11 +23,7 @@ T = TypeVar("T")
 
 
 class Constants:
-    """The constants of a module.
-
-    Args:
-        arrays: by path.
-    """
+    """The constants of a module."""
 
     def __init__(self, arrays: Mapping[Path, jax.Array]):
         self._arrays = dict(arrays)
@@ -50,7 +46,6 @@ class Constants:
 
         Args:
             function: ``(states of the constants, *arguments) -> module`` after the program.
-            *arguments: the program's other arguments, abstract.
         """
 
         def arrays(states: tuple[Any, ...], *arguments: Any) -> list[Any]:
@@ -94,9 +89,6 @@ def _hold_as_data(node: nnx.Pytree) -> None:
 
 def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Constants, Fresh]:
     """Splits a module into graph, state and constants without making its arrays.
-
-    Args:
-        create: key -> module.
 
     Returns:
         Its graph, its abstract state, its constants (arrays without a Variable that no key changes), and a function

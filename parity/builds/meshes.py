@@ -91,10 +91,6 @@ class MeshSpec:
     def check(self, devices: int, topology: str) -> None:
         """Checks that a slice is large enough.
 
-        Args:
-            devices: number of devices of the slice.
-            topology: name of the slice.
-
         Raises:
             ValueError: the mesh needs more devices.
         """
@@ -128,7 +124,6 @@ class MeshSpec:
         the smallest largest axis, then the smallest first axis.
 
         Args:
-            devices: number of devices, at least one.
             held: axes that keep their size.
 
         Raises:
@@ -155,9 +150,6 @@ class MeshSpec:
         """Returns a spec without the axes of size one; it splits arrays in the same way.
 
         On an explicit mesh such axes are part of an array's type, so they stay.
-
-        Args:
-            spec: over the axes of this mesh.
         """
         single = {name for name, size in self.axes if size == 1}
         parts = [part if isinstance(part, tuple) else (part,) for part in spec]

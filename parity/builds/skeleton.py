@@ -47,7 +47,6 @@ def fill(shape: Skeleton, arrays: Mapping[str, Any]) -> Any:
     """Returns the tree with arrays at its leaves, without the branches that have none.
 
     Args:
-        shape: as `skeleton` returns it.
         arrays: ``{path: array}`` of all or some leaves.
     """
     if isinstance(shape, str):

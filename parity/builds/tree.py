@@ -31,7 +31,6 @@ class Leaf:
     Args:
         path: names from the root, joined by ``/``.
         shape, dtype: shape and dtype of the array; a typed key has a dtype such as ``key<fry>``.
-        role: purpose of the leaf.
         kind: Linen collection or NNX Variable type that holds it.
         logical_axes: a name or None per dimension; None if the model gave none.
     """
@@ -147,11 +146,7 @@ def describe(tree: Any) -> dict[str, Leaf]:
 
 
 class Codec:
-    """Rebuilds a tree from ``{path: array}``; boxes are dropped, Variables keep type and metadata.
-
-    Args:
-        example: a tree of the structure, abstract or not.
-    """
+    """Rebuilds a tree from ``{path: array}``; boxes are dropped, Variables keep type and metadata."""
 
     def __init__(self, example: Any):
         unboxed = linen.meta.map_axis_meta(_unboxed, example)

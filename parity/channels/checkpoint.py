@@ -50,11 +50,7 @@ def _not_asked(evidence: Evidence) -> str:
 
 
 class _Kept:
-    """One side's checkpoint after some steps.
-
-    Args:
-        index: 0 for the reference, 1 for the candidate.
-    """
+    """One side's checkpoint after some steps."""
 
     def __init__(self, evidence: Evidence, index: int, folder: Path):
         self.evidence, self.index, self.name = evidence, index, SIDES[index]

@@ -62,10 +62,8 @@ def with_makers(
     """Returns a finding whose next step names the user's functions that make a value.
 
     Args:
-        finding: any.
         how: how they make it, such as ``placed``.
         runs: for each side, the reference first, a function that makes the value.
-        is_made: True for the value.
     """
     named = [
         f"{how} by the {side} at {one}" for side, one in zip(SIDES, makers(runs, is_made), strict=True) if one

@@ -36,7 +36,6 @@ class ConstantUse:
     """A constant, and the number of an argument at which the program reaches it.
 
     Args:
-        use, constant, op: as the program has them.
         argument: position in ``@main``; None if the other operand is not an elementwise function of one argument.
         number: of that argument; the constant itself for a computed operand.
         is_single: True if the operation has no other constant there.
@@ -65,7 +64,6 @@ class Constants:
     """The constants of a program.
 
     Args:
-        seen: each once.
         wraps: ``{result: divisor}`` by position, of results that are a remainder of an argument.
     """
 

@@ -39,7 +39,6 @@ class Deviation:
     """Deviation of one leaf of the candidate from the reference.
 
     Args:
-        path: the leaf.
         relative: Frobenius norm of the difference over the reference's; inf if it is not finite.
         minor: the same of the `minor` entries; 0 if there are none.
         worst: index of the largest difference.
@@ -195,7 +194,6 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
 
     Args:
         reference, candidate: host arrays under the same paths.
-        judge: measures the lower rungs.
     """
     off = [
         found
@@ -248,13 +246,7 @@ def _has_floor(found: Deviation, reference: np.ndarray) -> bool:
 
 
 def is_within(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
-    """True if a leaf has a floor and is within it.
-
-    Args:
-        found: its deviation.
-        reference: the reference's array.
-        floor: noise by path.
-    """
+    """True if a leaf has a floor and is within it."""
     return _has_floor(found, reference) and not _beyond(found, floor)
 
 
@@ -356,9 +348,6 @@ def place_of(path: str) -> Place:
 
     A layer is a numbered module that contains modules, or a numbered module of the model itself:
     ``layers_3/mlp/kernel``, ``layers/3/kernel``, ``Dense_0/kernel``, but not ``wi_0`` of ``layers/mlp/wi_0/kernel``.
-
-    Args:
-        path: path of a leaf, steps and roles first.
     """
     parts = path.split("/")
     start = int(STEP.fullmatch(parts[0]) is not None)
@@ -381,7 +370,6 @@ def layer_table(paths: Iterable[str], floors: Mapping[str, float], rungs: Mappin
     """Returns a row for each layer: its leaves, the number that differ, and the worst deviation.
 
     Args:
-        paths: all leaves that were compared.
         floors: deviation of each differing leaf as a multiple of its noise; in a row None if it is not finite.
         rungs: rung of each differing leaf; leaves that are not in here have the same bits.
     """

@@ -31,7 +31,6 @@ class StressKind:
     """One kind of stress inputs.
 
     Args:
-        name: for display.
         parameters, inputs: draw the factors of a leaf's entries.
         count: initial value of the optimizer's counters.
         saturates: True if a softmax may saturate, so that gradients cancel and optimizers step on the residue.
@@ -151,7 +150,6 @@ def measured_difference(
     Non-finite entries must be at the same places on both sides, unless perturbations move them too.
 
     Args:
-        reference, candidate: results of both sides.
         nudged: returns the reference's results from perturbed states and batches; called only if bits differ.
     """
     found = []
@@ -205,8 +203,6 @@ def off_over_counts(
     count's float resolution. Near the end of a cosine, only this error is left.
 
     Args:
-        counts: initial values of the counters.
-        reference, candidate: results of both sides for each start.
         nudged: returns the reference's results from perturbed numbers, given the index of a start.
     """
     paths = [path for path in reference[0] if all(path in run for run in (*reference, *candidate))]

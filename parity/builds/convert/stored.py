@@ -31,7 +31,6 @@ class Stored:
     """Content of a checkpoint.
 
     Args:
-        folder: the item that was read.
         arrays: by path, on the host; typed keys are their uint32 data. Variables and boxes give their value.
     """
 
@@ -69,9 +68,6 @@ def find_item(folder: Path) -> Path:
 
 def read_stored(folder: Path) -> Stored:
     """Reads all arrays of a checkpoint onto the host.
-
-    Args:
-        folder: see `find_item`.
 
     Raises:
         ValueError: there is no checkpoint, or it cannot be read.
@@ -124,10 +120,6 @@ def check_new(folder: Path) -> None:
 
 def write_stored(folder: Path, tree: Any) -> None:
     """Writes a checkpoint as ``StandardCheckpointer`` does; the folder appears after a successful check of its bits.
-
-    Args:
-        folder: a new one.
-        tree: of arrays.
 
     Raises:
         ValueError: the folder exists, the disk is full or not writable, or other bits were read back.

@@ -53,7 +53,6 @@ def infer(
     """Pairs all leaves of two states.
 
     Args:
-        reference, candidate: the leaves of both sides.
         rules: explicit pairings, tried first.
         use: computes a fingerprint of how each program of both sides uses each leaf; only called if names
             and shapes are ambiguous.
@@ -95,12 +94,7 @@ _Fold = tuple[tuple[str, ...], int, str]
 
 
 class _Side:
-    """One side's leaves.
-
-    Args:
-        label: reference or candidate.
-        leaves: all leaves by path.
-    """
+    """One side's leaves."""
 
     def __init__(self, label: str, leaves: Leaves):
         self.label, self.leaves = label, dict(leaves)

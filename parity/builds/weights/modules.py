@@ -146,11 +146,7 @@ def _kinds(
 
 
 def copied(parameters: Mapping[str, Leaf]) -> set[str]:
-    """Returns the names of parameters that end with the whole name of another parameter of the same shape.
-
-    Args:
-        parameters: parameters of one side, by normalised name.
-    """
+    """Returns the names of parameters that end with the whole name of another parameter of the same shape."""
     found = set()
     for name, leaf in parameters.items():
         owner = next((end for end in _ends(name)[1:] if end in parameters), None)
@@ -163,7 +159,6 @@ def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tup
     """Returns ``(moment, parameter)`` of a leaf, such as ``("0/mu", "layer/kernel")``; None if it is no moment.
 
     Args:
-        name: normalised name of the leaf.
         owners: names of parameters; the one with the longest end of the name owns it. The name may begin with the rest
             of the owner's, as that of a part with its own optimizer: ``decoder/0/mu/layer/kernel``.
         holders: names of containers, ignored at every place.

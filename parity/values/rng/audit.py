@@ -16,8 +16,6 @@ class Audited:
     """The draws of a program.
 
     Args:
-        name: name of the build.
-        draws: in the order of execution.
         unseen: sites of draws whose keys were not followed.
     """
 
@@ -49,12 +47,9 @@ def audit(
     """Returns every draw that a result depends on, step by step.
 
     Args:
-        name: name of the build.
-        jaxpr: the closed traced program of flat arguments.
         value: position of an argument and step -> its value. Called only if a key depends on the argument; after the
             first step only for arguments that no output replaces.
         feedback: argument -> the output that replaces it in the next step.
-        steps: number of steps.
     """
     if not draws_within(opened(jaxpr)):
         return Audited(name=name, draws=())
@@ -86,8 +81,6 @@ def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]
     """Returns the draws of some leaves, with the leaves' names at the start of their sites.
 
     Args:
-        audited: draws of the function that makes a state.
-        jaxpr: that function, traced.
         leaves: position among its outputs and path of each leaf to include.
     """
     owners: dict[tuple[int, ...], list[str]] = {}
@@ -108,8 +101,6 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
     The backward pass may repeat draws of the forward pass: a rematerialised block must drop the same entries.
 
     Args:
-        audited: the draws of one side.
-        side: ``reference`` or ``candidate``.
         other: description of the draws of the other side.
     """
     holders: dict[Hashable, list[Draw]] = collections.defaultdict(list)
@@ -172,10 +163,6 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
     """Returns a finding for each site of the backward pass with draws that the forward pass did not make.
 
     Such a draw makes another mask than the forward pass.
-
-    Args:
-        audited: the draws of one side.
-        side: ``reference`` or ``candidate``.
     """
     drawn = {(draw.step, draw.use) for draw in audited.forward}
     strange = [draw for draw in audited.draws if draw.again and (draw.step, draw.use) not in drawn]
@@ -194,11 +181,7 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
 
 
 def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
-    """Returns a finding for each site with draws that only one twin makes: another key, shape or number of bits.
-
-    Args:
-        reference, candidate: the draws of both sides, from equal state and inputs.
-    """
+    """Returns a finding for each site with draws that only one twin makes: another key, shape or number of bits."""
     drawn = [
         collections.Counter((draw.step, draw.use) for draw in one.forward) for one in (reference, candidate)
     ]

@@ -62,10 +62,7 @@ def start_finding(path: str, words: Iterable[str], advice: tuple[str, str], dist
     """Returns a finding on the initial state of a leaf.
 
     Args:
-        path: the leaf of the reference.
-        words: descriptions of both sides.
         advice: likely cause of the difference, and the next step.
-        distance: size of the difference, as text.
     """
     reference, candidate = words
     return Finding(
@@ -91,11 +88,6 @@ def compare_initial(
     """Returns a finding for each leaf that starts differently, and ``equal`` if other leaves differ by rounding.
 
     Leaves of two dtypes, which `tree` reports, are compared as numbers.
-
-    Args:
-        reference, candidate: fresh states, on the host.
-        weights: the weight map.
-        advice: likely cause of a difference, and the next step.
     """
     back = weights.to_reference(candidate)
     findings, verdict = [], Verdict.BITWISE

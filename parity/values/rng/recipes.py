@@ -53,12 +53,7 @@ class Recipes(Interpreter):
         self._key = self._number(KEY)
 
     def of(self, traced: Any, names: Sequence[str]) -> dict[str, LeafProvenance]:
-        """Returns the provenance of each result of a program of one key.
-
-        Args:
-            traced: the closed jaxpr.
-            names: of its results.
-        """
+        """Returns the provenance of each result of a program of one key."""
         key = self._made(("the key",), KEY, frozenset(), keyed=True)
         return dict(zip(names, self.body(traced, [key], Position()), strict=True))
 
@@ -191,7 +186,6 @@ class Recipes(Interpreter):
 
         Args:
             layer: provenance of the value that one iteration makes.
-            loop_indices: length and direction of the loop.
             keeps: True if the keys that the loop carries stay derived from the program's.
             common: draws outside of the loop; layers that all use one of them depend on each other.
         """

@@ -21,7 +21,6 @@ class Place(NamedTuple):
     """A leaf or one slice of it.
 
     Args:
-        path: path of the leaf.
         axis: axis of the slice; `WHOLE`, or `KEYS`: the leaf in the state of one key.
         index: along the axis.
     """
