@@ -236,6 +236,11 @@ def plain(value: Any) -> Any:
     return list(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
+def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
+    """Returns the two texts of a finding: one of the named side, one of the other side."""
+    return {**dict.fromkeys(SIDES, other), side: text}
+
+
 def listed(names: Sequence[str], most: int) -> str:
     """Returns the first names in one line, and the number of the others: ``a, b and 3 more``."""
     more = len(names) - most

@@ -201,12 +201,10 @@ def nnx_build(
     """Makes a build from an NNX module and functions of it; a program may change the module in place.
 
     Args:
-        name: see `Build`.
         create: key -> module holding all state (model, optimizer, keys).
-        programs: name -> ``(function, options)``; the function takes the module and the batch and
-            returns ``{group: tree}``. ``{"state": module}`` returns the module's state after the call.
-        specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
-        **rest: the other fields of `Build`; ``abstract_inputs`` defaults to the shapes of ``inputs(0)``.
+        programs: as in `linen_build`; the function takes the module and the batch. ``{"state": module}`` returns the
+            module's state after the call.
+        specs, **rest: as in `linen_build`.
     """
     graphdef, example, constants, fresh = take_apart(traceable(create))
     codec, build = Codec(example), name

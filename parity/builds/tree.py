@@ -180,7 +180,7 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 def unlike_entries(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Returns a flag for each entry of two arrays of one shape and dtype: its bits differ."""
     words = [np.ravel(side).view(np.uint8).reshape(*side.shape, side.itemsize) for side in (one, other)]
-    return np.not_equal(*words).any(axis=-1)
+    return np.asarray((words[0] != words[1]).any(axis=-1))
 
 
 def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:

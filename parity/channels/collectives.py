@@ -7,10 +7,10 @@ from collections.abc import Hashable, Sequence
 from parity.cases.accepted import budgets_for
 from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.report_rows import collective_table
-from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
+from parity.channels.results import budgeted, compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
-from parity.verdicts import SIDES, ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding, one_sided
 
 
 def collectives(evidence: Evidence) -> ChannelResult:

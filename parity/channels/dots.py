@@ -5,11 +5,11 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 
 from parity.channels.channel import Aspect, Channel, Settled
-from parity.channels.results import compared, one_sided, pair_up, span, times
+from parity.channels.results import compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.functions import origin
 from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding, Verdict, one_sided
 
 FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
 """Kinds of operations that one formula has in place of another kind."""

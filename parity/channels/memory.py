@@ -133,16 +133,15 @@ def compare_memory(
         if left is None and right is None:
             missing.append(f"{quantity} unknown ({reference.reasons.get(quantity, 'no reason')})")
             continue
-        fits, used = False, ""
-        if left is not None and right is not None:
-            fits = budget.allows(left, right)
-            used = f", budget {budget.sentence()}" if fits and left < right else ""
-            if fits and right > left * budget.ratio:
+        used = ""
+        if left is None or right is None or not budget.allows(left, right):
+            findings.append(_finding(quantity, reference, candidate, budget))
+        elif left < right:
+            used = f", budget {budget.sentence()}"
+            if right > left * budget.ratio:
                 used += f", grown {_grown(left, right)}, which only a larger size can settle"
         words = ("unknown" if value is None else f"{value:,}" for value in (left, right))
         shown.append(f"{quantity} {span(*words)}{used}")
-        if not fits:
-            findings.append(_finding(quantity, reference, candidate, budget))
     if not shown:
         return ChannelResult(verdict=Verdict.VACUOUS, detail="; ".join(missing) or "no budgets")
     return compared(", ".join(shown + missing), findings)
@@ -159,17 +158,15 @@ def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget
         f"unknown ({side.reasons.get(quantity, 'no reason')})" if value is None else f"{value:,} {unit}"
         for side, value in ((reference, left), (candidate, right))
     ]
-    ratio = ""
+    distance = ""
     if left is not None and right is not None:
-        grown = _grown(left, right)
-        ratio = f"{grown}, budget {budget.sentence()}"
-        if right < left:
-            ratio = f"{grown}, at least {budget.floor:g} x"
+        limit = f"at least {budget.floor:g} x" if right < left else f"budget {budget.sentence()}"
+        distance = f"{_grown(left, right)}, {limit}"
     return Finding(
         where=f"{quantity} {unit}" if unit == "bytes" else quantity,
         reference=texts[0],
         candidate=texts[1],
-        distance=ratio,
+        distance=distance,
         cause=_CAUSES[quantity],
         next_step="compare the loops channel: its stacked outputs name the arrays"
         if quantity == "temp"

@@ -46,7 +46,7 @@ def rng(evidence: Evidence) -> ChannelResult:
     if not drawn[0].draws and not drawn[1].draws:
         detail = f"no draws; initial state {_both(fresh)}"
     if not shared:
-        detail += "; the sides need not share keys" + (f"; {starts.power}" if starts.power else "")
+        detail += "; the sides need not share keys" + (f"; {starts.detail}" if starts.detail else "")
     passed = starts.verdict
     if passed is Verdict.PROVED and not proved and drawn[0].draws:
         passed = Verdict.BITWISE

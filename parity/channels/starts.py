@@ -36,7 +36,7 @@ from parity.values.rng.distribution import (
 from parity.values.rng.draws import Recorder
 from parity.values.rng.recipes import LeafProvenance
 from parity.values.rng.repeats import compare_repeats
-from parity.verdicts import SIDES, Finding, Verdict, weakest
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, weakest
 
 KEYS = 4
 """Number of states in which every leaf is compared; fewer if they are large."""
@@ -48,20 +48,6 @@ SECONDS = 2.0
 """Time limit for the states of further keys, which only small leaves need."""
 
 States = Sequence[Mapping[str, np.ndarray]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Starts:
-    """The result of comparing the initial states of both sides.
-
-    Args:
-        verdict: `PROVED`, `BITWISE` or `EQUAL`, if there are no findings.
-        power: the smallest difference that samples show, or why there are no samples, as text; empty if recipes decide.
-    """
-
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    power: str = ""
 
 
 class _Made(NamedTuple):
@@ -83,11 +69,15 @@ class _Made(NamedTuple):
         return isinstance(self.entry.transform, Identity) and len({tuple(side) for side in exact}) == 1
 
 
-def compare_starts(evidence: Evidence, shared: bool) -> Starts:
+def compare_starts(evidence: Evidence, shared: bool) -> ChannelResult:
     """Compares the initial states; findings name the lines that make the leaves.
 
     Args:
         shared: True if both sides draw from the same keys.
+
+    Returns:
+        The findings, and `PROVED`, `BITWISE` or `EQUAL` for leaves without one. The detail is the smallest difference
+        that samples show, or why there are no samples; it is empty if recipes decide.
     """
     starts = _compare(evidence, shared)
     partners = {
@@ -102,7 +92,7 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
     return dataclasses.replace(starts, findings=tuple(found))
 
 
-def _compare(evidence: Evidence, shared: bool) -> Starts:
+def _compare(evidence: Evidence, shared: bool) -> ChannelResult:
     """Compares the initial states. Leaves that depend on no key must be equal.
 
     RNG state is compared only if both sides share keys (``shared``).
@@ -120,12 +110,12 @@ def _compare(evidence: Evidence, shared: bool) -> Starts:
     drawn = [one for one in made if one.keyed and all(leaves[path].size for path in one.entry.reference)]
     if shared:
         verdict, more = _compare_bits(evidence, [one.entry for one in drawn if not one.same])
-        return Starts(weakest((verdict, exact)), (*findings, *more))
+        return ChannelResult(verdict=weakest((verdict, exact)), findings=(*findings, *more))
     if given := _given(evidence, drawn):
         note = f"drawn leaves are not compared: the {given} is a built module, whose initializers are not at hand"
-        return Starts(Verdict.EQUAL, tuple(findings), note)
+        return ChannelResult(verdict=Verdict.EQUAL, findings=tuple(findings), detail=note)
     more, power = _compare_draws(evidence, drawn)
-    return Starts(Verdict.EQUAL, (*findings, *more), power)
+    return ChannelResult(verdict=Verdict.EQUAL, findings=(*findings, *more), detail=power)
 
 
 def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:

@@ -10,10 +10,10 @@ from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table, renamed_modules
-from parity.channels.results import one_sided, with_sources
+from parity.channels.results import with_sources
 from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
-from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, one_sided
 
 UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""

@@ -8,7 +8,7 @@ from typing import Any
 from parity.ir.jaxprs import opened
 from parity.values.rng.demand import Demand, draws_within
 from parity.values.rng.draws import Draw, Recorder
-from parity.verdicts import EXPECTED_GOT, SIDES, Finding
+from parity.verdicts import EXPECTED_GOT, SIDES, Finding, one_sided
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,8 +118,14 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
         count, keys = sum(entry[2] for entry in held), len(held)
         words = f"{count} draws from {keys} key{'s' * (keys > 1)}, such as {_hex(first.key)}"
         where, cause, next_step = _why(first, second)
-        texts = {**dict.fromkeys(SIDES, other), side: words}
-        findings.append(Finding(where=f"{where} of the {side}", **texts, cause=cause, next_step=next_step))
+        findings.append(
+            Finding(
+                where=f"{where} of the {side}",
+                **one_sided(side, words, other),
+                cause=cause,
+                next_step=next_step,
+            )
+        )
     return findings
 
 
@@ -196,7 +202,7 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
             findings.append(
                 Finding(
                     where=f"draw at {site} of the {side}",
-                    **{**dict.fromkeys(SIDES, "no such draw"), side: _of(draws)},
+                    **one_sided(side, _of(draws), "no such draw"),
                     cause="another path, count, split or fold behind the key",
                     next_step="derive the key as the other twin does, see models_nnx.rngs.PathRngs",
                 )
