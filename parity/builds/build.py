@@ -186,8 +186,7 @@ def linen_build(
 
         return run
 
-    made = _made(example, fresh, specs, programs, pure)
-    return Build(name=name, flavour=Flavour.LINEN, **made, **_with_abstract_inputs(rest))
+    return _build(example, fresh, specs, programs, pure, {"name": name, "flavour": Flavour.LINEN, **rest})
 
 
 def nnx_build(
@@ -236,29 +235,34 @@ def nnx_build(
 
         return run
 
-    made = _made(example, fresh, specs, programs, pure)
-    return Build(name=name, flavour=Flavour.NNX, **made, **_with_abstract_inputs(rest))
+    return _build(example, fresh, specs, programs, pure, {"name": name, "flavour": Flavour.NNX, **rest})
 
 
-def _made(
+def _build(
     example: Any,
     fresh: Callable[[jax.Array], Any],
     specs: Specs,
     programs: Mapping[str, tuple[Native, dict]],
     pure: Callable[[str, Native], Callable[..., Outputs]],
-) -> dict[str, Any]:
-    """Returns the fields of a `Build` that both flavours make from an abstract state."""
-    return {
-        "create": lambda key: flatten(fresh(key)),
-        "leaves": describe(example),
-        "abstract": flatten(example),
-        "programs": {
+    fields: dict[str, Any],
+) -> Build:
+    """Returns a build of an abstract state; ``fields`` are those of `Build` that do not follow from it."""
+    if "abstract_inputs" not in fields:
+        batch = fields["inputs"](0)
+        shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
+        fields = {**fields, "abstract_inputs": shapes}
+    return Build(
+        create=lambda key: flatten(fresh(key)),
+        leaves=describe(example),
+        abstract=flatten(example),
+        programs={
             name: Program(name=name, function=pure(name, function), **options)
             for name, (function, options) in programs.items()
         },
-        "specs": lambda mesh: flatten(specs(example, mesh)),
-        "skeleton": skeleton(example),
-    }
+        specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
+        **fields,
+    )
 
 
 def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
@@ -286,11 +290,3 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
         specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
         skeleton=None,
     )
-
-
-def _with_abstract_inputs(rest: dict[str, Any]) -> dict[str, Any]:
-    if "abstract_inputs" in rest:
-        return rest
-    batch = rest["inputs"](0)
-    shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
-    return {**rest, "abstract_inputs": shapes}

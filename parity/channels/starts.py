@@ -47,8 +47,6 @@ MOST_NUMBERS = 4_000_000
 SECONDS = 2.0
 """Time limit for the states of further keys, which only small leaves need."""
 
-States = Sequence[Mapping[str, np.ndarray]]
-
 
 class _Made(NamedTuple):
     """An entry of the weight map and the recipes of its leaves."""
@@ -233,12 +231,11 @@ def _compare_samples(
     paths = _paths(drawn)
     total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
-    back = WeightMap(tuple(drawn)).to_reference
     sides = [_first(evidence.session, *each, keys) for each in zip(evidence.builds, paths, strict=True)]
-    sides[1] = [back(state) for state in sides[1]]
+    sides[1] = _back(drawn, sides[1])
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
-    places = {path: _places(as_numbers(sides[0][0][path][kept[path]]), keys) for path in _paths(entries)[0]}
+    places = {path: _places(as_numbers(sides[0][path][0][kept[path]]), keys) for path in _paths(entries)[0]}
 
     def sampled(path: str, leaf: np.ndarray) -> np.ndarray:
         return as_numbers(leaf[:, *kept[path]])[:, *places[path]].reshape(len(leaf), -1)
@@ -254,13 +251,14 @@ def _compare_samples(
     )
 
 
-def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> States:
+def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> dict[str, np.ndarray]:
     """Returns some leaves of the initial states of the first keys; without a compile, all keys at once."""
-    if not session.start(build).shares_types(paths):
-        states = (session.fresh(build, SEED + key) for key in range(keys))
-        return [{path: state[path] for path in paths} for state in states]
-    runs = _further(session, build, paths, range(keys))
-    return [dict(zip(run, row, strict=True)) for run in runs for row in zip(*run.values(), strict=True)]
+    if session.start(build).shares_types(paths):
+        runs = [*_further(session, build, paths, range(keys))]
+        return {path: np.concatenate([run[path] for run in runs]) for path in paths}
+    states = (session.fresh(build, SEED + key) for key in range(keys))
+    leaves = zip(*([state[path] for path in paths] for state in states), strict=True)
+    return dict(zip(paths, map(np.stack, leaves), strict=True))
 
 
 def _places(leaf: np.ndarray, keys: int) -> tuple[np.ndarray, ...]:
@@ -274,12 +272,12 @@ def _places(leaf: np.ndarray, keys: int) -> tuple[np.ndarray, ...]:
 def _samples(
     evidence: Evidence,
     entries: Sequence[Entry],
-    sides: Sequence[States],
+    sides: Sequence[Mapping[str, np.ndarray]],
     sampled: Callable[[str, np.ndarray], np.ndarray],
 ) -> list[dict[str, np.ndarray]]:
     """Returns elements of some leaves of both sides, one row for each key: as many keys as needed, or as time allows.
 
-    ``sides`` are the states of the first keys, with the paths of the reference. ``sampled`` takes a leaf of several
+    ``sides`` are the leaves for the first keys, with the paths of the reference. ``sampled`` takes a leaf of several
     keys; it leaves out slices that repeat others, because they are no further draws.
     """
     rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
@@ -296,7 +294,8 @@ def _samples(
     def is_open(entry: Entry) -> bool:
         return any(0 < sum(part.size for part in rows[0][path]) < ENOUGH for path in entry.reference)
 
-    add(({path: np.stack([state[path] for state in side]) for path in side[0]} for side in sides), entries)
+    add(sides, entries)
+    keys = len(next(iter(sides[0].values())))
     small = collections.defaultdict(list)
     for entry in filter(is_open, entries):
         small[int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))].append(entry)
@@ -304,7 +303,7 @@ def _samples(
         end = None
         most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])
         left, right = (
-            _further(evidence.session, build, paths, range(len(sides[0]), most))
+            _further(evidence.session, build, paths, range(keys, most))
             for build, paths in zip(evidence.builds, _paths(group), strict=True)
         )
         for one, other in zip(left, right, strict=True):

@@ -35,7 +35,15 @@ from parity.builds.weights.modules import (
     pair_modules,
     pair_nearest,
 )
-from parity.builds.weights.names import is_automatic, name_words, named, numbers, prefer_names, related
+from parity.builds.weights.names import (
+    is_automatic,
+    name_words,
+    named,
+    numbers,
+    prefer_names,
+    related,
+    whole_numbers,
+)
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
 Leaves = Mapping[str, Leaf]
@@ -281,7 +289,7 @@ class _Search:
         """Returns the names, without numbers, of equally long lists that count from another number on each side."""
         shifted = set()
         for pair in self._alike(role, lambda _, name: _without_numbers(name)):
-            one, two = ([tuple(map(int, numbers(name))) for name in names] for names in pair)
+            one, two = ([whole_numbers(name) for name in names] for names in pair)
             if len(one) == len(two) and min(one) != min(two):
                 shifted.add(_without_numbers(pair[0][0]))
         return shifted
@@ -380,11 +388,17 @@ class _Search:
         )
 
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:
-        """Pairs leaves in modules of paired leaves, then whole modules, then leaves in modules of those.
+        """Pairs leaves in modules of paired leaves, then whole modules.
 
         Modules of equal parameters and states come before those of equal parameters only.
         """
-        self._beside(role)
+        paired = [
+            (normalise(entry.reference[0]), normalise(entry.candidate[0]))
+            for entry in self.entries
+            if len(entry.reference) == len(entry.candidate) == 1
+        ]
+        for name, other in beside_paired(paired, self._of(0, role), self._of(1, role)):
+            self._pair([name], [other], "module it belongs to")
         states = (self._of(0, Role.STATE), self._of(1, Role.STATE)) if role is Role.PARAMS else ({}, {})
         for further in (states, ({}, {})):
             for how, pairs in pair_modules(
@@ -392,7 +406,6 @@ class _Search:
             ):
                 for name, other in pairs:
                     self._pair([name], [other], how)
-        self._beside(role)
 
     def _anchored(self, order: Order) -> Order:
         """Returns places in the order of use that begin with the place, in the reference, of the paired leaf before."""
@@ -405,15 +418,6 @@ class _Search:
                 before = order[0].get(pairs.get(path, ""), before)
                 found[path] = (before, ranks[path])
         return anchored[0], anchored[1]
-
-    def _beside(self, role: Role) -> None:
-        paired = [
-            (normalise(entry.reference[0]), normalise(entry.candidate[0]))
-            for entry in self.entries
-            if len(entry.reference) == len(entry.candidate) == 1
-        ]
-        for name, other in beside_paired(paired, self._of(0, role), self._of(1, role)):
-            self._pair([name], [other], "module it belongs to")
 
     def has_choice(self, role: Role) -> bool:
         """True if several unpaired leaves of the reference share shape and dtype."""
