@@ -1,6 +1,5 @@
 """The channel ``collectives``: transfers between devices by kind, dtype, bytes, group and number of runs."""
 
-import collections
 import dataclasses
 from collections.abc import Hashable, Sequence
 
@@ -10,7 +9,7 @@ from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
-from parity.verdicts import SIDES, ChannelResult, Finding, one_sided
+from parity.verdicts import SIDES, ChannelResult, Finding, grouped, one_sided
 
 
 def collectives(evidence: Evidence) -> ChannelResult:
@@ -44,7 +43,7 @@ def compare_collectives(reference: Sequence[Collective], candidate: Sequence[Col
     pairs, missing, extra = pair_up(missing, extra, _KEYS)
     findings = [_differs(left, right) for left, right in pairs]
     for side, alone in zip(SIDES, (missing, extra), strict=True):
-        findings += [_alone(one, count, side) for one, count in _grouped(alone)]
+        findings += [_alone(one, count, side) for one, count in _counted(alone)]
     findings.sort(key=lambda finding: finding.where)
     note = ", some combined differently by the compiler" if combined else ""
     return compared(span(_detail(reference), _detail(candidate)) + note, findings)
@@ -60,10 +59,10 @@ def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collect
     The compiler combines collectives of one kind and group, within limits that depend on their order. A combined
     collective has one source, so that its direction does not depend on its operands.
     """
-    left, right = {}, {}
-    for entries, parts in ((missing, left), (extra, right)):
-        for one in entries:
-            parts.setdefault(_target(one), []).append(one.parts)
+    left, right = (
+        {target: [one.parts for one in moved] for target, moved in grouped(side, _target).items()}
+        for side in (missing, extra)
+    )
     return {
         target
         for target in left.keys() & right.keys()
@@ -72,14 +71,10 @@ def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collect
     }
 
 
-def _grouped(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
+def _counted(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
     """Joins entries that print the same into one with a count, the most bytes first."""
-    groups: dict[Hashable, list[Collective]] = collections.defaultdict(list)
-    for one in entries:
-        groups[_full(one), one.provenance.line].append(one)
-    return sorted(
-        ((group[0], len(group)) for group in groups.values()), key=lambda item: -(item[0].total_bytes or 0)
-    )
+    groups = grouped(entries, lambda one: (_full(one), one.provenance.line)).values()
+    return sorted(((group[0], len(group)) for group in groups), key=lambda item: -(item[0].total_bytes or 0))
 
 
 def _detail(entries: Sequence[Collective]) -> str:

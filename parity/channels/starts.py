@@ -36,7 +36,7 @@ from parity.values.rng.distribution import (
 from parity.values.rng.draws import Recorder
 from parity.values.rng.recipes import LeafProvenance
 from parity.values.rng.repeats import compare_repeats
-from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, weakest
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, grouped, weakest
 
 KEYS = 4
 """Number of states in which every leaf is compared; fewer if they are large."""
@@ -296,9 +296,9 @@ def _samples(
 
     add(sides, entries)
     keys = len(next(iter(sides[0].values())))
-    small = collections.defaultdict(list)
-    for entry in filter(is_open, entries):
-        small[int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))].append(entry)
+    small = grouped(
+        filter(is_open, entries), lambda entry: int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))
+    )
     for group in small.values():
         end = None
         most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])

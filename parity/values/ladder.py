@@ -8,7 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.tree import same_bits, unlike_entries
-from parity.verdicts import ANY_RUNG, SIDES, ChannelResult, Finding, Requirement, Row, Verdict, weakest
+from parity.verdicts import (
+    ANY_RUNG,
+    SIDES,
+    ChannelResult,
+    Finding,
+    Requirement,
+    Row,
+    Verdict,
+    grouped,
+    weakest,
+)
 
 FLOOR_FACTOR = 10.0
 """A leaf is within the floor up to this multiple of its measured noise."""
@@ -373,9 +383,7 @@ def layer_table(paths: Iterable[str], floors: Mapping[str, float], rungs: Mappin
         floors: deviation of each differing leaf as a multiple of its noise; in a row None if it is not finite.
         rungs: rung of each differing leaf; leaves that are not in here have the same bits.
     """
-    groups: dict[Place, list[str]] = {}
-    for path in paths:
-        groups.setdefault(place_of(path), []).append(path)
+    groups = grouped(paths, place_of)
     ordered = sorted(groups, key=lambda one: (one.series, one.number is None, one.stack, one.number or 0))
     return [_layer_row(place, groups[place], floors, rungs) for place in ordered]
 

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -35,16 +36,9 @@ from parity.builds.weights.modules import (
     pair_modules,
     pair_nearest,
 )
-from parity.builds.weights.names import (
-    is_automatic,
-    name_words,
-    named,
-    numbers,
-    prefer_names,
-    related,
-    whole_numbers,
-)
+from parity.builds.weights.names import is_automatic, name_words, named, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
+from parity.verdicts import grouped
 
 Leaves = Mapping[str, Leaf]
 Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
@@ -264,13 +258,10 @@ class _Search:
         self, role: Role, key: Callable[[int, str], Hashable]
     ) -> Iterator[tuple[list[str], list[str]]]:
         """Yields the unpaired leaves of both sides that share a key, a function of side and name; None is no key."""
-        groups: list[dict[Hashable, list[str]]] = [{}, {}]
-        for side, found in enumerate(groups):
-            for name in self._of(side, role):
-                found.setdefault(key(side, name), []).append(name)
-        for shared, names in groups[0].items():
-            if shared is not None and shared in groups[1]:
-                yield names, groups[1][shared]
+        left, right = (grouped(self._of(side, role), functools.partial(key, side)) for side in (0, 1))
+        for shared, names in left.items():
+            if shared is not None and shared in right:
+                yield names, right[shared]
 
     def _pair_alike(self, role: Role, key: Callable[[int, str], Hashable], matched_by: str) -> None:
         """Pairs the leaves with a key that one leaf of each side has, unless their lists count differently."""
@@ -289,7 +280,7 @@ class _Search:
         """Returns the names, without numbers, of equally long lists that count from another number on each side."""
         shifted = set()
         for pair in self._alike(role, lambda _, name: _without_numbers(name)):
-            one, two = ([whole_numbers(name) for name in names] for names in pair)
+            one, two = ([tuple(map(int, numbers(name))) for name in names] for names in pair)
             if len(one) == len(two) and min(one) != min(two):
                 shifted.add(_without_numbers(pair[0][0]))
         return shifted

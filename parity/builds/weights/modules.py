@@ -9,6 +9,7 @@ from typing import Any
 from parity.builds.tree import Leaf
 from parity.builds.weights.map import ORDER, ORDER_ALONE
 from parity.builds.weights.names import is_automatic, named, numbers, prefer_names
+from parity.verdicts import grouped
 
 FEW = 64
 """Number of names per side up to which all pairs are rated, since that takes quadratic time."""
@@ -177,9 +178,7 @@ def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tup
     many = max(len(reference), len(candidate)) > FEW
     groups: dict[tuple, tuple[list[str], list[str]]] = collections.defaultdict(lambda: ([], []))
     for side, names in enumerate((reference, candidate)):
-        held: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
-        for name in sorted(names):
-            held[tuple(sorted(numbers(name))) if many else ()].append(name)
+        held = grouped(sorted(names), lambda name: tuple(sorted(numbers(name))) if many else ())
         for key, equal in held.items():
             for at, name in enumerate(equal):
                 groups[key, at // FEW][side].append(name)

@@ -35,11 +35,6 @@ def numbers(name: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\d+", name))
 
 
-def whole_numbers(name: str) -> tuple[int, ...]:
-    """Returns the numbers in a name."""
-    return tuple(map(int, numbers(name)))
-
-
 def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
     """Returns pairs of names that were found by use, paired by name where the use only permutes related names.
 
@@ -63,7 +58,7 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
         if not is_automatic(name) and not is_automatic(other):
             rows[re.sub(r"\d+", "#", name), re.sub(r"\d+", "#", other)][name] = other
     for row in rows.values():
-        names, others = (sorted(held, key=whole_numbers) for held in (row, row.values()))
+        names, others = (sorted(held, key=_by_number) for held in (row, row.values()))
         used = [row[name] for name in names]
         # A use in reverse is a convention: p5, p4, p3 are the blocks 0, 1, 2.
         if used != others[::-1] and apart_by_one_number(names, others):
@@ -96,10 +91,14 @@ def is_automatic(name: str) -> bool:
 
 def apart_by_one_number(names: Sequence[str], others: Sequence[str]) -> bool:
     """True if all numbers of the names are those of the others but for one that is added to all, such as 1 and 0."""
-    pairs = [(whole_numbers(name), whole_numbers(other)) for name, other in zip(names, others, strict=True)]
+    pairs = [(_by_number(name), _by_number(other)) for name, other in zip(names, others, strict=True)]
     steps = {tuple(map(operator.sub, *pair)) for pair in pairs if len(pair[0]) == len(pair[1])}
     single = [step for step in steps if sum(map(bool, step)) <= 1]
     return len(steps) == len(single) == 1 and all(len(one) == len(other) for one, other in pairs)
+
+
+def _by_number(name: str) -> tuple[int, ...]:
+    return tuple(map(int, numbers(name)))
 
 
 def related(reference: Iterable[str], candidate: Iterable[str]) -> dict[str, str]:

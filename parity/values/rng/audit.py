@@ -8,7 +8,7 @@ from typing import Any
 from parity.ir.jaxprs import opened
 from parity.values.rng.demand import Demand, draws_within
 from parity.values.rng.draws import Draw, Recorder
-from parity.verdicts import EXPECTED_GOT, SIDES, Finding, one_sided
+from parity.verdicts import EXPECTED_GOT, SIDES, Finding, grouped, one_sided
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,11 +103,8 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
     Args:
         other: description of the draws of the other side.
     """
-    holders: dict[Hashable, list[Draw]] = collections.defaultdict(list)
-    for draw in audited.forward:
-        holders[draw.key].append(draw)
     groups: dict[Hashable, list[tuple[Draw, Draw, int]]] = collections.defaultdict(list)
-    for draws in holders.values():
+    for draws in grouped(audited.forward, lambda draw: draw.key).values():
         # Each kind of repetition is reported once, by its first two draws.
         kinds = {_kind(draws[0], draw): draw for draw in reversed(draws[1:])}
         for kind, second in kinds.items():
@@ -194,11 +191,8 @@ def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
     missing = drawn[0] - drawn[1], drawn[1] - drawn[0]
     findings = []
     for side, holder, alone in zip(SIDES, (reference, candidate), missing, strict=True):
-        by_site: dict[str, list[Draw]] = collections.defaultdict(list)
-        for draw in holder.forward:
-            if (draw.step, draw.use) in alone:
-                by_site[draw.site].append(draw)
-        for site, draws in by_site.items():
+        strange = (draw for draw in holder.forward if (draw.step, draw.use) in alone)
+        for site, draws in grouped(strange, lambda draw: draw.site).items():
             findings.append(
                 Finding(
                     where=f"draw at {site} of the {side}",
