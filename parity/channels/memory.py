@@ -179,21 +179,8 @@ _ALIAS = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Donation:
-    """The memory that a program reuses.
-
-    Args:
-        reused: the parameters, or their parts, whose memory results reuse; dimensions are those on one device.
-        parameters: number of parameters of the compiled program (arguments that jit drops have none).
-    """
-
-    reused: tuple[Shape, ...]
-    parameters: int
-
-
-def read_donation(compiled: Any) -> Donation:
-    """Reads the input-output aliasing of a compiled program.
+def read_donation(compiled: Any) -> tuple[Shape, ...]:
+    """Returns the parameters, or their parts, whose memory results reuse; dimensions are those on one device.
 
     Raises:
         ValueError: the text is malformed or names a parameter that does not exist.
@@ -204,8 +191,7 @@ def read_donation(compiled: Any) -> Donation:
     if rest := _ALIAS.sub("", text).strip("{}, \n"):
         raise ValueError(f"input_output_alias: got {rest[:60]!r}, expected 'result: (parameter, ...)'")
     found = sorted(_ALIAS.finditer(text), key=lambda match: int(match["parameter"]))
-    reused = tuple(_reused(match, parameters) for match in found)
-    return Donation(reused=reused, parameters=len(parameters))
+    return tuple(_reused(match, parameters) for match in found)
 
 
 def _reused(match: re.Match[str], parameters: Mapping[int, Instruction]) -> Shape:
@@ -217,8 +203,8 @@ def _reused(match: re.Match[str], parameters: Mapping[int, Instruction]) -> Shap
 
 
 def compare_donation(
-    reference: Donation,
-    candidate: Donation,
+    reference: Sequence[Shape],
+    candidate: Sequence[Shape],
     alone: tuple[Sequence[str], Sequence[str]] = ((), ()),
     *,
     by_shape: bool = True,
@@ -230,12 +216,9 @@ def compare_donation(
         by_shape: True if both sides keep their numbers in the same arrays; if not, equal bytes suffice.
 
     Returns:
-        The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous if a program has
-        no parameters.
+        Equal, or failed with the arrays that only one side reuses.
     """
-    if not reference.parameters or not candidate.parameters:
-        return ChannelResult(verdict=Verdict.VACUOUS, detail="a program without parameters")
-    sides = (reference.reused, candidate.reused)
+    sides = (reference, candidate)
     left, right = (collections.Counter(_counter(str(one)) for one in side) for side in sides)
     sizes = {_counter(str(one)): one.bytes for side in sides for one in side}
     less, more = (collections.Counter(map(_counter, shapes)) for shapes in alone)

@@ -140,7 +140,7 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     """Returns the place of two draws from one key, the cause of the repetition, and the next step."""
     where, kind = f"draw at {first.site}", _kind(first, second)
     if kind == second.equation:
-        where = f"draws at {_with_turns(first)} and at {_with_turns(second)}"
+        where = f"draws at {first.site} and at {second.site}"
         return where, "two places draw from one key", "split the key, or fold something of its own into each"
     if kind == "step":
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
@@ -151,11 +151,6 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     (loop, left), (_, right) = first.iterations[kind], second.iterations[kind]
     cause = f"the same key in turns {left} and {right} of the loop at {loop}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
-
-
-def _with_turns(draw: Draw) -> str:
-    around = (f", turn {index} of the loop at {loop}" for loop, index in draw.iterations)
-    return draw.site + "".join(around)
 
 
 def _hex(key: Sequence[int]) -> str:
