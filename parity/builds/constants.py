@@ -114,11 +114,7 @@ def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Con
 
 
 def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
-    """Traces a function that makes a state from a key, once for all callers.
-
-    Returns:
-        The abstract state, and a function that makes it by the same operations, from the same lines of source.
-    """
+    """Returns the abstract state that a function makes from a key, and the function, traced once for all callers."""
     jaxpr, example = jax.make_jaxpr(create, return_shape=True)(jax.random.key(0))
     operations = jaxpr_as_fun(jaxpr.replace(jaxpr=live(jaxpr.jaxpr)))
 

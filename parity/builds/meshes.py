@@ -89,11 +89,7 @@ class MeshSpec:
         return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
 
     def check(self, devices: int, topology: str) -> None:
-        """Checks that a slice is large enough.
-
-        Raises:
-            ValueError: the mesh needs more devices.
-        """
+        """Raises a `ValueError` if the mesh needs more devices than a slice has."""
         if self.size > devices:
             raise ValueError(
                 f"mesh {self}: needs {self.size} devices, {topology} has {devices}; choose a larger topology"
@@ -104,9 +100,6 @@ class MeshSpec:
 
         Args:
             named: the mesh axes that rules, or the leaves themselves, name.
-
-        Raises:
-            ValueError: an axis is not among them, but similar to one that the mesh lacks.
         """
         absent = set(named) - set(self._names)
         for axis in set(self._names) - set(named):

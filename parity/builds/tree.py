@@ -154,11 +154,7 @@ class Codec:
         self._structure = jax.tree.structure(unboxed)
 
     def restore(self, flat: Mapping[str, Any]) -> Any:
-        """Returns the tree with the arrays of ``flat``.
-
-        Raises:
-            ValueError: leaves are missing or unexpected; the message lists all of them.
-        """
+        """Returns the tree with the arrays of ``flat``, which must be those of all leaves."""
         missing, extra = sorted(set(self.paths) - set(flat)), sorted(set(flat) - set(self.paths))
         if missing or extra:
             raise ValueError(

@@ -43,10 +43,6 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
     An operation of one side is paired with one of equal kind, result dimensions and direction; only then do types
     differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
     reported only if the other side has no operation of its family in these types, but does compute in others.
-
-    Returns:
-        The ``dots`` channel: equal, failed with a finding per group of operations, skipped if neither side has any, or
-        vacuous if only one side has any.
     """
     if not reference and not candidate:
         return ChannelResult(verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")

@@ -30,10 +30,8 @@ def memory(evidence: Evidence) -> ChannelResult:
     result = compare_memory(left, right, {**usual, **own})
     if result.verdict is Verdict.VACUOUS:
         return result
-    measures = _ratio(left, right)
     if result.verdict is Verdict.FAILED and evidence.same_program:
-        result, again = _packed(evidence, result, left, right, own)
-        measures |= again
+        result = _packed(evidence, left, right, own) or result
     less, more = ([array.compiled[0] for array in side] for side in evidence.unpaired)
     before, after = (read_donation(side.optimised) for side in sides)
     donation = compare_donation(before, after, (less, more), by_shape=evidence.weights.is_identity)
@@ -42,7 +40,6 @@ def memory(evidence: Evidence) -> ChannelResult:
         verdict=Verdict.FAILED if donation.verdict is Verdict.FAILED else result.verdict,
         detail=f"{result.detail}; {donation.detail}",
         findings=(*result.findings, *donation.findings),
-        measures=measures,
         tables={"memory": memory_table(left, right)},
     )
 
@@ -66,23 +63,17 @@ def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
 
 
 def _packed(
-    evidence: Evidence, failed: ChannelResult, left: Memory, right: Memory, own: Mapping[str, Budget]
-) -> tuple[ChannelResult, dict[str, float]]:
-    """Checks if the candidate needs more memory only because of its argument order, which a proof leaves open.
-
-    Returns:
-        The result, which passes if so, and the measures.
-    """
+    evidence: Evidence, left: Memory, right: Memory, own: Mapping[str, Budget]
+) -> ChannelResult | None:
+    """Returns a result that passes if only the argument order, which a proof leaves open, needs more memory."""
     within = compare_memory(left, right, {**PACKING_BUDGETS, **own})
     if within.verdict is Verdict.FAILED:
-        return failed, {}
+        return None
     again = read_memory(_reordered(evidence).compiled)
-    same_order = compare_memory(left, again, {**MEMORY_BUDGETS, **own})
-    measures = {f"{name}_in_the_same_order": value for name, value in _ratio(left, again).items()}
-    if same_order.verdict is Verdict.FAILED:
-        return failed, measures
+    if compare_memory(left, again, {**MEMORY_BUDGETS, **own}).verdict is Verdict.FAILED:
+        return None
     needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
-    return dataclasses.replace(within, detail=f"{within.detail}, {needs}"), measures
+    return dataclasses.replace(within, detail=f"{within.detail}, {needs}")
 
 
 def _reordered(evidence: Evidence) -> Side:
@@ -92,13 +83,6 @@ def _reordered(evidence: Evidence) -> Side:
     names.update({path: path for path in evidence.weights.alone[1]})
     build = renamed(evidence.candidate.build, evidence.candidate.program, names)
     return evidence.session.side(build, evidence.case, evidence.case.meshes[1])
-
-
-def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
-    left, right = (side.values.get("temp") for side in (reference, candidate))
-    if left is None or right is None or (left == 0 < right):
-        return {}
-    return {"temp_ratio": right / left if left else 1.0}
 
 
 _CAUSES = {
@@ -115,15 +99,7 @@ _CAUSES = {
 def compare_memory(
     reference: Memory, candidate: Memory, budgets: Mapping[str, Budget] = MEMORY_BUDGETS
 ) -> ChannelResult:
-    """Compares the memory and cost of two programs, quantity by quantity.
-
-    Returns:
-        The ``memory`` channel: equal, failed with a finding per quantity, or vacuous if neither side states any of the
-        budgeted numbers.
-
-    Raises:
-        ValueError: a budget names a quantity that is not one of ``QUANTITIES``.
-    """
+    """Compares the memory and cost of two programs, quantity by quantity; vacuous if neither side states any."""
     unknown = sorted(set(budgets) - set(QUANTITIES))
     if unknown:
         raise ValueError(f"memory budgets: got {unknown}, expected some of {sorted(QUANTITIES)}")
@@ -180,11 +156,7 @@ _ALIAS = re.compile(
 
 
 def read_donation(compiled: Any) -> tuple[Shape, ...]:
-    """Returns the parameters, or their parts, whose memory results reuse; dimensions are those on one device.
-
-    Raises:
-        ValueError: the text is malformed or names a parameter that does not exist.
-    """
+    """Returns the parameters, or their parts, whose memory results reuse; dimensions are those on one device."""
     module = optimised_module(compiled)
     parameters = module.computations[module.entry].parameters
     text = module.attributes.get("input_output_alias", "{}")

@@ -204,10 +204,6 @@ def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding
 
     Args:
         foreign: path fragments that only the other flavour's model code has.
-
-    Returns:
-        Findings if all modules are of the other framework, if no operation comes from the build's own sources, or if
-        some operations come from the other flavour's sources.
     """
 
     def count(fragments: Sequence[str]) -> int:

@@ -67,11 +67,7 @@ class Deviation:
 
 @dataclasses.dataclass(frozen=True)
 class Absent:
-    """A run that does not exist.
-
-    Args:
-        why: the reason, as text.
-    """
+    """A run that does not exist, and the reason, as text."""
 
     why: str
 

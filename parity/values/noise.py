@@ -79,8 +79,7 @@ def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
 def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
     """Returns the noise of each leaf: the relative deviation of perturbed runs of the reference from the original.
 
-    Returns:
-        ``{path: median over draws}``, at least half a unit in the last place; also of minor entries, if any.
+    It is the median of the runs, at least half a unit in the last place; also of minor entries, if any.
     """
     floor = {}
     for path, array in reference.items():

@@ -96,11 +96,7 @@ class ExportedMap:
         return self.reference, self.candidate
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the map as the JSON that `read_map` reads.
-
-        Raises:
-            ValueError: an entry has a user-defined transform, which cannot be stored.
-        """
+        """Returns the map as the JSON that `read_map` reads; user-defined transforms cannot be stored."""
         kinds = [_kind(entry) for entry in self.entries]
         record = msgspec.to_builtins(self)
         for entry, kind in zip(record["entries"], kinds, strict=True):

@@ -67,11 +67,7 @@ def find_item(folder: Path) -> Path:
 
 
 def read_stored(folder: Path) -> Stored:
-    """Reads all arrays of a checkpoint onto the host.
-
-    Raises:
-        ValueError: there is no checkpoint, or it cannot be read.
-    """
+    """Reads all arrays of a checkpoint onto the host; see `find_item` for the folder."""
     item = find_item(Path(folder).absolute())
     with _no_log():
         restored, problem = _restored(item)
@@ -104,11 +100,7 @@ def _restored(item: Path) -> tuple[Any, str]:
 
 
 def check_new(folder: Path) -> None:
-    """Checks that a checkpoint can be written.
-
-    Raises:
-        ValueError: the folder exists, or its parent is not writable.
-    """
+    """Raises a `ValueError` if a checkpoint cannot be written."""
     folder = folder.absolute()
     if folder.exists() or folder.is_symlink():
         raise ValueError(f"{folder}: already exists, expected a new folder; name another, or remove it first")

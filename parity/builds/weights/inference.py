@@ -184,11 +184,7 @@ class _Search:
         )
 
     def by_rules(self, rules: Sequence[Rule]) -> None:
-        """Pairs the leaves that rules name.
-
-        Raises:
-            RuleError: the pattern of a rule matches no leaf of the reference.
-        """
+        """Pairs the leaves that rules name."""
         for rule in rules:
             named = [found for name in self.sides[0].paths if (found := self._named(rule, name))]
             if not named:
