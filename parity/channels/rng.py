@@ -102,7 +102,7 @@ def _follow_keys(side: Side, start: Callable[[str], np.ndarray]) -> Audited:
 
     steps = STEPS if side.program.steps > 1 else 1
     with side.clock.book("audit"):
-        return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
+        return audit(side.traced.jaxpr, value, feedback, steps)
 
 
 def _audit_initial(session: Session, build: Build) -> Audited:
@@ -113,7 +113,7 @@ def _audit_initial(session: Session, build: Build) -> Audited:
         if build.leaves[path].role is not Role.OPTIMIZER or made[path].keyed
     ]
     with session.clock.book("audit"):
-        drawn = audit(f"create {build.name}", jaxpr, lambda index, step: key)
+        drawn = audit(jaxpr, lambda index, step: key)
         return named_by_leaf(drawn, jaxpr, leaves)
 
 

@@ -366,12 +366,10 @@ class _Search:
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
         """True if the leaves are unpaired and have the shapes of an entry's parameters."""
-        pairs = (
-            zip(*group, strict=True) for group in zip(chosen, (entry.reference, entry.candidate), strict=True)
-        )
         return all(
             name in side.names and side.leaf(name).shape == side.leaves[path].shape
-            for side, (name, path) in self._with(*pairs)
+            for side, names, paths in zip(self.sides, chosen, (entry.reference, entry.candidate), strict=True)
+            for name, path in zip(names, paths, strict=True)
         )
 
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:

@@ -19,7 +19,6 @@ class Audited:
         unseen: sites of draws whose keys were not followed.
     """
 
-    name: str
     draws: tuple[Draw, ...]
     unseen: tuple[str, ...] = ()
 
@@ -38,7 +37,6 @@ class Audited:
 
 
 def audit(
-    name: str,
     jaxpr: Any,
     value: Callable[[int, int], Any],
     feedback: Mapping[int, int] | None = None,
@@ -52,7 +50,7 @@ def audit(
         feedback: argument -> the output that replaces it in the next step.
     """
     if not draws_within(opened(jaxpr)):
-        return Audited(name=name, draws=())
+        return Audited(draws=())
     feedback = feedback or {}
     living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False, drawn=True).draws
     demand = Demand(jaxpr)
@@ -74,7 +72,7 @@ def audit(
         unseen |= dict.fromkeys(recorder.unseen)
         for index in needed & set(feedback):
             arguments[index] = outputs[feedback[index]]
-    return Audited(name=name, draws=tuple(draws), unseen=tuple(unseen))
+    return Audited(draws=tuple(draws), unseen=tuple(unseen))
 
 
 def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]]) -> Audited:
