@@ -1,8 +1,9 @@
 """The channel ``checkpoint``: either flavour loads saved state bit for bit."""
 
+import re
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from parity.builds.build import SEED, Group, Saving
 from parity.builds.tree import Role, as_data, to_host
 from parity.channels.channel import Aspect, Channel
-from parity.channels.results import compared
+from parity.channels.results import compared, with_makers
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.values.ladder import deviation
@@ -29,6 +30,7 @@ def checkpoint(evidence: Evidence) -> ChannelResult:
             findings += (
                 one.reads(one) + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
             )
+        findings[:1] = [_with_code(one, kept) for one in findings[:1]]
     how = (
         "saved and loaded by both sides"
         if evidence.settled
@@ -84,6 +86,16 @@ class _Kept:
         """Returns the checkpoint as this side loads it, placed as its programs expect."""
         return to_host(self.saving.load(folder, self.side.arguments[0]))
 
+    def again(self) -> None:
+        """Saves and loads the state, and the exported parameters if it has them."""
+        with tempfile.TemporaryDirectory() as folder:
+            placed, paths = self.side.placed(self.state), (Path(folder) / "state", Path(folder) / "export")
+            self.saving.save(placed, paths[0])
+            self.load(paths[0])
+            if self.saving.export and self.saving.load_export:
+                self.saving.export(placed, paths[1])
+                self.saving.load_export(paths[1])
+
     def resumes(self) -> list[Finding]:
         """Compares a run resumed from the checkpoint with an uninterrupted one.
 
@@ -121,6 +133,15 @@ class _Kept:
             return self.state
         weights = self.evidence.weights
         return weights.to_candidate(other.state) if self.index else weights.to_reference(other.state)
+
+
+def _with_code(finding: Finding, kept: Sequence[_Kept]) -> Finding:
+    """Returns a finding on a leaf with the user's functions that name the leaves of a checkpoint, or else save it."""
+    name = re.compile(rf"\b{re.escape(finding.where.rpartition('/')[2])}\b")
+    runs = [one.again for one in kept]
+    return with_makers(
+        finding, "saved and loaded", runs, lambda made: isinstance(made, str) and bool(name.search(made))
+    )
 
 
 def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:

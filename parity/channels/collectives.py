@@ -9,6 +9,8 @@ from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
+from parity.ir.jaxprs import equations
+from parity.ir.location import equation_source
 from parity.verdicts import SIDES, ChannelResult, Finding, grouped, one_sided
 
 
@@ -16,10 +18,31 @@ def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
     left, right = (read_collectives(side.optimised) for side in evidence.compiling())
     result = compare_collectives(left, right)
-    result = dataclasses.replace(result, tables={"collectives": collective_table(left, right)})
+    found = (*_checkpoints(evidence), *result.findings) if result.findings else ()
+    tables = {"collectives": collective_table(left, right)}
+    result = dataclasses.replace(result, findings=found, tables=tables)
     moved = [sum(one.total_bytes or 0 for one in side) for side in (left, right)]
     budgets = budgets_for("collectives", evidence.case.accept.budgets)
     return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (len(left), len(right))})
+
+
+def _checkpoints(evidence: Evidence) -> list[Finding]:
+    """Returns the checkpoints whose recomputation only one side protects from the compiler, if no operation differs."""
+    proof = evidence.proof
+    if proof is None or not (proof.proved or proof.reordered):
+        return []
+    flags = [
+        {op.params["prevent_cse"]: op for op in equations(side.traced.jaxpr) if "prevent_cse" in op.params}
+        for side in evidence.sides
+    ]
+    if any(len(side) != 1 for side in flags) or flags[0].keys() == flags[1].keys():
+        return []
+    texts = [
+        f"prevent_cse={flag} at {equation_source(op).against(None)}"
+        for flag, op in (*flags[0].items(), *flags[1].items())
+    ]
+    cause = "recomputation that the compiler undoes on the side without it"
+    return [Finding(where="checkpoint", reference=texts[0], candidate=texts[1], cause=cause)]
 
 
 def _full(one: Collective) -> Hashable:

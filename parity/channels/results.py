@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from parity.cases.accepted import Budget
 from parity.compare.evidence import Evidence
+from parity.ir.calls import makers
 from parity.ir.functions import origin
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
@@ -48,6 +49,21 @@ def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> 
         if one
     ]
     return dataclasses.replace(finding, next_step="; ".join(filter(None, [finding.next_step, *named])))
+
+
+def with_makers(
+    finding: Finding, how: str, runs: Sequence[Callable[[], Any]], is_made: Callable[[Any], bool]
+) -> Finding:
+    """Returns a finding whose next step names the user's functions that make a value.
+
+    Args:
+        how: how they make it, such as ``placed``.
+        runs: for each side, the reference first, a function that makes the value.
+    """
+    named = [
+        f"{how} by the {side} at {one}" for side, one in zip(SIDES, makers(runs, is_made), strict=True) if one
+    ]
+    return dataclasses.replace(finding, next_step="; ".join(filter(None, [finding.next_step, *named[::-1]])))
 
 
 def span(left: str, right: str) -> str:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from parity.cases.shared import linen_spec
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
 from parity.channels.report_rows import spec_table
-from parity.channels.results import compared
+from parity.channels.results import compared, with_makers
 from parity.compare.evidence import Evidence
 from parity.compare.layout import bytes_by_role, entries, placed, whole_share
 from parity.compare.side import Side
@@ -84,8 +85,8 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
     for entry in pairs:
         yield from compare_axes(entry, leaves, related)
     if on_mesh:
-        for entry in pairs:
-            yield from _spec_findings(entry, *sides)
+        found = [finding for entry in pairs for finding in _spec_findings(entry, *sides)]
+        yield from [*(_with_resolvers(one, sides) for one in found[:1]), *found[1:]]
         for side in sides:
             yield from _oracle_findings(side)
     for side in sides:
@@ -117,6 +118,12 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
             next_step="`parity inspect CASE` shows all leaves",
         )
     ]
+
+
+def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
+    """Returns a finding on a spec with the user's functions that resolve specs."""
+    runs = [functools.partial(side.build.specs, side.device_mesh) for side in sides]
+    return with_makers(finding, "placed", runs, lambda value: isinstance(value, jax.sharding.PartitionSpec))
 
 
 def _finding(side: Side, path: str, expected: str, got: str, cause: str, next_step: str = "") -> Finding:

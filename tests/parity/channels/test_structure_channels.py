@@ -203,6 +203,33 @@ def test_the_order_of_arguments_differs_from_a_need(candidate, reordered, verdic
     assert ("in the reference's order" in result.detail) == (verdict == "equal" and compiles == 3)
 
 
+def recomputed(scale=None, **options):
+    def loss(w, x):
+        layer = jax.checkpoint(lambda x: jnp.tanh(jnp.tanh(x @ w) @ w), **options)
+        x = layer(layer(x))
+        return jnp.sum((x if scale is None else scale * x) ** 2)
+
+    def step(state, inputs):
+        return {"gradients": {"params": {"w": jax.grad(loss)(state["params"]["w"], inputs["x"])}}}
+
+    return {"function": step}
+
+
+def test_a_checkpoint_that_the_compiler_may_undo_precedes_its_collectives():
+    found = outcome(recomputed(), recomputed(prevent_cse=False))["collectives"]
+    assert found.verdict is Verdict.FAILED
+    first = found.findings[0]
+    assert (first.where, first.reference.partition(" at ")[0]) == ("checkpoint", "prevent_cse=True")
+    assert "prevent_cse=False at " in first.candidate and "test_structure_channels.py" in first.candidate
+    assert outcome(recomputed(), recomputed())["collectives"].verdict is not Verdict.FAILED
+
+
+def test_a_checkpoint_is_no_cause_beside_another_operation():
+    found = outcome(recomputed(), recomputed(scale=3.0, prevent_cse=False))["collectives"]
+    assert found.verdict is Verdict.FAILED
+    assert all(finding.where != "checkpoint" for finding in found.findings)
+
+
 def written_out(state, inputs, remat=lambda layer: layer, last=jnp.tanh):
     """The gradient of two layers outside of any loop."""
 

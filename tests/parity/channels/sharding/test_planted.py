@@ -286,6 +286,7 @@ def test_moments_left_in_the_placement_of_parameters(mode, planted, seen):
         "candidate P('tensor', 'fsdp')",
         "6,528 and 13,056 bytes per device",
     )
+    assert with_words(found["sharding"], "placed by the candidate at", "in state_specs.<locals>.spec")
 
 
 # --- benign ---
