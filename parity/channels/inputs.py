@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.builds.build import SEED
-from parity.builds.tree import same_bits, unlike_entries
+from parity.builds.tree import unlike_entries
 from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
@@ -50,7 +50,7 @@ def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str, str] | N
     kinds = [f"{array.dtype}{list(array.shape)}" for array in (left, right)]
     if kinds[0] != kinds[1]:
         return "", kinds[0], kinds[1]
-    if same_bits(left, right):
+    if left.tobytes() == right.tobytes():
         return None
     first = int(np.argmax(unlike_entries(left, right)))
     place = [int(index) for index in np.unravel_index(first, left.shape)]
