@@ -168,21 +168,8 @@ class MeshSpec:
         return (types[self.mode],) * len(self.axes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """A TPU generation: dimensions of its torus, and JAX devices per chip."""
-
-    dimensions: int
-    devices_per_chip: int
-
-
-FAMILIES = {
-    "v4": Family(3, 2),
-    "v5e": Family(2, 1),
-    "v5p": Family(3, 1),
-    "v6e": Family(2, 1),
-    "tpu7x": Family(3, 2),
-}
+FAMILIES = {"v4": (3, 2), "v5e": (2, 1), "v5p": (3, 1), "v6e": (2, 1), "tpu7x": (3, 2)}
+"""TPU generations: dimensions of the torus, and JAX devices per chip."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +199,7 @@ class Topology:
                 f"topology {text!r}: expected one of {', '.join(FAMILIES)}, such as v5p:2x2x1{hint}"
             )
         sizes = grid.split("x")
-        dimensions = FAMILIES[family].dimensions
+        dimensions, _ = FAMILIES[family]
         if len(sizes) != dimensions or not all(re.fullmatch(r"[1-9][0-9]*", size) for size in sizes):
             example = "x".join(["2"] * (dimensions - 1) + ["1"])
             raise ValueError(f"topology {text!r}: expected {dimensions} sizes, such as {family}:{example}")
@@ -221,7 +208,7 @@ class Topology:
     @property
     def devices(self) -> int:
         """Number of JAX devices."""
-        return math.prod(self.shape) * FAMILIES[self.family].devices_per_chip
+        return math.prod(self.shape) * FAMILIES[self.family][1]
 
     def __str__(self) -> str:
         return f"{self.family}:{'x'.join(map(str, self.shape))}"

@@ -265,10 +265,8 @@ class _Walk(Walk[_Known]):
         for constant in constants:
             if not math.isfinite(constant) or abs(constant) > HUGE:
                 continue
-            if use is Use.ADDED:
-                self.seen[ConstantUse(use, constant, None, constant, op, single)] = None
-                continue
-            places = [(form.argument, number) for form in side.forms for number in form.origins(constant)]
+            forms = () if use is Use.ADDED else side.forms
+            places = [(form.argument, number) for form in forms for number in form.origins(constant)]
             for argument, number in places or [(None, constant)]:
                 self.seen.setdefault(ConstantUse(use, constant, argument, number, op, single))
 
