@@ -53,12 +53,9 @@ def is_counter(leaf: Leaf) -> bool:
     return not leaf.shape and leaf.role is not Role.PARAMS and leaf.dtype.startswith(("int", "uint"))
 
 
-def key_name(key: Any) -> str:
-    """Returns the name of one key of a tree's path."""
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    raise TypeError(f"cannot name the tree key {key!r} of type {type(key).__name__}")
+def path_name(keys: jax.tree_util.KeyPath) -> str:
+    """Returns the names of a tree's keys, joined by ``/``."""
+    return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
 def _unboxed(box: linen.meta.AxisMetadata) -> Any:
@@ -82,7 +79,7 @@ def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
         tree, is_leaf=lambda node: isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
     )
     entries = [
-        ("/".join(map(key_name, (*path, *inner))), holder, array)
+        (path_name((*path, *inner)), holder, array)
         for path, holder in holders
         for inner, array in jax.tree_util.tree_flatten_with_path(_value(holder))[0]
     ]
