@@ -2,11 +2,13 @@
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 Row = Mapping[str, str | int | float | None]
 """One row of a table by column; None is an unknown or non-finite number."""
 
@@ -234,6 +236,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     return list(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Returns items by their key, keys and items in the order given."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
+    """Returns the two texts of a finding: one of the named side, one of the other side."""
+    return {**dict.fromkeys(SIDES, other), side: text}
 
 
 def listed(names: Sequence[str], most: int) -> str:

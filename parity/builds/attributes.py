@@ -51,9 +51,6 @@ def settings_of(module: Any) -> dict[str, Any]:
 
     Booleans are left out, because they are modes of a model. A step may set one, such as ``model.train()``: the next
     call finds it set and is not traced again.
-
-    Args:
-        module: an NNX module; the result is empty for any other type.
     """
     if not isinstance(module, nnx.Module):
         return {}
@@ -72,11 +69,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Returns ``{path: (was, is)}`` of the attributes whose value changed; added and removed ones do not count.
-
-    Args:
-        before, after: from `settings_of`.
-    """
+    """Returns ``{path: (was, is)}`` of the attributes whose value changed; added and removed ones do not count."""
     return {
         path: (repr(value), repr(after[path]))
         for path, value in before.items()

@@ -75,7 +75,6 @@ class Program:
     """A pure function of named state and inputs.
 
     Args:
-        name: such as ``forward``.
         function: ``(state, inputs) -> {group: {path: array}}``, all flat; gradients and state use the paths of
             their state leaves.
         steps: number of times the state is fed back in a run; 1 for programs that return no state.
@@ -122,7 +121,6 @@ class Build:
         create: key -> flat concrete state, traceable.
         leaves: the state's leaves without values.
         abstract: ``{path: jax.ShapeDtypeStruct}`` of the same leaves.
-        programs: by name.
         inputs: seed -> flat batch of host arrays.
         abstract_inputs: ``{path: jax.ShapeDtypeStruct}`` of a batch.
         specs: mesh -> spec of each state leaf.
@@ -172,7 +170,6 @@ def linen_build(
     """Makes a build from a state tree and functions of it, as Linen code has them.
 
     Args:
-        name: see `Build`.
         create: key -> any tree; boxed leaves give their logical axes.
         programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
             and returns ``{group: tree}``; options go to `Program`.
@@ -189,8 +186,7 @@ def linen_build(
 
         return run
 
-    made = _made(example, fresh, specs, programs, pure)
-    return Build(name=name, flavour=Flavour.LINEN, **made, **_with_abstract_inputs(rest))
+    return _build(example, fresh, specs, programs, pure, {"name": name, "flavour": Flavour.LINEN, **rest})
 
 
 def nnx_build(
@@ -204,12 +200,10 @@ def nnx_build(
     """Makes a build from an NNX module and functions of it; a program may change the module in place.
 
     Args:
-        name: see `Build`.
         create: key -> module holding all state (model, optimizer, keys).
-        programs: name -> ``(function, options)``; the function takes the module and the batch and
-            returns ``{group: tree}``. ``{"state": module}`` returns the module's state after the call.
-        specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
-        **rest: the other fields of `Build`; ``abstract_inputs`` defaults to the shapes of ``inputs(0)``.
+        programs: as in `linen_build`; the function takes the module and the batch. ``{"state": module}`` returns the
+            module's state after the call.
+        specs, **rest: as in `linen_build`.
     """
     graphdef, example, constants, fresh = take_apart(traceable(create))
     codec, build = Codec(example), name
@@ -241,37 +235,40 @@ def nnx_build(
 
         return run
 
-    made = _made(example, fresh, specs, programs, pure)
-    return Build(name=name, flavour=Flavour.NNX, **made, **_with_abstract_inputs(rest))
+    return _build(example, fresh, specs, programs, pure, {"name": name, "flavour": Flavour.NNX, **rest})
 
 
-def _made(
+def _build(
     example: Any,
     fresh: Callable[[jax.Array], Any],
     specs: Specs,
     programs: Mapping[str, tuple[Native, dict]],
     pure: Callable[[str, Native], Callable[..., Outputs]],
-) -> dict[str, Any]:
-    """Returns the fields of a `Build` that both flavours make from an abstract state."""
-    return {
-        "create": lambda key: flatten(fresh(key)),
-        "leaves": describe(example),
-        "abstract": flatten(example),
-        "programs": {
+    fields: dict[str, Any],
+) -> Build:
+    """Returns a build of an abstract state; ``fields`` are those of `Build` that do not follow from it."""
+    if "abstract_inputs" not in fields:
+        batch = fields["inputs"](0)
+        shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
+        fields = {**fields, "abstract_inputs": shapes}
+    return Build(
+        create=lambda key: flatten(fresh(key)),
+        leaves=describe(example),
+        abstract=flatten(example),
+        programs={
             name: Program(name=name, function=pure(name, function), **options)
             for name, (function, options) in programs.items()
         },
-        "specs": lambda mesh: flatten(specs(example, mesh)),
-        "skeleton": skeleton(example),
-    }
+        specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
+        **fields,
+    )
 
 
 def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
     """Returns a build with one program and renamed state paths, so with its arguments in another order.
 
     Args:
-        build: the build to rename.
-        program: the program to keep.
         names: ``{path: new path}`` of all state leaves.
     """
     back = {new: path for path, new in names.items()}
@@ -293,11 +290,3 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
         specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
         skeleton=None,
     )
-
-
-def _with_abstract_inputs(rest: dict[str, Any]) -> dict[str, Any]:
-    if "abstract_inputs" in rest:
-        return rest
-    batch = rest["inputs"](0)
-    shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
-    return {**rest, "abstract_inputs": shapes}

@@ -23,11 +23,7 @@ T = TypeVar("T")
 
 
 class Constants:
-    """The constants of a module.
-
-    Args:
-        arrays: by path.
-    """
+    """The constants of a module."""
 
     def __init__(self, arrays: Mapping[Path, jax.Array]):
         self._arrays = dict(arrays)
@@ -50,7 +46,6 @@ class Constants:
 
         Args:
             function: ``(states of the constants, *arguments) -> module`` after the program.
-            *arguments: the program's other arguments, abstract.
         """
 
         def arrays(states: tuple[Any, ...], *arguments: Any) -> list[Any]:
@@ -95,9 +90,6 @@ def _hold_as_data(node: nnx.Pytree) -> None:
 def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Constants, Fresh]:
     """Splits a module into graph, state and constants without making its arrays.
 
-    Args:
-        create: key -> module.
-
     Returns:
         Its graph, its abstract state, its constants (arrays without a Variable that no key changes), and a function
         that makes its state. The function is traced only once.
@@ -122,11 +114,7 @@ def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Con
 
 
 def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
-    """Traces a function that makes a state from a key, once for all callers.
-
-    Returns:
-        The abstract state, and a function that makes it by the same operations, from the same lines of source.
-    """
+    """Returns the abstract state that a function makes from a key, and the function, traced once for all callers."""
     jaxpr, example = jax.make_jaxpr(create, return_shape=True)(jax.random.key(0))
     operations = jaxpr_as_fun(jaxpr.replace(jaxpr=live(jaxpr.jaxpr)))
 

@@ -89,15 +89,7 @@ class MeshSpec:
         return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
 
     def check(self, devices: int, topology: str) -> None:
-        """Checks that a slice is large enough.
-
-        Args:
-            devices: number of devices of the slice.
-            topology: name of the slice.
-
-        Raises:
-            ValueError: the mesh needs more devices.
-        """
+        """Raises a `ValueError` if the mesh needs more devices than a slice has."""
         if self.size > devices:
             raise ValueError(
                 f"mesh {self}: needs {self.size} devices, {topology} has {devices}; choose a larger topology"
@@ -108,9 +100,6 @@ class MeshSpec:
 
         Args:
             named: the mesh axes that rules, or the leaves themselves, name.
-
-        Raises:
-            ValueError: an axis is not among them, but similar to one that the mesh lacks.
         """
         absent = set(named) - set(self._names)
         for axis in set(self._names) - set(named):
@@ -128,7 +117,6 @@ class MeshSpec:
         the smallest largest axis, then the smallest first axis.
 
         Args:
-            devices: number of devices, at least one.
             held: axes that keep their size.
 
         Raises:
@@ -155,9 +143,6 @@ class MeshSpec:
         """Returns a spec without the axes of size one; it splits arrays in the same way.
 
         On an explicit mesh such axes are part of an array's type, so they stay.
-
-        Args:
-            spec: over the axes of this mesh.
         """
         single = {name for name, size in self.axes if size == 1}
         parts = [part if isinstance(part, tuple) else (part,) for part in spec]
@@ -183,21 +168,8 @@ class MeshSpec:
         return (types[self.mode],) * len(self.axes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """A TPU generation: dimensions of its torus, and JAX devices per chip."""
-
-    dimensions: int
-    devices_per_chip: int
-
-
-FAMILIES = {
-    "v4": Family(3, 2),
-    "v5e": Family(2, 1),
-    "v5p": Family(3, 1),
-    "v6e": Family(2, 1),
-    "tpu7x": Family(3, 2),
-}
+FAMILIES = {"v4": (3, 2), "v5e": (2, 1), "v5p": (3, 1), "v6e": (2, 1), "tpu7x": (3, 2)}
+"""TPU generations: dimensions of the torus, and JAX devices per chip."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +199,7 @@ class Topology:
                 f"topology {text!r}: expected one of {', '.join(FAMILIES)}, such as v5p:2x2x1{hint}"
             )
         sizes = grid.split("x")
-        dimensions = FAMILIES[family].dimensions
+        dimensions, _ = FAMILIES[family]
         if len(sizes) != dimensions or not all(re.fullmatch(r"[1-9][0-9]*", size) for size in sizes):
             example = "x".join(["2"] * (dimensions - 1) + ["1"])
             raise ValueError(f"topology {text!r}: expected {dimensions} sizes, such as {family}:{example}")
@@ -236,7 +208,7 @@ class Topology:
     @property
     def devices(self) -> int:
         """Number of JAX devices."""
-        return math.prod(self.shape) * FAMILIES[self.family].devices_per_chip
+        return math.prod(self.shape) * FAMILIES[self.family][1]
 
     def __str__(self) -> str:
         return f"{self.family}:{'x'.join(map(str, self.shape))}"

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from flax import linen, nnx
 
-from parity.builds.tree import key_name
+from parity.builds.tree import path_name
 
 Skeleton = dict[str, "Skeleton"] | list["Skeleton"] | str | None
 """Dicts and lists whose leaves are paths; None is a node without arrays, such as an optimizer's empty state."""
@@ -32,10 +32,10 @@ def _skeleton(node: Any, place: tuple[Any, ...]) -> Skeleton:
     rows, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)
     parts = {key: _skeleton(part, (*place, key)) for keys, part in rows for key in keys if _is_stored(part)}
     if not parts:  # an array
-        return "/".join(map(key_name, place))
+        return path_name(place)
     if isinstance(next(iter(parts)), jax.tree_util.SequenceKey):
         return list(parts.values())
-    return {key_name(key): part for key, part in parts.items()}
+    return {path_name((key,)): part for key, part in parts.items()}
 
 
 def _is_stored(node: Any) -> bool:
@@ -47,7 +47,6 @@ def fill(shape: Skeleton, arrays: Mapping[str, Any]) -> Any:
     """Returns the tree with arrays at its leaves, without the branches that have none.
 
     Args:
-        shape: as `skeleton` returns it.
         arrays: ``{path: array}`` of all or some leaves.
     """
     if isinstance(shape, str):

@@ -31,7 +31,6 @@ class Leaf:
     Args:
         path: names from the root, joined by ``/``.
         shape, dtype: shape and dtype of the array; a typed key has a dtype such as ``key<fry>``.
-        role: purpose of the leaf.
         kind: Linen collection or NNX Variable type that holds it.
         logical_axes: a name or None per dimension; None if the model gave none.
     """
@@ -54,12 +53,9 @@ def is_counter(leaf: Leaf) -> bool:
     return not leaf.shape and leaf.role is not Role.PARAMS and leaf.dtype.startswith(("int", "uint"))
 
 
-def key_name(key: Any) -> str:
-    """Returns the name of one key of a tree's path."""
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    raise TypeError(f"cannot name the tree key {key!r} of type {type(key).__name__}")
+def path_name(keys: jax.tree_util.KeyPath) -> str:
+    """Returns the names of a tree's keys, joined by ``/``."""
+    return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
 def _unboxed(box: linen.meta.AxisMetadata) -> Any:
@@ -83,7 +79,7 @@ def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
         tree, is_leaf=lambda node: isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
     )
     entries = [
-        ("/".join(map(key_name, (*path, *inner))), holder, array)
+        (path_name((*path, *inner)), holder, array)
         for path, holder in holders
         for inner, array in jax.tree_util.tree_flatten_with_path(_value(holder))[0]
     ]
@@ -147,11 +143,7 @@ def describe(tree: Any) -> dict[str, Leaf]:
 
 
 class Codec:
-    """Rebuilds a tree from ``{path: array}``; boxes are dropped, Variables keep type and metadata.
-
-    Args:
-        example: a tree of the structure, abstract or not.
-    """
+    """Rebuilds a tree from ``{path: array}``; boxes are dropped, Variables keep type and metadata."""
 
     def __init__(self, example: Any):
         unboxed = linen.meta.map_axis_meta(_unboxed, example)
@@ -159,11 +151,7 @@ class Codec:
         self._structure = jax.tree.structure(unboxed)
 
     def restore(self, flat: Mapping[str, Any]) -> Any:
-        """Returns the tree with the arrays of ``flat``.
-
-        Raises:
-            ValueError: leaves are missing or unexpected; the message lists all of them.
-        """
+        """Returns the tree with the arrays of ``flat``, which must be those of all leaves."""
         missing, extra = sorted(set(self.paths) - set(flat)), sorted(set(flat) - set(self.paths))
         if missing or extra:
             raise ValueError(
@@ -180,6 +168,12 @@ def as_data(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     """True if two arrays have the same dtype, shape and bits."""
     return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+def unlike_entries(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Returns a flag for each entry of two arrays of one shape and dtype: its bits differ."""
+    words = [np.ravel(side).view(np.uint8).reshape(*side.shape, side.itemsize) for side in (one, other)]
+    return np.asarray((words[0] != words[1]).any(axis=-1))
 
 
 def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -28,7 +28,7 @@ def checkpoint(evidence: Evidence) -> ChannelResult:
         kept = [_Kept(evidence, index, Path(folder)) for index in (0, 1)]
         for one, other in (kept, kept[::-1]):
             findings += (
-                one.comes_back() + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
+                one.reads(one) + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
             )
         findings[:1] = [_with_code(one, kept) for one in findings[:1]]
     how = (
@@ -50,11 +50,7 @@ def _not_asked(evidence: Evidence) -> str:
 
 
 class _Kept:
-    """One side's checkpoint after some steps.
-
-    Args:
-        index: 0 for the reference, 1 for the candidate.
-    """
+    """One side's checkpoint after some steps."""
 
     def __init__(self, evidence: Evidence, index: int, folder: Path):
         self.evidence, self.index, self.name = evidence, index, SIDES[index]
@@ -100,11 +96,6 @@ class _Kept:
                 self.saving.export(placed, paths[1])
                 self.saving.load_export(paths[1])
 
-    def comes_back(self) -> list[Finding]:
-        """Compares its own checkpoint with the saved state, bit for bit."""
-        cause = "a leaf that is saved or loaded as something else"
-        return _differing(self.state, self.load(self.folder), f"checkpoint of the {self.name}", cause)
-
     def resumes(self) -> list[Finding]:
         """Compares a run resumed from the checkpoint with an uninterrupted one.
 
@@ -118,11 +109,11 @@ class _Kept:
         return _differing(whole, resumed, where, "state that is not in the checkpoint")
 
     def reads(self, other: "_Kept") -> list[Finding]:
-        """Compares the other side's checkpoint, as this side loads it, with the saved state under this side's paths."""
-        where = f"checkpoint of the {other.name}, loaded by the {self.name}"
-        return _differing(
-            self._mapped(other), self.load(other.folder), where, "a name that the two sides read differently"
-        )
+        """Compares a side's checkpoint, as this side loads it, with the saved state under this side's paths."""
+        where, cause = f"checkpoint of the {other.name}", "a leaf that is saved or loaded as something else"
+        if other is not self:
+            where, cause = f"{where}, loaded by the {self.name}", "a name that the two sides read differently"
+        return _differing(self._mapped(other), self.load(other.folder), where, cause)
 
     def serves(self, other: "_Kept") -> list[Finding]:
         """Compares the exported parameters of either side, and the other leaves of the export, with the saved state."""

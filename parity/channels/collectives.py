@@ -1,18 +1,17 @@
 """The channel ``collectives``: transfers between devices by kind, dtype, bytes, group and number of runs."""
 
-import collections
 import dataclasses
 from collections.abc import Hashable, Sequence
 
 from parity.cases.accepted import budgets_for
 from parity.channels.channel import Aspect, Channel, Settled
 from parity.channels.report_rows import collective_table
-from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
+from parity.channels.results import budgeted, compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.ir.jaxprs import equations
 from parity.ir.location import equation_source
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding, grouped, one_sided
 
 
 def collectives(evidence: Evidence) -> ChannelResult:
@@ -66,8 +65,8 @@ def compare_collectives(reference: Sequence[Collective], candidate: Sequence[Col
     missing, extra = ([one for one in side if _target(one) not in combined] for side in (missing, extra))
     pairs, missing, extra = pair_up(missing, extra, _KEYS)
     findings = [_differs(left, right) for left, right in pairs]
-    findings += [_alone(one, count, "reference") for one, count in _grouped(missing)]
-    findings += [_alone(one, count, "candidate") for one, count in _grouped(extra)]
+    for side, alone in zip(SIDES, (missing, extra), strict=True):
+        findings += [_alone(one, count, side) for one, count in _counted(alone)]
     findings.sort(key=lambda finding: finding.where)
     note = ", some combined differently by the compiler" if combined else ""
     return compared(span(_detail(reference), _detail(candidate)) + note, findings)
@@ -83,10 +82,10 @@ def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collect
     The compiler combines collectives of one kind and group, within limits that depend on their order. A combined
     collective has one source, so that its direction does not depend on its operands.
     """
-    left, right = {}, {}
-    for entries, parts in ((missing, left), (extra, right)):
-        for one in entries:
-            parts.setdefault(_target(one), []).append(one.parts)
+    left, right = (
+        {target: [one.parts for one in moved] for target, moved in grouped(side, _target).items()}
+        for side in (missing, extra)
+    )
     return {
         target
         for target in left.keys() & right.keys()
@@ -95,14 +94,10 @@ def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collect
     }
 
 
-def _grouped(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
+def _counted(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
     """Joins entries that print the same into one with a count, the most bytes first."""
-    groups: dict[Hashable, list[Collective]] = collections.defaultdict(list)
-    for one in entries:
-        groups[_full(one), one.provenance.line].append(one)
-    return sorted(
-        ((group[0], len(group)) for group in groups.values()), key=lambda item: -(item[0].total_bytes or 0)
-    )
+    groups = grouped(entries, lambda one: (_full(one), one.provenance.line)).values()
+    return sorted(((group[0], len(group)) for group in groups), key=lambda item: -(item[0].total_bytes or 0))
 
 
 def _detail(entries: Sequence[Collective]) -> str:
@@ -120,15 +115,11 @@ def _text(one: Collective) -> str:
     return f"{one.dtype} {one.bytes:,} bytes{group}, {often}"
 
 
-def _where(one: Collective) -> str:
-    return f"{one.kind} ({one.provenance.summary})"
-
-
 def _differs(left: Collective, right: Collective) -> Finding:
     before, after = left.total_bytes, right.total_bytes
     distance = "" if before is None or after is None or before == after else f"{after - before:+,} bytes"
     return Finding(
-        where=_where(right),
+        where=f"{right.kind} ({right.provenance.summary})",
         reference=_text(left),
         candidate=_text(right),
         distance=distance,
@@ -161,7 +152,7 @@ _ALONE = {
 def _alone(one: Collective, count: int, side: str) -> Finding:
     total = one.total_bytes
     return Finding(
-        where=f"{_where(one)} of the {side}",
+        where=f"{one.kind} ({one.provenance.summary}) of the {side}",
         **one_sided(side, f"{times(count)}{_text(one)}", "no such collective"),
         distance="" if total is None else f"{total * count:,} bytes",
         cause=_ALONE.get(one.kind, "a sharding constraint that one side lacks"),

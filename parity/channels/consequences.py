@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import HOLDERS, normalise
@@ -38,7 +38,8 @@ def causes_first(
     folded: dict[int, list[Finding]] = collections.defaultdict(list)
     kept: list[int] = []
     for at, leaf in enumerate(held):
-        owner = owners.get((parts[at][0], _owner_of(leaf, names))) if leaf else None
+        moment = leaf and leaf.role is Role.OPTIMIZER and moment_of(normalise(leaf.path), names, HOLDERS)
+        owner = owners.get((parts[at][0], moment[1])) if moment else None
         if owner is None:
             kept.append(at)
         else:
@@ -50,12 +51,6 @@ def causes_first(
         first.setdefault((len(step), step, places[at], path.split("/")[0]), at)
     leading = [first[part] for part in sorted(first)]
     return [_with_moments(findings[at], folded[at]) for at in dict.fromkeys([*leading, *kept])]
-
-
-def _owner_of(leaf: Leaf, names: Container[str]) -> str:
-    """Returns the name of the parameter that a leaf is a moment of; empty if it is none of those named."""
-    owned = moment_of(normalise(leaf.path), names, HOLDERS) if leaf.role is Role.OPTIMIZER else None
-    return owned[1] if owned else ""
 
 
 def _with_moments(finding: Finding, moments: Sequence[Finding]) -> Finding:

@@ -5,11 +5,11 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 
 from parity.channels.channel import Aspect, Channel, Settled
-from parity.channels.results import compared, one_sided, pair_up, span, times
+from parity.channels.results import compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.functions import origin
 from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding, Verdict, grouped, one_sided
 
 FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
 """Kinds of operations that one formula has in place of another kind."""
@@ -43,10 +43,6 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
     An operation of one side is paired with one of equal kind, result dimensions and direction; only then do types
     differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
     reported only if the other side has no operation of its family in these types, but does compute in others.
-
-    Returns:
-        The ``dots`` channel: equal, failed with a finding per group of operations, skipped if neither side has any, or
-        vacuous if only one side has any.
     """
     if not reference and not candidate:
         return ChannelResult(verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
@@ -56,9 +52,7 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
         )
         return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
     pairs, missing, extra = pair_up(reference, candidate, (_full, _without_types))
-    groups: dict[Hashable, list[tuple[TypedOp, TypedOp]]] = collections.defaultdict(list)
-    for left, right in pairs:
-        groups[_full(left), _full(right), right.provenance.line].append((left, right))
+    groups = grouped(pairs, lambda pair: (_full(pair[0]), _full(pair[1]), pair[1].provenance.line))
     findings = [_differs(*group[0], len(group)) for group in groups.values()]
     findings += [*_alone(missing, candidate, "reference"), *_alone(extra, reference, "candidate")]
     return compared(span(_detail(reference), _detail(candidate)), findings)
@@ -103,12 +97,14 @@ def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> I
     """
     known = {(_family(one), _real(one)) for one in other}
     families, results = {family for family, _ in known}, {one.result for one in other}
-    groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
-    for one in entries:
-        in_others = (_family(one) in families or results != {one.result}) and "complex" not in one.types
-        if in_others and (_family(one), _real(one)) not in known:
-            groups[_full(one), one.provenance.line].append(one)
-    for one, *more in groups.values():
+    strange = [
+        one
+        for one in entries
+        if (_family(one) in families or results != {one.result})
+        and "complex" not in one.types
+        and (_family(one), _real(one)) not in known
+    ]
+    for one, *more in grouped(strange, lambda one: (_full(one), one.provenance.line)).values():
         yield Finding(
             where=f"{_named(one)} of the {side} ({one.provenance.summary})",
             **one_sided(side, f"{1 + len(more)} x {one.types}", "no such operation"),

@@ -29,4 +29,3 @@ CHANNEL = Channel(
         "" if evidence.case.accept.prove_exact else "the case asks for no proof in exact arithmetic"
     ),
 )
-"""The channel's declaration; see `Channel`."""

@@ -12,11 +12,7 @@ from parity.verdicts import SIDES, ChannelResult, Finding
 
 
 def _flip(case: Case, flag: Flag, session: Session) -> Finding | None:
-    """Lowers both sides with and without a flag; returns the problem, None if it changes both in the same way.
-
-    Raises:
-        ValueError: the case has no `with_settings` to vary it.
-    """
+    """Lowers both sides with and without a flag; returns the problem, None if it changes both in the same way."""
     if case.explore.with_settings is None:
         raise ValueError(
             f"{case.id}: got flags, expected `with_settings` too, which makes the case with other settings"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.builds.build import SEED
+from parity.builds.tree import unlike_entries
 from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
@@ -51,8 +52,7 @@ def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str, str] | N
         return "", kinds[0], kinds[1]
     if left.tobytes() == right.tobytes():
         return None
-    words = [np.ravel(array).view(np.uint8).reshape(array.size, -1) for array in (left, right)]
-    first = int(np.argmax((words[0] != words[1]).any(axis=1)))
+    first = int(np.argmax(unlike_entries(left, right)))
     place = [int(index) for index in np.unravel_index(first, left.shape)]
     return f"{place or ''}", f"{left.flat[first]}", f"{right.flat[first]}"
 

@@ -12,7 +12,7 @@ from parity.cases.accepted import budgets_for
 from parity.channels.channel import Aspect, Channel
 from parity.channels.recomputation import ACCEPT, compare_recomputed
 from parity.channels.report_rows import loop_table
-from parity.channels.results import budgeted, compared, one_sided, pair_up, span, times
+from parity.channels.results import budgeted, compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Loop, LoopTree
@@ -21,7 +21,7 @@ from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import equations, opened, origin
 from parity.ir.location import equation_source
 from parity.ir.stablehlo.lowered import lowered_loops
-from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed
+from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed, one_sided
 
 FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
@@ -173,7 +173,6 @@ class _Comparison:
         return findings + self.level(first.inner, second.inner, f"{path}.")
 
     def _carries(self, first: Loop, second: Loop, where: str, at: str) -> list[Finding]:
-        """Compares all carries."""
         more = second.carry_bytes - first.carry_bytes
         gap, fewer = abs(more), first.carries - second.carries
         if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
@@ -199,7 +198,6 @@ class _Comparison:
         return [finding]
 
     def _stacked(self, first: Loop, second: Loop) -> tuple[list[Shape], list[Shape]]:
-        """Returns the stacked outputs of one side only."""
         lost = self._surplus(first.stacked, second.stacked)
         extra = self._surplus(second.stacked, first.stacked)
         regrouped = _bytes(lost) == _bytes(extra) and first.trips != second.trips
@@ -233,7 +231,6 @@ class _Comparison:
 def _stacked_finding(
     lost: Sequence[Shape], extra: Sequence[Shape], kept: bool, where: str, at: str
 ) -> Finding:
-    """Returns the finding on stacked outputs of one side only."""
     texts = [f"stacks {_leaves(leaves) or 'nothing more'}" for leaves in (lost, extra)]
     return Finding(
         where=where,

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Role
-from parity.channels.results import compared, one_sided, vacuous
+from parity.channels.results import compared, vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.runs import changed_choices, judged_runs, only_ties
 from parity.compare.sample import idle_outputs
@@ -19,8 +19,8 @@ from parity.ir.jax_internals import equation_scope
 from parity.ir.jaxprs import equations, origin
 from parity.values.ladder import climb
 from parity.values.static import Content, Fact, result_facts
-from parity.values.vacuity import constant_leaves, is_declared, not_finite, same_buffers
-from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
+from parity.values.vacuity import constant_leaves, is_declared, not_finite, same_buffers, vacuous_finding
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, one_sided
 
 
 def measured(
@@ -128,6 +128,7 @@ def ties(evidence: Evidence) -> str:
     return f"{count} token{'s' if count > 1 else ''} at a tie"
 
 
+DECLARE = "look at what the program reads and returns, or declare it in the pair"
 NAN = "NaN in every entry, for all inputs"
 PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
 
@@ -160,7 +161,9 @@ def idle_values(evidence: Evidence) -> list[Finding]:
     }
     reached = frozenset().union(*(fact.sources for fact in known.values()))
     idle = [
-        _finding("values", f"no value depends on the {label}", f"values that the {label} move")
+        vacuous_finding(
+            "values", f"no value depends on the {label}", f"values that the {label} move", DECLARE
+        )
         for label, given in has.items()
         if given and label not in reached
     ]
@@ -171,7 +174,7 @@ def zero_gradients(evidence: Evidence) -> list[Finding]:
     """Finds gradients that are NaN, and gradients that are zero by the program's text or on data."""
     known = _facts(evidence, Group.GRADIENTS)
     dead = [
-        _finding(path, "a gradient of zeros, for all inputs", "a gradient that is not zero")
+        vacuous_finding(path, "a gradient of zeros, for all inputs", "a gradient that is not zero", DECLARE)
         for path, fact in known.items()
         if fact.content is Content.ZERO and not is_declared(path, evidence.case.accept.zero_gradients)
     ]
@@ -185,7 +188,9 @@ def zero_gradients(evidence: Evidence) -> list[Finding]:
 def idle_state(evidence: Evidence) -> list[Finding]:
     """Finds parameters that a step returns unchanged, and NaN."""
     still = [
-        _finding(path, "returned as it was taken, for all inputs", "a parameter that the program moves")
+        vacuous_finding(
+            path, "returned as it was taken, for all inputs", "a parameter that the program moves", DECLARE
+        )
         for path in sorted(evidence.reference.read(_kept) if trains(evidence) else ())
         if evidence.reference.build.leaves[path].role is Role.PARAMS
         and not is_declared(path, evidence.case.accept.zero_gradients)
@@ -221,15 +226,5 @@ def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:
     """Finds NaN in the program's text; if there is none, checks one run on ordinary data if that is cheap."""
     known = _facts(evidence, group)
     if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
-        return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
+        return [vacuous_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
     return idle_outputs(evidence, group) if run else []
-
-
-def _finding(where: str, got: str, expected: str, next_step: str = "") -> Finding:
-    return Finding(
-        where=where,
-        reference=f"expected {expected}",
-        candidate=f"both sides: {got}",
-        cause="a check that cannot fail",
-        next_step=next_step or "look at what the program reads and returns, or declare it in the pair",
-    )

@@ -30,10 +30,8 @@ def memory(evidence: Evidence) -> ChannelResult:
     result = compare_memory(left, right, {**usual, **own})
     if result.verdict is Verdict.VACUOUS:
         return result
-    measures = _ratio(left, right)
     if result.verdict is Verdict.FAILED and evidence.same_program:
-        result, again = _packed(evidence, result, left, right, own)
-        measures |= again
+        result = _packed(evidence, left, right, own) or result
     less, more = ([array.compiled[0] for array in side] for side in evidence.unpaired)
     before, after = (read_donation(side.optimised) for side in sides)
     donation = compare_donation(before, after, (less, more), by_shape=evidence.weights.is_identity)
@@ -42,7 +40,6 @@ def memory(evidence: Evidence) -> ChannelResult:
         verdict=Verdict.FAILED if donation.verdict is Verdict.FAILED else result.verdict,
         detail=f"{result.detail}; {donation.detail}",
         findings=(*result.findings, *donation.findings),
-        measures=measures,
         tables={"memory": memory_table(left, right)},
     )
 
@@ -66,23 +63,17 @@ def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
 
 
 def _packed(
-    evidence: Evidence, failed: ChannelResult, left: Memory, right: Memory, own: Mapping[str, Budget]
-) -> tuple[ChannelResult, dict[str, float]]:
-    """Checks if the candidate needs more memory only because of its argument order, which a proof leaves open.
-
-    Returns:
-        The result, which passes if so, and the measures.
-    """
+    evidence: Evidence, left: Memory, right: Memory, own: Mapping[str, Budget]
+) -> ChannelResult | None:
+    """Returns a result that passes if only the argument order, which a proof leaves open, needs more memory."""
     within = compare_memory(left, right, {**PACKING_BUDGETS, **own})
     if within.verdict is Verdict.FAILED:
-        return failed, {}
+        return None
     again = read_memory(_reordered(evidence).compiled)
-    same_order = compare_memory(left, again, {**MEMORY_BUDGETS, **own})
-    measures = {f"{name}_in_the_same_order": value for name, value in _ratio(left, again).items()}
-    if same_order.verdict is Verdict.FAILED:
-        return failed, measures
+    if compare_memory(left, again, {**MEMORY_BUDGETS, **own}).verdict is Verdict.FAILED:
+        return None
     needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
-    return dataclasses.replace(within, detail=f"{within.detail}, {needs}"), measures
+    return dataclasses.replace(within, detail=f"{within.detail}, {needs}")
 
 
 def _reordered(evidence: Evidence) -> Side:
@@ -92,13 +83,6 @@ def _reordered(evidence: Evidence) -> Side:
     names.update({path: path for path in evidence.weights.alone[1]})
     build = renamed(evidence.candidate.build, evidence.candidate.program, names)
     return evidence.session.side(build, evidence.case, evidence.case.meshes[1])
-
-
-def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
-    left, right = (side.values.get("temp") for side in (reference, candidate))
-    if left is None or right is None or (left == 0 < right):
-        return {}
-    return {"temp_ratio": right / left if left else 1.0}
 
 
 _CAUSES = {
@@ -115,15 +99,7 @@ _CAUSES = {
 def compare_memory(
     reference: Memory, candidate: Memory, budgets: Mapping[str, Budget] = MEMORY_BUDGETS
 ) -> ChannelResult:
-    """Compares the memory and cost of two programs, quantity by quantity.
-
-    Returns:
-        The ``memory`` channel: equal, failed with a finding per quantity, or vacuous if neither side states any of the
-        budgeted numbers.
-
-    Raises:
-        ValueError: a budget names a quantity that is not one of ``QUANTITIES``.
-    """
+    """Compares the memory and cost of two programs, quantity by quantity; vacuous if neither side states any."""
     unknown = sorted(set(budgets) - set(QUANTITIES))
     if unknown:
         raise ValueError(f"memory budgets: got {unknown}, expected some of {sorted(QUANTITIES)}")
@@ -133,16 +109,15 @@ def compare_memory(
         if left is None and right is None:
             missing.append(f"{quantity} unknown ({reference.reasons.get(quantity, 'no reason')})")
             continue
-        fits, used = False, ""
-        if left is not None and right is not None:
-            fits = budget.allows(left, right)
-            used = f", budget {budget.sentence()}" if fits and left < right else ""
-            if fits and right > left * budget.ratio:
+        used = ""
+        if left is None or right is None or not budget.allows(left, right):
+            findings.append(_finding(quantity, reference, candidate, budget))
+        elif left < right:
+            used = f", budget {budget.sentence()}"
+            if right > left * budget.ratio:
                 used += f", grown {_grown(left, right)}, which only a larger size can settle"
         words = ("unknown" if value is None else f"{value:,}" for value in (left, right))
         shown.append(f"{quantity} {span(*words)}{used}")
-        if not fits:
-            findings.append(_finding(quantity, reference, candidate, budget))
     if not shown:
         return ChannelResult(verdict=Verdict.VACUOUS, detail="; ".join(missing) or "no budgets")
     return compared(", ".join(shown + missing), findings)
@@ -159,17 +134,15 @@ def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget
         f"unknown ({side.reasons.get(quantity, 'no reason')})" if value is None else f"{value:,} {unit}"
         for side, value in ((reference, left), (candidate, right))
     ]
-    ratio = ""
+    distance = ""
     if left is not None and right is not None:
-        grown = _grown(left, right)
-        ratio = f"{grown}, budget {budget.sentence()}"
-        if right < left:
-            ratio = f"{grown}, at least {budget.floor:g} x"
+        limit = f"at least {budget.floor:g} x" if right < left else f"budget {budget.sentence()}"
+        distance = f"{_grown(left, right)}, {limit}"
     return Finding(
         where=f"{quantity} {unit}" if unit == "bytes" else quantity,
         reference=texts[0],
         candidate=texts[1],
-        distance=ratio,
+        distance=distance,
         cause=_CAUSES[quantity],
         next_step="compare the loops channel: its stacked outputs name the arrays"
         if quantity == "temp"
@@ -182,33 +155,15 @@ _ALIAS = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Donation:
-    """The memory that a program reuses.
-
-    Args:
-        reused: the parameters, or their parts, whose memory results reuse; dimensions are those on one device.
-        parameters: number of parameters of the compiled program (arguments that jit drops have none).
-    """
-
-    reused: tuple[Shape, ...]
-    parameters: int
-
-
-def read_donation(compiled: Any) -> Donation:
-    """Reads the input-output aliasing of a compiled program.
-
-    Raises:
-        ValueError: the text is malformed or names a parameter that does not exist.
-    """
+def read_donation(compiled: Any) -> tuple[Shape, ...]:
+    """Returns the parameters, or their parts, whose memory results reuse; dimensions are those on one device."""
     module = optimised_module(compiled)
     parameters = module.computations[module.entry].parameters
     text = module.attributes.get("input_output_alias", "{}")
     if rest := _ALIAS.sub("", text).strip("{}, \n"):
         raise ValueError(f"input_output_alias: got {rest[:60]!r}, expected 'result: (parameter, ...)'")
     found = sorted(_ALIAS.finditer(text), key=lambda match: int(match["parameter"]))
-    reused = tuple(_reused(match, parameters) for match in found)
-    return Donation(reused=reused, parameters=len(parameters))
+    return tuple(_reused(match, parameters) for match in found)
 
 
 def _reused(match: re.Match[str], parameters: Mapping[int, Instruction]) -> Shape:
@@ -220,8 +175,8 @@ def _reused(match: re.Match[str], parameters: Mapping[int, Instruction]) -> Shap
 
 
 def compare_donation(
-    reference: Donation,
-    candidate: Donation,
+    reference: Sequence[Shape],
+    candidate: Sequence[Shape],
     alone: tuple[Sequence[str], Sequence[str]] = ((), ()),
     *,
     by_shape: bool = True,
@@ -233,12 +188,9 @@ def compare_donation(
         by_shape: True if both sides keep their numbers in the same arrays; if not, equal bytes suffice.
 
     Returns:
-        The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous if a program has
-        no parameters.
+        Equal, or failed with the arrays that only one side reuses.
     """
-    if not reference.parameters or not candidate.parameters:
-        return ChannelResult(verdict=Verdict.VACUOUS, detail="a program without parameters")
-    sides = (reference.reused, candidate.reused)
+    sides = (reference, candidate)
     left, right = (collections.Counter(_counter(str(one)) for one in side) for side in sides)
     sizes = {_counter(str(one)): one.bytes for side in sides for one in side}
     less, more = (collections.Counter(map(_counter, shapes)) for shapes in alone)

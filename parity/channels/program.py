@@ -23,6 +23,7 @@ from parity.ir.epsilons import changed_epsilons
 from parity.ir.jax_internals import traceback_codes
 from parity.ir.location import call_stacks
 from parity.prove.frontier import UNSURE
+from parity.values.vacuity import vacuous_finding
 from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
 
 RESTS_ON_NUMBERS = "not settled for all inputs: the numbers decide"
@@ -33,13 +34,9 @@ NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact 
 def program(evidence: Evidence) -> ChannelResult:
     """Attests the framework that made each side, and returns the verdict of the proof."""
     if not any(any(side.traced.out_info.values()) for side in evidence.sides):
-        nothing = Finding(
-            where=evidence.case.program,
-            reference="expected values, gradients or state",
-            candidate="both sides return no array",
-            cause="a check that cannot fail",
-            next_step="return what the program computes, by group",
-        )
+        advice = "return what the program computes, by group"
+        wanted, got = "values, gradients or state", "both sides return no array"
+        nothing = vacuous_finding(evidence.case.program, got, wanted, advice)
         return vacuous([nothing], "nothing to compare")
     if evidence.proof is not None and not evidence.proof.proved and evidence.reference.backend.executes:
         evidence.compiling()  # `_strongest` waits for it
@@ -125,14 +122,11 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
         )
     if failed := _unsettled(evidence, _changed_epsilons(evidence)):
         return ChannelResult(verdict=Verdict.FAILED, detail=attested, findings=failed)
-    (first,) = evidence.unrolled_proof.frontier
-    terms = dict(zip(SIDES, first.terms, strict=False))
     return ChannelResult(
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
         # A place on one path to a result need not be the first.
         findings=_resting(evidence.unrolled_proof.findings(), UNSURE),
-        notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 
 
@@ -214,31 +208,23 @@ def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding
 
     Args:
         foreign: path fragments that only the other flavour's model code has.
-
-    Returns:
-        Findings if all modules are of the other framework, if no operation comes from the build's own sources, or if
-        some operations come from the other flavour's sources.
     """
 
     def count(fragments: Sequence[str]) -> int:
         return sum(number for file, number in found.files.items() if any(part in file for part in fragments))
 
-    problems = []
+    findings = []
     other = OTHER[build.flavour]
     if found.modules.get(other) and not found.modules.get(build.flavour):
-        problems.append(
-            (
-                f"all {found.modules[other]} operations of modules are of {other} modules",
-                f"{build.flavour} modules",
-            )
-        )
+        text = f"all {found.modules[other]} operations of modules are of {other} modules"
+        findings.append(_finding(build, text, f"{build.flavour} modules"))
     if build.sources and not count(build.sources):
-        problems.append((f"no operation from {', '.join(build.sources)}", "operations of its own model code"))
+        text = f"no operation from {', '.join(build.sources)}"
+        findings.append(_finding(build, text, "operations of its own model code"))
     if foreign and count(foreign):
-        problems.append(
-            (f"{count(foreign)} operations from {', '.join(foreign)}", "none from the other twin")
-        )
-    return [_finding(build, got, expected) for got, expected in problems]
+        text = f"{count(foreign)} operations from {', '.join(foreign)}"
+        findings.append(_finding(build, text, "none from the other twin"))
+    return findings
 
 
 def _finding(build: Build, got: str, expected: str) -> Finding:

@@ -5,11 +5,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from parity.channels.results import one_sided
 from parity.compare.evidence import Evidence
 from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import equation_source
-from parity.verdicts import SIDES, Finding
+from parity.verdicts import SIDES, Finding, one_sided
 
 ACCEPT = 'accept it, if it is meant, by parity.Waiver(channel="loops", where=..., reason=...)'
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")

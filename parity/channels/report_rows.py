@@ -11,7 +11,7 @@ from parity.compare.side import Side
 from parity.ir.hlo.collectives import Collective
 from parity.ir.hlo.memory import Memory
 from parity.ir.hlo.model import LoopTree
-from parity.verdicts import Row
+from parity.verdicts import Row, grouped
 
 MOST_LOOPS = 80
 """Maximum number of loops of one program in a table; larger trees are cut, as a picture of them is unreadable."""
@@ -68,20 +68,17 @@ def loop_table(reference: LoopTree, candidate: LoopTree) -> list[Row]:
 
 def map_table(weights: WeightMap) -> list[Row]:
     """Returns one row for each way of pairing and transforming leaves, with its first leaf as the example."""
-    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = collections.defaultdict(list)
-    for entry in weights.entries:
-        names = " + ".join(entry.reference), " + ".join(entry.candidate)
-        groups[str(entry.role), entry.matched_by, str(entry.transform)].append(names)
+    groups = grouped(weights.entries, lambda one: (str(one.role), one.matched_by, str(one.transform)))
     return [
         {
             "role": role,
             "matched by": how,
             "transform": transform,
-            "leaves": len(names),
-            "reference": names[0][0],
-            "candidate": names[0][1],
+            "leaves": len(entries),
+            "reference": " + ".join(entries[0].reference),
+            "candidate": " + ".join(entries[0].candidate),
         }
-        for (role, how, transform), names in groups.items()
+        for (role, how, transform), entries in groups.items()
     ]
 
 
@@ -113,10 +110,11 @@ def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row
     Args:
         weights: pairs the leaves; if several leaves map to one, the first represents all.
     """
-    groups: dict[tuple[str, ...], list[tuple[Placed, Placed]]] = collections.defaultdict(list)
-    for entry in weights.entries:
-        left, right = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
-        groups[*_cut(left), *_cut(right)].append((left, right))
+    pairs = [
+        (placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0]))
+        for entry in weights.entries
+    ]
+    groups = grouped(pairs, lambda pair: (*_cut(pair[0]), *_cut(pair[1])))
 
     def held(leaves: Sequence[tuple[Placed, Placed]]) -> int:
         return sum(left.bytes_per_device for left, _ in leaves)

@@ -30,11 +30,6 @@ def vacuous(findings: Iterable[Finding], detail: str = "a check that cannot fail
     return ChannelResult(verdict=Verdict.VACUOUS, detail=detail, findings=tuple(findings))
 
 
-def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
-    """Returns the two texts of a finding: one of the named side, one of the other side."""
-    return {**dict.fromkeys(SIDES, other), side: text}
-
-
 def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> Finding:
     """Returns a finding on a leaf whose next step names the source lines that make the leaf.
 
@@ -62,10 +57,8 @@ def with_makers(
     """Returns a finding whose next step names the user's functions that make a value.
 
     Args:
-        finding: any.
         how: how they make it, such as ``placed``.
         runs: for each side, the reference first, a function that makes the value.
-        is_made: True for the value.
     """
     named = [
         f"{how} by the {side} at {one}" for side, one in zip(SIDES, makers(runs, is_made), strict=True) if one

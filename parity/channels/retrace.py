@@ -10,13 +10,13 @@ import jax
 
 from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel
-from parity.channels.results import compared, one_sided, span
+from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.functions import ENGINE
 from parity.ir.jax_internals import key_difference, tracing_keys
-from parity.verdicts import SIDES, ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding, one_sided
 
 MATRIX = f"{ENGINE}matrix"
 DRIFTED = (

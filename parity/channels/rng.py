@@ -46,7 +46,7 @@ def rng(evidence: Evidence) -> ChannelResult:
     if not drawn[0].draws and not drawn[1].draws:
         detail = f"no draws; initial state {_both(fresh)}"
     if not shared:
-        detail += "; the sides need not share keys" + (f"; {starts.power}" if starts.power else "")
+        detail += "; the sides need not share keys" + (f"; {starts.detail}" if starts.detail else "")
     passed = starts.verdict
     if passed is Verdict.PROVED and not proved and drawn[0].draws:
         passed = Verdict.BITWISE
@@ -102,7 +102,7 @@ def _follow_keys(side: Side, start: Callable[[str], np.ndarray]) -> Audited:
 
     steps = STEPS if side.program.steps > 1 else 1
     with side.clock.book("audit"):
-        return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
+        return audit(side.traced.jaxpr, value, feedback, steps)
 
 
 def _audit_initial(session: Session, build: Build) -> Audited:
@@ -113,7 +113,7 @@ def _audit_initial(session: Session, build: Build) -> Audited:
         if build.leaves[path].role is not Role.OPTIMIZER or made[path].keyed
     ]
     with session.clock.book("audit"):
-        drawn = audit(f"create {build.name}", jaxpr, lambda index, step: key)
+        drawn = audit(jaxpr, lambda index, step: key)
         return named_by_leaf(drawn, jaxpr, leaves)
 
 

@@ -127,7 +127,6 @@ def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
 
 
 def _finding(side: Side, path: str, expected: str, got: str, cause: str, next_step: str = "") -> Finding:
-    """Returns a finding on a leaf of one side."""
     return Finding(
         where=f"{side.build.name} {path}",
         reference=expected,

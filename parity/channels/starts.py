@@ -36,7 +36,7 @@ from parity.values.rng.distribution import (
 from parity.values.rng.draws import Recorder
 from parity.values.rng.recipes import LeafProvenance
 from parity.values.rng.repeats import compare_repeats
-from parity.verdicts import SIDES, Finding, Verdict, weakest
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, grouped, weakest
 
 KEYS = 4
 """Number of states in which every leaf is compared; fewer if they are large."""
@@ -46,22 +46,6 @@ MOST_NUMBERS = 4_000_000
 """Maximum number of elements in memory at once, if there is more than one state."""
 SECONDS = 2.0
 """Time limit for the states of further keys, which only small leaves need."""
-
-States = Sequence[Mapping[str, np.ndarray]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Starts:
-    """The result of comparing the initial states of both sides.
-
-    Args:
-        verdict: `PROVED`, `BITWISE` or `EQUAL`, if there are no findings.
-        power: the smallest difference that samples show, or why there are no samples, as text; empty if recipes decide.
-    """
-
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    power: str = ""
 
 
 class _Made(NamedTuple):
@@ -83,11 +67,15 @@ class _Made(NamedTuple):
         return isinstance(self.entry.transform, Identity) and len({tuple(side) for side in exact}) == 1
 
 
-def compare_starts(evidence: Evidence, shared: bool) -> Starts:
+def compare_starts(evidence: Evidence, shared: bool) -> ChannelResult:
     """Compares the initial states; findings name the lines that make the leaves.
 
     Args:
         shared: True if both sides draw from the same keys.
+
+    Returns:
+        The findings, and `PROVED`, `BITWISE` or `EQUAL` for leaves without one. The detail is the smallest difference
+        that samples show, or why there are no samples; it is empty if recipes decide.
     """
     starts = _compare(evidence, shared)
     partners = {
@@ -102,7 +90,7 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
     return dataclasses.replace(starts, findings=tuple(found))
 
 
-def _compare(evidence: Evidence, shared: bool) -> Starts:
+def _compare(evidence: Evidence, shared: bool) -> ChannelResult:
     """Compares the initial states. Leaves that depend on no key must be equal.
 
     RNG state is compared only if both sides share keys (``shared``).
@@ -120,12 +108,12 @@ def _compare(evidence: Evidence, shared: bool) -> Starts:
     drawn = [one for one in made if one.keyed and all(leaves[path].size for path in one.entry.reference)]
     if shared:
         verdict, more = _compare_bits(evidence, [one.entry for one in drawn if not one.same])
-        return Starts(weakest((verdict, exact)), (*findings, *more))
+        return ChannelResult(verdict=weakest((verdict, exact)), findings=(*findings, *more))
     if given := _given(evidence, drawn):
         note = f"drawn leaves are not compared: the {given} is a built module, whose initializers are not at hand"
-        return Starts(Verdict.EQUAL, tuple(findings), note)
+        return ChannelResult(verdict=Verdict.EQUAL, findings=tuple(findings), detail=note)
     more, power = _compare_draws(evidence, drawn)
-    return Starts(Verdict.EQUAL, (*findings, *more), power)
+    return ChannelResult(verdict=Verdict.EQUAL, findings=(*findings, *more), detail=power)
 
 
 def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:
@@ -243,12 +231,11 @@ def _compare_samples(
     paths = _paths(drawn)
     total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
-    back = WeightMap(tuple(drawn)).to_reference
     sides = [_first(evidence.session, *each, keys) for each in zip(evidence.builds, paths, strict=True)]
-    sides[1] = [back(state) for state in sides[1]]
+    sides[1] = _back(drawn, sides[1])
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
-    places = {path: _places(as_numbers(sides[0][0][path][kept[path]]), keys) for path in _paths(entries)[0]}
+    places = {path: _places(as_numbers(sides[0][path][0][kept[path]]), keys) for path in _paths(entries)[0]}
 
     def sampled(path: str, leaf: np.ndarray) -> np.ndarray:
         return as_numbers(leaf[:, *kept[path]])[:, *places[path]].reshape(len(leaf), -1)
@@ -264,13 +251,14 @@ def _compare_samples(
     )
 
 
-def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> States:
+def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> dict[str, np.ndarray]:
     """Returns some leaves of the initial states of the first keys; without a compile, all keys at once."""
-    if not session.start(build).shares_types(paths):
-        states = (session.fresh(build, SEED + key) for key in range(keys))
-        return [{path: state[path] for path in paths} for state in states]
-    runs = _further(session, build, paths, range(keys))
-    return [dict(zip(run, row, strict=True)) for run in runs for row in zip(*run.values(), strict=True)]
+    if session.start(build).shares_types(paths):
+        runs = [*_further(session, build, paths, range(keys))]
+        return {path: np.concatenate([run[path] for run in runs]) for path in paths}
+    states = (session.fresh(build, SEED + key) for key in range(keys))
+    leaves = zip(*([state[path] for path in paths] for state in states), strict=True)
+    return dict(zip(paths, map(np.stack, leaves), strict=True))
 
 
 def _places(leaf: np.ndarray, keys: int) -> tuple[np.ndarray, ...]:
@@ -284,12 +272,12 @@ def _places(leaf: np.ndarray, keys: int) -> tuple[np.ndarray, ...]:
 def _samples(
     evidence: Evidence,
     entries: Sequence[Entry],
-    sides: Sequence[States],
+    sides: Sequence[Mapping[str, np.ndarray]],
     sampled: Callable[[str, np.ndarray], np.ndarray],
 ) -> list[dict[str, np.ndarray]]:
     """Returns elements of some leaves of both sides, one row for each key: as many keys as needed, or as time allows.
 
-    ``sides`` are the states of the first keys, with the paths of the reference. ``sampled`` takes a leaf of several
+    ``sides`` are the leaves for the first keys, with the paths of the reference. ``sampled`` takes a leaf of several
     keys; it leaves out slices that repeat others, because they are no further draws.
     """
     rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
@@ -306,15 +294,16 @@ def _samples(
     def is_open(entry: Entry) -> bool:
         return any(0 < sum(part.size for part in rows[0][path]) < ENOUGH for path in entry.reference)
 
-    add(({path: np.stack([state[path] for state in side]) for path in side[0]} for side in sides), entries)
-    small = collections.defaultdict(list)
-    for entry in filter(is_open, entries):
-        small[int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))].append(entry)
+    add(sides, entries)
+    keys = len(next(iter(sides[0].values())))
+    small = grouped(
+        filter(is_open, entries), lambda entry: int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))
+    )
     for group in small.values():
         end = None
         most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])
         left, right = (
-            _further(evidence.session, build, paths, range(len(sides[0]), most))
+            _further(evidence.session, build, paths, range(keys, most))
             for build, paths in zip(evidence.builds, _paths(group), strict=True)
         )
         for one, other in zip(left, right, strict=True):

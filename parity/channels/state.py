@@ -34,19 +34,19 @@ def state(evidence: Evidence) -> ChannelResult:
 def _by_cause(result: ChannelResult, leaves: Mapping[str, Leaf]) -> ChannelResult:
     """Puts failed findings first, and within each part parameters first, with their moments."""
     rows = result.tables.get("leaves", ())
-    found = [(finding, row) for finding, row in zip(result.findings, rows, strict=False)]
-    if len(rows) != len(result.findings) or any(
-        not finding.where.startswith(str(row["leaf"])) for finding, row in found
+    subjects = [finding.where for finding in result.findings]
+    if len(rows) != len(subjects) or not all(
+        map(str.startswith, subjects, [str(row["leaf"]) for row in rows])
     ):
         return result  # the findings have another subject, such as a guard
-    parts = [
-        [one for one in found if (one[1]["rung"] == Verdict.FAILED) is failed] for failed in (True, False)
-    ]
-    findings = [
-        finding
-        for part in parts
-        for finding in causes_first([one for one, _ in part], [str(row["leaf"]) for _, row in part], leaves)
-    ]
+    findings: list[Finding] = []
+    for failed in (True, False):
+        part = [
+            (finding, str(row["leaf"]))
+            for finding, row in zip(result.findings, rows, strict=True)
+            if (row["rung"] == Verdict.FAILED) is failed
+        ]
+        findings += causes_first([finding for finding, _ in part], [path for _, path in part], leaves)
     return dataclasses.replace(result, findings=tuple(findings))
 
 

@@ -10,10 +10,10 @@ from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table, renamed_modules
-from parity.channels.results import one_sided, with_sources
+from parity.channels.results import with_sources
 from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
-from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, one_sided
 
 UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""
@@ -182,12 +182,11 @@ def _one_sided(side: str, leaf: Leaf) -> Finding:
 
 def _unlike(one: Leaf, other: Leaf) -> Finding:
     """Returns a finding for a leaf that has the same name on both sides but another shape or role."""
+    what = "shape" if one.shape != other.shape else "role"
+    step = "give both the same, or give the pair a weight rule with a transform"
     words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (one, other)]
     if one.role is not other.role:
         words = [f"{word}, role {leaf.role}" for word, leaf in zip(words, (one, other), strict=True)]
-    what = "shape" if one.shape != other.shape else "role"
-    step = "give both the same, or give the pair a weight rule with a transform"
-    if one.role is not other.role:
         step = "hold parameters as `params` and the optimizer's state as `opt_state`: roles are known by these names"
     return Finding(
         where=other.path,

@@ -36,11 +36,8 @@ class ConstantUse:
     """A constant, and the number of an argument at which the program reaches it.
 
     Args:
-        use: use by the program.
-        constant: as the program has it.
         argument: position in ``@main``; None if the other operand is not an elementwise function of one argument.
         number: of that argument; the constant itself for a computed operand.
-        op: the operation.
         is_single: True if the operation has no other constant there.
     """
 
@@ -67,7 +64,6 @@ class Constants:
     """The constants of a program.
 
     Args:
-        seen: each once by use, constant, argument and number.
         wraps: ``{result: divisor}`` by position, of results that are a remainder of an argument.
     """
 
@@ -113,8 +109,7 @@ class _Known:
 
 
 COMPUTED = _Known()
-Inverse = Callable[[float, float], Sequence[float]]
-INVERSES: Mapping[str, Inverse] = {
+INVERSES: Mapping[str, Callable[[float, float], Sequence[float]]] = {
     "add": lambda y, c: [y - c],
     "subtract": lambda y, c: [y + c],
     "from": lambda y, c: [c - y],
@@ -158,19 +153,20 @@ def _either(use: Use) -> Callable[[Op, Sequence[_Known]], list[Meeting]]:
     return lambda op, sides: [(use, sides[0], sides[1].numbers), (use, sides[1], sides[0].numbers)]
 
 
+DIVISORS: Mapping[str, Callable[[float], float]] = {
+    "divide": lambda number: number,
+    "remainder": lambda number: number,
+    "and": lambda number: number + 1,
+    "shift_right_logical": lambda number: 2.0**number,
+    "shift_right_arithmetic": lambda number: 2.0**number,
+}
+"""Operations that divide by a function of their constant; a mask of the last bits is a remainder."""
+
+
 def _divided(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
-    return [(Use.DIVIDED, sides[0], sides[1].numbers)]
-
-
-def _shifted(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
-    return [(Use.DIVIDED, sides[0], [2.0**number for number in sides[1].numbers])]
-
-
-def _masked(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
-    """Treats a mask of the last bits as a remainder."""
-    return [
-        (Use.DIVIDED, one, [number + 1 for number in other.numbers]) for one, other in (sides, sides[::-1])
-    ]
+    name = op.form.name.rpartition(".")[2]
+    orders = (sides, sides[::-1]) if name == "and" else (sides,)
+    return [(Use.DIVIDED, one, [*map(DIVISORS[name], other.numbers)]) for one, other in orders]
 
 
 def _scaled(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
@@ -203,12 +199,8 @@ MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
     "maximum": _either(Use.CLAMPED),
     "add": _either(Use.ADDED),
     "clamp": lambda _, sides: [(Use.CLAMPED, sides[1], bound.numbers) for bound in (sides[0], sides[2])],
-    "divide": _divided,
-    "remainder": _divided,
+    **dict.fromkeys(DIVISORS, _divided),
     "multiply": _scaled,
-    "and": _masked,
-    "shift_right_logical": _shifted,
-    "shift_right_arithmetic": _shifted,
     "dynamic_slice": _indexed,
     "dynamic_update_slice": _written,
     "gather": _indexed,
@@ -216,11 +208,7 @@ MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
 
 
 def met_constants(program: StableProgram) -> Constants:
-    """Returns the constants that a program combines with its arguments and with computed numbers.
-
-    Args:
-        program: as the prover reads it.
-    """
+    """Returns the constants that a program combines with its arguments and with computed numbers."""
     walk = _Walk(program, COMPUTED)
     arguments = range(len(program.body.parameters))
     walk.give(program.body.parameters, [_Known(forms=frozenset({_Form(position)})) for position in arguments])
@@ -273,14 +261,12 @@ class _Walk(Walk[_Known]):
     def _add(self, op: Op, use: Use, side: _Known, constants: Sequence[float]) -> None:
         if side.numbers or not constants:
             return
+        single = len(constants) == 1
         for constant in constants:
             if not math.isfinite(constant) or abs(constant) > HUGE:
                 continue
-            single = len(constants) == 1
-            if use is Use.ADDED:
-                self.seen[ConstantUse(use, constant, None, constant, op, single)] = None
-                continue
-            places = [(form.argument, number) for form in side.forms for number in form.origins(constant)]
+            forms = () if use is Use.ADDED else side.forms
+            places = [(form.argument, number) for form in forms for number in form.origins(constant)]
             for argument, number in places or [(None, constant)]:
                 self.seen.setdefault(ConstantUse(use, constant, argument, number, op, single))
 
@@ -363,10 +349,9 @@ def _binary(name: str, left: _Known, right: _Known) -> _Known:
             return COMPUTED
     if name in ("minimum", "maximum"):
         return right if left.numbers else left if right.numbers else COMPUTED
-    if name in ("remainder", "and", "shift_right_logical", "shift_right_arithmetic") and right.numbers:
+    if name in DIVISORS and name != "divide" and right.numbers:
         step = "remainder" if name in ("remainder", "and") else "divide"
-        shift = {"and": lambda n: n + 1, "remainder": lambda n: n}.get(name, lambda n: 2.0**n)
-        return _after(left, step, shift(right.numbers[-1]))
+        return _after(left, step, DIVISORS[name](right.numbers[-1]))
     if len(right.numbers) == 1:
         return _after(left, name, right.numbers[0]) if name in INVERSES else COMPUTED
     if len(left.numbers) == 1:

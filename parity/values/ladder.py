@@ -7,8 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.tree import same_bits
-from parity.verdicts import ANY_RUNG, SIDES, ChannelResult, Finding, Requirement, Row, Verdict, weakest
+from parity.builds.tree import same_bits, unlike_entries
+from parity.verdicts import (
+    ANY_RUNG,
+    SIDES,
+    ChannelResult,
+    Finding,
+    Requirement,
+    Row,
+    Verdict,
+    grouped,
+    weakest,
+)
 
 FLOOR_FACTOR = 10.0
 """A leaf is within the floor up to this multiple of its measured noise."""
@@ -39,7 +49,6 @@ class Deviation:
     """Deviation of one leaf of the candidate from the reference.
 
     Args:
-        path: the leaf.
         relative: Frobenius norm of the difference over the reference's; inf if it is not finite.
         minor: the same of the `minor` entries; 0 if there are none.
         worst: index of the largest difference.
@@ -58,11 +67,7 @@ class Deviation:
 
 @dataclasses.dataclass(frozen=True)
 class Absent:
-    """A run that does not exist.
-
-    Args:
-        why: the reason, as text.
-    """
+    """A run that does not exist, and the reason, as text."""
 
     why: str
 
@@ -114,9 +119,7 @@ def _relative(error: float, scale: float) -> float:
 
 def _worst(reference: np.ndarray, candidate: np.ndarray, difference: np.ndarray) -> tuple[int, ...]:
     """Returns the index of the largest difference among the entries whose bits differ."""
-    words = [np.ravel(side).view(np.uint8).reshape(reference.size, -1) for side in (reference, candidate)]
-    differ = (words[0] != words[1]).any(axis=1).reshape(reference.shape)
-    distance = np.where(differ, np.nan_to_num(difference, nan=np.inf), -1.0)
+    distance = np.where(unlike_entries(reference, candidate), np.nan_to_num(difference, nan=np.inf), -1.0)
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(distance)), reference.shape))
 
 
@@ -197,7 +200,6 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
 
     Args:
         reference, candidate: host arrays under the same paths.
-        judge: measures the lower rungs.
     """
     off = [
         found
@@ -240,7 +242,7 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
         findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in off),
         tables={
             "leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off],
-            "layers": layer_table(reference, {path: _known(size) for path, size in in_floors.items()}, rungs),
+            "layers": layer_table(reference, in_floors, rungs),
         },
     )
 
@@ -250,13 +252,7 @@ def _has_floor(found: Deviation, reference: np.ndarray) -> bool:
 
 
 def is_within(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
-    """True if a leaf has a floor and is within it.
-
-    Args:
-        found: its deviation.
-        reference: the reference's array.
-        floor: noise by path.
-    """
+    """True if a leaf has a floor and is within it."""
     return _has_floor(found, reference) and not _beyond(found, floor)
 
 
@@ -358,9 +354,6 @@ def place_of(path: str) -> Place:
 
     A layer is a numbered module that contains modules, or a numbered module of the model itself:
     ``layers_3/mlp/kernel``, ``layers/3/kernel``, ``Dense_0/kernel``, but not ``wi_0`` of ``layers/mlp/wi_0/kernel``.
-
-    Args:
-        path: path of a leaf, steps and roles first.
     """
     parts = path.split("/")
     start = int(STEP.fullmatch(parts[0]) is not None)
@@ -379,44 +372,29 @@ def place_of(path: str) -> Place:
     return Place(series, outside, None)
 
 
-def layer_table(
-    paths: Iterable[str], floors: Mapping[str, float | None], rungs: Mapping[str, Verdict]
-) -> list[Row]:
+def layer_table(paths: Iterable[str], floors: Mapping[str, float], rungs: Mapping[str, Verdict]) -> list[Row]:
     """Returns a row for each layer: its leaves, the number that differ, and the worst deviation.
 
     Args:
-        paths: all leaves that were compared.
-        floors: deviation of each differing leaf as a multiple of its noise; None if there is no such number.
+        floors: deviation of each differing leaf as a multiple of its noise; in a row None if it is not finite.
         rungs: rung of each differing leaf; leaves that are not in here have the same bits.
-
-    Returns:
-        ``floors`` is None if no leaf differs, and if the worst deviation is not a finite number; ``differ``
-        distinguishes the two.
     """
-    groups: dict[Place, list[str]] = {}
-    for path in paths:
-        groups.setdefault(place_of(path), []).append(path)
+    groups = grouped(paths, place_of)
     ordered = sorted(groups, key=lambda one: (one.series, one.number is None, one.stack, one.number or 0))
     return [_layer_row(place, groups[place], floors, rungs) for place in ordered]
 
 
 def _layer_row(
-    place: Place, paths: Collection[str], floors: Mapping[str, float | None], rungs: Mapping[str, Verdict]
+    place: Place, paths: Collection[str], floors: Mapping[str, float], rungs: Mapping[str, Verdict]
 ) -> Row:
-    def size(path: str) -> float:
-        found = floors[path]
-        return float("inf") if found is None else found
-
     differing = [path for path in paths if path in rungs]
     # Failed first: a float64 run may excuse the larger of two deviations.
-    worst = max(differing, key=lambda path: (rungs[path] is Verdict.FAILED, size(path)), default=None)
+    worst = max(differing, key=lambda path: (rungs[path] is Verdict.FAILED, floors[path]), default="")
     return {
-        "series": place.series,
-        "stack": place.stack,
-        "number": place.number,
+        **dataclasses.asdict(place),
         "leaves": len(paths),
         "differ": len(differing),
-        "floors": None if worst is None else floors[worst],
+        "floors": _known(floors[worst]) if worst else None,
         "rung": str(weakest(rungs[path] for path in differing)) if differing else None,
-        "leaf": worst or "",
+        "leaf": worst,
     }

@@ -48,11 +48,6 @@ def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, n
 
     Scales of one and biases of zero hide bugs; each entry becomes ``w * (1 + 0.1 n) + 0.02 n'`` with standard normal
     ``n, n'``. Optimizer state, counters and keys stay: the first step fills them.
-
-    Args:
-        state: host arrays.
-        leaves: descriptions of the leaves, with their roles.
-        seed: seed of the draws.
     """
     rng = np.random.default_rng(seed)
     moved = dict(state)
@@ -84,12 +79,7 @@ def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
 def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
     """Returns the noise of each leaf: the relative deviation of perturbed runs of the reference from the original.
 
-    Args:
-        reference: results of the reference.
-        nudged: its results from perturbed weights and inputs, one per draw.
-
-    Returns:
-        ``{path: median over draws}``, at least half a unit in the last place; also of minor entries, if any.
+    It is the median of the runs, at least half a unit in the last place; also of minor entries, if any.
     """
     floor = {}
     for path, array in reference.items():

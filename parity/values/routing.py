@@ -22,8 +22,6 @@ class ChangedChoice:
     """A token whose choices differ between the two sides.
 
     Args:
-        layer: name of the layer.
-        token: its index.
         reference, candidate: the choices that only one side makes.
         margin: margin of the reference's last choice over the best remaining one.
         noise: typical effect of rounding on a margin of that layer.
@@ -57,7 +55,6 @@ def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> 
     """Returns the tokens whose sets of choices differ; sorted with ties last, then by decreasing margin.
 
     Args:
-        reference, candidate: the group ``routing`` of both sides, with equal paths and shapes.
         noise: noise of the margins of each layer, as from `margin_noise`.
     """
     flips = []

@@ -44,7 +44,6 @@ def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tu
     """Returns the facts about each result of a program. Loops are iterated to a fixed point.
 
     Args:
-        program: as the prover reads it.
         labels: labels of each argument of ``@main``; a computed value has the union of the labels of its operands.
     """
     walk = _Walk(program, _fact(frozenset(), Content.ANY))

@@ -11,6 +11,8 @@ from parity.values.ladder import FLOOR_FACTOR, Deviation, deviation
 from parity.values.noise import finite_norm, is_float
 
 Flat = Mapping[str, np.ndarray]
+Factors = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+"""Draws the factors of the entries of a leaf of a shape."""
 COARSE = 10.0
 """Bound on a leaf's deviation, as a multiple of its change when the reference is perturbed."""
 SHAKEN = 100
@@ -29,16 +31,15 @@ class StressKind:
     """One kind of stress inputs.
 
     Args:
-        name: for display.
-        parameters, inputs: draw the factors of a leaf's entries: ``(rng, shape) -> factors``.
+        parameters, inputs: draw the factors of a leaf's entries.
         count: initial value of the optimizer's counters.
         saturates: True if a softmax may saturate, so that gradients cancel and optimizers step on the residue.
         edges: share of entries that become zero, tie with another, or are close to a constant of the programs.
     """
 
     name: str
-    parameters: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-    inputs: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+    parameters: Factors
+    inputs: Factors
     count: int
     edges: float = 0.0
     saturates: bool = False
@@ -70,14 +71,10 @@ class StressKind:
         }
 
     def _scaled(
-        self,
-        array: np.ndarray,
-        factor: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray],
-        rng: np.random.Generator,
-        constants: Sequence[float],
+        self, array: np.ndarray, factors: Factors, rng: np.random.Generator, constants: Sequence[float]
     ) -> np.ndarray:
         limit = float(jnp.finfo(array.dtype).max)
-        wide = array.astype(np.float64) * factor(rng, array.shape)
+        wide = array.astype(np.float64) * factors(rng, array.shape)
         if self.edges and array.size > 1:
             flat, chosen = wide.reshape(-1), rng.random(array.size) < self.edges
             nearby = [0.0, *(c * (1 + side) for c in constants for side in (-1e-3, 0.0, 1e-3))]
@@ -86,11 +83,11 @@ class StressKind:
         return np.clip(wide, -limit, limit).astype(array.dtype)
 
 
-def _decades(low: float, high: float) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+def _decades(low: float, high: float) -> Factors:
     return lambda rng, shape: np.full(shape, 10.0 ** rng.uniform(low, high))
 
 
-def _entries(low: float, high: float) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+def _entries(low: float, high: float) -> Factors:
     return lambda rng, shape: 10.0 ** rng.uniform(low, high, shape)
 
 
@@ -153,7 +150,6 @@ def measured_difference(
     Non-finite entries must be at the same places on both sides, unless perturbations move them too.
 
     Args:
-        reference, candidate: results of both sides.
         nudged: returns the reference's results from perturbed states and batches; called only if bits differ.
     """
     found = []
@@ -207,8 +203,6 @@ def off_over_counts(
     count's float resolution. Near the end of a cosine, only this error is left.
 
     Args:
-        counts: initial values of the counters.
-        reference, candidate: results of both sides for each start.
         nudged: returns the reference's results from perturbed numbers, given the index of a start.
     """
     paths = [path for path in reference[0] if all(path in run for run in (*reference, *candidate))]

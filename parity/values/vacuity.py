@@ -21,9 +21,11 @@ def constant_leaves(what: str, flat: Flat, next_step: str = RANDOMISE) -> list[F
     regardless of the code.
     """
     if not flat:
-        return [_vacuous(what, "no leaf", "at least one leaf", "check the program's outputs and inputs")]
+        return [
+            vacuous_finding(what, "no leaf", "at least one leaf", "check the program's outputs and inputs")
+        ]
     return [
-        _vacuous(
+        vacuous_finding(
             f"{what} {path}",
             f"all {array.size} entries are {array.flat[0] or array.dtype.type(0)}",  # -0.0 is 0.0
             "entries that differ",
@@ -63,19 +65,20 @@ def is_declared(path: str, globs: Sequence[str]) -> bool:
 
 
 def _undeclared(paths: Sequence[str], globs: Sequence[str], *words: str) -> list[Finding]:
-    return [_vacuous(path, *words) for path in paths if not is_declared(path, globs)]
+    return [vacuous_finding(path, *words) for path in paths if not is_declared(path, globs)]
 
 
 def same_buffers(reference: Flat, candidate: Flat) -> list[Finding]:
     """Returns a finding for each leaf whose two sides share a buffer, so that any comparison holds."""
     return [
-        _vacuous(path, "one buffer on both sides", "distinct buffers", "copy before comparing")
+        vacuous_finding(path, "one buffer on both sides", "distinct buffers", "copy before comparing")
         for path in reference
         if path in candidate and np.shares_memory(reference[path], candidate[path])
     ]
 
 
-def _vacuous(where: str, got: str, expected: str, next_step: str = RANDOMISE) -> Finding:
+def vacuous_finding(where: str, got: str, expected: str, next_step: str = RANDOMISE) -> Finding:
+    """Returns a finding on a property of both sides that makes a check vacuous."""
     return Finding(
         where=where,
         reference=expected,

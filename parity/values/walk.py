@@ -12,7 +12,6 @@ class Walk(Generic[T]):
     """Follows a program's live operations in order; a subclass defines `results`, `loop` and `join`.
 
     Args:
-        program: as the prover reads it.
         unknown: the fact of a value before it is reached.
     """
 

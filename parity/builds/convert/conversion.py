@@ -30,9 +30,6 @@ class Conversion:
     """Result of a conversion.
 
     Args:
-        source, target: names of the builds.
-        read: the item that was read.
-        roles: number of leaves written, by role.
         moved: number of written entries whose transform is not the identity.
         retyped: counters whose integer dtype changed, as text.
         left: RNG leaves of the source that the target does not have.
@@ -53,9 +50,7 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
     """Writes the checkpoint of the other side with bit-identical numbers.
 
     Args:
-        exported: the map.
         source: an Orbax checkpoint of one side: its whole state, or only its parameters.
-        dest: a new folder.
         to: ``reference``, ``candidate`` or a flavour; only needed if the names of the source fit both sides.
         root: a branch of the target's tree to write alone, such as ``model``.
 

@@ -50,9 +50,7 @@ class ExportedLeaf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """One leaf of a side.
 
     Args:
-        shape: its shape.
         dtype: its dtype; typed keys have one such as ``key<fry>``.
-        role: its role.
         key: implementation of a typed key, such as ``threefry2x32``; empty for other leaves.
     """
 
@@ -67,9 +65,6 @@ class ExportedSide:
     """One side of a map.
 
     Args:
-        name: name of the build.
-        flavour: ``linen`` or ``nnx``.
-        leaves: by their paths.
         tree: the state's tree with paths at its leaves, see `Skeleton`.
     """
 
@@ -84,10 +79,7 @@ class ExportedMap:
     """A weight map with the data that converting a checkpoint needs.
 
     Args:
-        case: id of its case.
         versions: versions of the packages that confirmed it.
-        reference, candidate: the sides.
-        entries: all of the map.
         alone: RNG leaves that only one side has, by the side.
     """
 
@@ -104,11 +96,7 @@ class ExportedMap:
         return self.reference, self.candidate
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the map as the JSON that `read_map` reads.
-
-        Raises:
-            ValueError: an entry has a user-defined transform, which cannot be stored.
-        """
+        """Returns the map as the JSON that `read_map` reads; user-defined transforms cannot be stored."""
         kinds = [_kind(entry) for entry in self.entries]
         record = msgspec.to_builtins(self)
         for entry, kind in zip(record["entries"], kinds, strict=True):
@@ -128,9 +116,6 @@ def _kind(entry: Entry) -> str:
 
 def read_map(path: Path) -> ExportedMap:
     """Reads a file of ``parity map --export``, and checks that it is total and one-to-one.
-
-    Args:
-        path: the file.
 
     Raises:
         ValueError: the file is unreadable, no map, of another version, or not total and one-to-one.

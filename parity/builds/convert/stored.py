@@ -31,7 +31,6 @@ class Stored:
     """Content of a checkpoint.
 
     Args:
-        folder: the item that was read.
         arrays: by path, on the host; typed keys are their uint32 data. Variables and boxes give their value.
     """
 
@@ -68,14 +67,7 @@ def find_item(folder: Path) -> Path:
 
 
 def read_stored(folder: Path) -> Stored:
-    """Reads all arrays of a checkpoint onto the host.
-
-    Args:
-        folder: see `find_item`.
-
-    Raises:
-        ValueError: there is no checkpoint, or it cannot be read.
-    """
+    """Reads all arrays of a checkpoint onto the host; see `find_item` for the folder."""
     item = find_item(Path(folder).absolute())
     with _no_log():
         restored, problem = _restored(item)
@@ -108,11 +100,7 @@ def _restored(item: Path) -> tuple[Any, str]:
 
 
 def check_new(folder: Path) -> None:
-    """Checks that a checkpoint can be written.
-
-    Raises:
-        ValueError: the folder exists, or its parent is not writable.
-    """
+    """Raises a `ValueError` if a checkpoint cannot be written."""
     folder = folder.absolute()
     if folder.exists() or folder.is_symlink():
         raise ValueError(f"{folder}: already exists, expected a new folder; name another, or remove it first")
@@ -124,10 +112,6 @@ def check_new(folder: Path) -> None:
 
 def write_stored(folder: Path, tree: Any) -> None:
     """Writes a checkpoint as ``StandardCheckpointer`` does; the folder appears after a successful check of its bits.
-
-    Args:
-        folder: a new one.
-        tree: of arrays.
 
     Raises:
         ValueError: the folder exists, the disk is full or not writable, or other bits were read back.

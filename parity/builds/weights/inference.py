@@ -3,8 +3,9 @@
 import collections
 import dataclasses
 import difflib
+import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from parity.builds.tree import Leaf, Role, is_counter
@@ -37,6 +38,7 @@ from parity.builds.weights.modules import (
 )
 from parity.builds.weights.names import is_automatic, name_words, named, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
+from parity.verdicts import grouped
 
 Leaves = Mapping[str, Leaf]
 Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
@@ -53,7 +55,6 @@ def infer(
     """Pairs all leaves of two states.
 
     Args:
-        reference, candidate: the leaves of both sides.
         rules: explicit pairings, tried first.
         use: computes a fingerprint of how each program of both sides uses each leaf; only called if names
             and shapes are ambiguous.
@@ -95,12 +96,7 @@ _Fold = tuple[tuple[str, ...], int, str]
 
 
 class _Side:
-    """One side's leaves.
-
-    Args:
-        label: reference or candidate.
-        leaves: all leaves by path.
-    """
+    """One side's leaves."""
 
     def __init__(self, label: str, leaves: Leaves):
         self.label, self.leaves = label, dict(leaves)
@@ -188,11 +184,7 @@ class _Search:
         )
 
     def by_rules(self, rules: Sequence[Rule]) -> None:
-        """Pairs the leaves that rules name.
-
-        Raises:
-            RuleError: the pattern of a rule matches no leaf of the reference.
-        """
+        """Pairs the leaves that rules name."""
         for rule in rules:
             named = [found for name in self.sides[0].paths if (found := self._named(rule, name))]
             if not named:
@@ -258,32 +250,45 @@ class _Search:
                 "transform or the paths"
             )
 
+    def _alike(
+        self, role: Role, key: Callable[[int, str], Hashable]
+    ) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields the unpaired leaves of both sides that share a key, a function of side and name; None is no key."""
+        left, right = (grouped(self._of(side, role), functools.partial(key, side)) for side in (0, 1))
+        for shared, names in left.items():
+            if shared is not None and shared in right:
+                yield names, right[shared]
+
+    def _pair_alike(self, role: Role, key: Callable[[int, str], Hashable], matched_by: str) -> None:
+        """Pairs the leaves with a key that one leaf of each side has, unless their lists count differently."""
+        for names, others in self._alike(role, key):
+            if len(names) == len(others) == 1 and _without_numbers(names[0]) not in self.shifted:
+                self._pair(names, others, matched_by)
+
+    def _leaf(self, side: int, name: str) -> Leaf:
+        return self.sides[side].leaf(name)
+
     def by_name(self, role: Role) -> None:
-        candidate, self.shifted = self._of(1, role), self._shifted(role)
-        for name, leaf in self._of(0, role).items():
-            if (
-                name in candidate
-                and leaf.shape == candidate[name].shape
-                and _without_numbers(name) not in self.shifted
-            ):
-                self._pair([name], [name], "name")
+        self.shifted = self._shifted(role)
+        self._pair_alike(role, lambda side, name: (name, self._leaf(side, name).shape), "name")
 
     def _shifted(self, role: Role) -> set[tuple[str, ...]]:
         """Returns the names, without numbers, of equally long lists that count from another number on each side."""
-        held: list[dict[tuple[str, ...], list[tuple[int, ...]]]] = [{}, {}]
-        for side, found in enumerate(held):
-            for name in self._of(side, role):
-                found.setdefault(_without_numbers(name), []).append(tuple(map(int, numbers(name))))
-        pairs = {key: (held[0][key], held[1][key]) for key in held[0].keys() & held[1].keys()}
-        return {key for key, (one, two) in pairs.items() if len(one) == len(two) and min(one) != min(two)}
+        shifted = set()
+        for pair in self._alike(role, lambda _, name: _without_numbers(name)):
+            one, two = ([tuple(map(int, numbers(name))) for name in names] for names in pair)
+            if len(one) == len(two) and min(one) != min(two):
+                shifted.add(_without_numbers(pair[0][0]))
+        return shifted
 
     def by_words(self, role: Role) -> None:
         """Pairs leaves whose names have equal words, such as ``layer_0/pre_norm`` and ``layers/0/PreNorm``."""
-        found = tuple(_by_words(self._of(side, role)) for side in (0, 1))
-        for key, names in found[0].items():
-            others = found[1].get(key, [])
-            if len(names) == len(others) == 1 and _without_numbers(names[0]) not in self.shifted:
-                self._pair(names, others, "words of the name")
+
+        def words(side: int, name: str) -> Hashable:
+            leaf = self._leaf(side, name)
+            return None if is_automatic(name) else (name_words(name), leaf.shape, leaf.dtype)
+
+        self._pair_alike(role, words, "words of the name")
 
     def by_stack(self, role: Role) -> None:
         for side in (0, 1):
@@ -361,20 +366,24 @@ class _Search:
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
         """True if the leaves are unpaired and have the shapes of an entry's parameters."""
-        pairs = (
-            zip(*group, strict=True) for group in zip(chosen, (entry.reference, entry.candidate), strict=True)
-        )
         return all(
             name in side.names and side.leaf(name).shape == side.leaves[path].shape
-            for side, (name, path) in self._with(*pairs)
+            for side, names, paths in zip(self.sides, chosen, (entry.reference, entry.candidate), strict=True)
+            for name, path in zip(names, paths, strict=True)
         )
 
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:
-        """Pairs leaves in modules of paired leaves, then whole modules, then leaves in modules of those.
+        """Pairs leaves in modules of paired leaves, then whole modules.
 
         Modules of equal parameters and states come before those of equal parameters only.
         """
-        self._beside(role)
+        paired = [
+            (normalise(entry.reference[0]), normalise(entry.candidate[0]))
+            for entry in self.entries
+            if len(entry.reference) == len(entry.candidate) == 1
+        ]
+        for name, other in beside_paired(paired, self._of(0, role), self._of(1, role)):
+            self._pair([name], [other], "module it belongs to")
         states = (self._of(0, Role.STATE), self._of(1, Role.STATE)) if role is Role.PARAMS else ({}, {})
         for further in (states, ({}, {})):
             for how, pairs in pair_modules(
@@ -382,7 +391,6 @@ class _Search:
             ):
                 for name, other in pairs:
                     self._pair([name], [other], how)
-        self._beside(role)
 
     def _anchored(self, order: Order) -> Order:
         """Returns places in the order of use that begin with the place, in the reference, of the paired leaf before."""
@@ -395,15 +403,6 @@ class _Search:
                 before = order[0].get(pairs.get(path, ""), before)
                 found[path] = (before, ranks[path])
         return anchored[0], anchored[1]
-
-    def _beside(self, role: Role) -> None:
-        paired = [
-            (normalise(entry.reference[0]), normalise(entry.candidate[0]))
-            for entry in self.entries
-            if len(entry.reference) == len(entry.candidate) == 1
-        ]
-        for name, other in beside_paired(paired, self._of(0, role), self._of(1, role)):
-            self._pair([name], [other], "module it belongs to")
 
     def has_choice(self, role: Role) -> bool:
         """True if several unpaired leaves of the reference share shape and dtype."""
@@ -435,15 +434,12 @@ class _Search:
     def _used_alike(
         self, role: Role, prints: tuple[Mapping[str, str], Mapping[str, str]]
     ) -> Iterator[tuple[str, str]]:
-        holders: list[dict[tuple, list[str]]] = [{}, {}]
-        for side, found in enumerate(prints):
-            for name, leaf in self._of(side, role).items():
-                if leaf.path in found:
-                    key = (found[leaf.path], leaf.shape, leaf.dtype)
-                    holders[side].setdefault(key, []).append(name)
+        def use(side: int, name: str) -> Hashable:
+            leaf = self._leaf(side, name)
+            return (prints[side][leaf.path], leaf.shape, leaf.dtype) if leaf.path in prints[side] else None
+
         numbered = self._numbered_alike(role)
-        for key, names in holders[0].items():
-            others = holders[1].get(key, [])
+        for names, others in self._alike(role, use):
             if len(names) == len(others) == 1 and not (numbered and numbers(names[0]) != numbers(others[0])):
                 yield names[0], others[0]
 
@@ -462,12 +458,9 @@ class _Search:
         """Pairs leaves of one kind and number if all of their names are related."""
         if not self._numbered_alike(role):
             return
-        groups: list[dict[tuple, list[str]]] = [{}, {}]
-        for side, found in enumerate(groups):
-            for name, leaf in self._of(side, role).items():
-                found.setdefault((*_kind(leaf), numbers(name)), []).append(name)
-        for kind, names in groups[0].items():
-            others = groups[1].get(kind, [])
+        for names, others in self._alike(
+            role, lambda side, name: (*_kind(self._leaf(side, name)), numbers(name))
+        ):
             pairs = related(names, others)
             if len(pairs) == len(names) == len(others) > 1:
                 for name, other in pairs.items():
@@ -479,13 +472,11 @@ class _Search:
         A name that both sides have is left out: its shapes differ, so it needs a rule.
         """
         sides = self._of(0, role), self._of(1, role)
-        kinds: list[dict[tuple, list[str]]] = [{}, {}]
-        for side, leaves in enumerate(sides):
-            for name, leaf in leaves.items():
-                if name not in sides[1 - side]:
-                    kinds[side].setdefault(_kind(leaf), []).append(name)
-        for kind, others in kinds[1].items():
-            names = kinds[0].get(kind, [])
+
+        def kind(side: int, name: str) -> Hashable:
+            return None if name in sides[1 - side] else _kind(sides[side][name])
+
+        for names, others in [*self._alike(role, kind)]:
             if len(names) == len(others) > 1:
                 held = zip(sides, (names, others), strict=True)
                 left, right = ({name: [leaves[name]] for name in each} for leaves, each in held)
@@ -550,15 +541,6 @@ def _stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:
         named = [axis for axis in fitting if names[:axis] + names[axis + 1 :] == member_names]
         fitting = named or fitting
     return fitting
-
-
-def _by_words(leaves: Mapping[str, Leaf]) -> dict[tuple, list[str]]:
-    """Returns the names by their words, without case, separators and plural, and by shape and dtype."""
-    found: dict[tuple, list[str]] = {}
-    for name, leaf in leaves.items():
-        if not is_automatic(name):
-            found.setdefault((name_words(name), leaf.shape, leaf.dtype), []).append(name)
-    return found
 
 
 def _without_numbers(name: str) -> tuple[str, ...]:

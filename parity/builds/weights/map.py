@@ -37,7 +37,6 @@ class Rule:
         reference: regular expressions for whole normalised paths of the reference; the groups of the
             first fill the other expressions and the candidate templates (``\1``).
         candidate: templates of normalised candidate paths.
-        transform: maps the reference's arrays to the candidate's.
 
     Raises:
         TypeError: a text in place of a tuple.
@@ -91,7 +90,6 @@ class MapError(ValueError):
     """Leaves have no partner.
 
     Args:
-        reference, candidate: the unmatched leaves of both sides.
         hints: weight rules that pair nothing, as sentences.
     """
 
@@ -112,7 +110,6 @@ class ConflictError(MapError):
     """Two programs of the pair require different maps, so that no state fits both.
 
     Args:
-        path: a leaf of the reference.
         partners: program -> the leaf of the candidate that the program uses in the same way.
         leaves: the leaf at ``path``, and its partners.
     """
@@ -131,7 +128,6 @@ class WeightMap:
     """A total one-to-one map between the leaves of two states.
 
     Args:
-        entries: leaves that belong together.
         alone: RNG leaves that only the reference, or only the candidate has: Linen receives its keys as
             arguments, NNX keeps streams in the model.
     """

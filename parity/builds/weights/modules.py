@@ -9,6 +9,7 @@ from typing import Any
 from parity.builds.tree import Leaf
 from parity.builds.weights.map import ORDER, ORDER_ALONE
 from parity.builds.weights.names import is_automatic, named, numbers, prefer_names
+from parity.verdicts import grouped
 
 FEW = 64
 """Number of names per side up to which all pairs are rated, since that takes quadratic time."""
@@ -146,11 +147,7 @@ def _kinds(
 
 
 def copied(parameters: Mapping[str, Leaf]) -> set[str]:
-    """Returns the names of parameters that end with the whole name of another parameter of the same shape.
-
-    Args:
-        parameters: parameters of one side, by normalised name.
-    """
+    """Returns the names of parameters that end with the whole name of another parameter of the same shape."""
     found = set()
     for name, leaf in parameters.items():
         owner = next((end for end in _ends(name)[1:] if end in parameters), None)
@@ -163,7 +160,6 @@ def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tup
     """Returns ``(moment, parameter)`` of a leaf, such as ``("0/mu", "layer/kernel")``; None if it is no moment.
 
     Args:
-        name: normalised name of the leaf.
         owners: names of parameters; the one with the longest end of the name owns it. The name may begin with the rest
             of the owner's, as that of a part with its own optimizer: ``decoder/0/mu/layer/kernel``.
         holders: names of containers, ignored at every place.
@@ -182,9 +178,7 @@ def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tup
     many = max(len(reference), len(candidate)) > FEW
     groups: dict[tuple, tuple[list[str], list[str]]] = collections.defaultdict(lambda: ([], []))
     for side, names in enumerate((reference, candidate)):
-        held: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
-        for name in sorted(names):
-            held[tuple(sorted(numbers(name))) if many else ()].append(name)
+        held = grouped(sorted(names), lambda name: tuple(sorted(numbers(name))) if many else ())
         for key, equal in held.items():
             for at, name in enumerate(equal):
                 groups[key, at // FEW][side].append(name)

@@ -102,18 +102,24 @@ class Reshape(Transform):
 
 
 @dataclasses.dataclass(frozen=True)
-class Unstack(Transform):
-    """Splits one stacked leaf into ``number`` leaves along ``axis``."""
+class _Layers(Transform):
+    """``number`` leaves, stacked along ``axis`` on one side."""
 
     axis: int
     number: int
 
-    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+    def _stacked(self, arrays: Arrays) -> list[np.ndarray]:
+        return [_numpy(arrays).stack(arrays, axis=self.axis)]
+
+    def _single(self, arrays: Arrays) -> list[np.ndarray]:
         numpy = _numpy(arrays)
         return [numpy.asarray(part) for part in numpy.moveaxis(arrays[0], self.axis, 0)]
 
-    def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        return Stack(self.axis, self.number).apply(arrays)
+
+class Unstack(_Layers):
+    """Splits one stacked leaf into ``number`` leaves along ``axis``."""
+
+    apply, invert = _Layers._single, _Layers._stacked
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         at = self.axis % len(axes[0])
@@ -123,18 +129,10 @@ class Unstack(Transform):
         return f"unstack {self.number} along axis {self.axis}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Stack(Transform):
+class Stack(_Layers):
     """Stacks ``number`` leaves along ``axis``; only the candidate names this axis."""
 
-    axis: int
-    number: int
-
-    def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return [_numpy(arrays).stack(arrays, axis=self.axis)]
-
-    def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        return Unstack(self.axis, self.number).apply(arrays)
+    apply, invert = _Layers._stacked, _Layers._single
 
     def __str__(self) -> str:
         return f"stack {self.number} along axis {self.axis}"
@@ -157,17 +155,23 @@ class StackGrid(Transform):
 
 
 @dataclasses.dataclass(frozen=True)
-class Split(Transform):
-    """Splits one leaf into parts of ``sizes`` along ``axis``."""
+class _Parts(Transform):
+    """Leaves of ``sizes`` along ``axis``, one leaf on one side."""
 
     axis: int
     sizes: tuple[int, ...]
 
-    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+    def _split(self, arrays: Arrays) -> list[np.ndarray]:
         return _numpy(arrays).split(arrays[0], np.cumsum(self.sizes)[:-1], axis=self.axis)
 
-    def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        return Concat(self.axis, self.sizes).apply(arrays)
+    def _joined(self, arrays: Arrays) -> list[np.ndarray]:
+        return [_numpy(arrays).concatenate(arrays, axis=self.axis)]
+
+
+class Split(_Parts):
+    """Splits one leaf into parts of ``sizes`` along ``axis``."""
+
+    apply, invert = _Parts._split, _Parts._joined
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [axes[0]] * len(self.sizes)
@@ -176,18 +180,10 @@ class Split(Transform):
         return f"split {self.sizes} along axis {self.axis}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Concat(Transform):
+class Concat(_Parts):
     """Concatenates several leaves of ``sizes`` along ``axis``."""
 
-    axis: int
-    sizes: tuple[int, ...]
-
-    def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        return [_numpy(arrays).concatenate(arrays, axis=self.axis)]
-
-    def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        return Split(self.axis, self.sizes).apply(arrays)
+    apply, invert = _Parts._joined, _Parts._split
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [axes[0]]

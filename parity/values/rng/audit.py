@@ -8,7 +8,7 @@ from typing import Any
 from parity.ir.jaxprs import opened
 from parity.values.rng.demand import Demand, draws_within
 from parity.values.rng.draws import Draw, Recorder
-from parity.verdicts import EXPECTED_GOT, Finding
+from parity.verdicts import EXPECTED_GOT, SIDES, Finding, grouped, one_sided
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,12 +16,9 @@ class Audited:
     """The draws of a program.
 
     Args:
-        name: name of the build.
-        draws: in the order of execution.
         unseen: sites of draws whose keys were not followed.
     """
 
-    name: str
     draws: tuple[Draw, ...]
     unseen: tuple[str, ...] = ()
 
@@ -40,7 +37,6 @@ class Audited:
 
 
 def audit(
-    name: str,
     jaxpr: Any,
     value: Callable[[int, int], Any],
     feedback: Mapping[int, int] | None = None,
@@ -49,15 +45,12 @@ def audit(
     """Returns every draw that a result depends on, step by step.
 
     Args:
-        name: name of the build.
-        jaxpr: the closed traced program of flat arguments.
         value: position of an argument and step -> its value. Called only if a key depends on the argument; after the
             first step only for arguments that no output replaces.
         feedback: argument -> the output that replaces it in the next step.
-        steps: number of steps.
     """
     if not draws_within(opened(jaxpr)):
-        return Audited(name=name, draws=())
+        return Audited(draws=())
     feedback = feedback or {}
     living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False, drawn=True).draws
     demand = Demand(jaxpr)
@@ -79,15 +72,13 @@ def audit(
         unseen |= dict.fromkeys(recorder.unseen)
         for index in needed & set(feedback):
             arguments[index] = outputs[feedback[index]]
-    return Audited(name=name, draws=tuple(draws), unseen=tuple(unseen))
+    return Audited(draws=tuple(draws), unseen=tuple(unseen))
 
 
 def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]]) -> Audited:
     """Returns the draws of some leaves, with the leaves' names at the start of their sites.
 
     Args:
-        audited: draws of the function that makes a state.
-        jaxpr: that function, traced.
         leaves: position among its outputs and path of each leaf to include.
     """
     owners: dict[tuple[int, ...], list[str]] = {}
@@ -108,18 +99,14 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
     The backward pass may repeat draws of the forward pass: a rematerialised block must drop the same entries.
 
     Args:
-        audited: the draws of one side.
-        side: ``reference`` or ``candidate``.
         other: description of the draws of the other side.
     """
-    holders: dict[Hashable, list[Draw]] = collections.defaultdict(list)
-    for draw in audited.forward:
-        holders[draw.key].append(draw)
     groups: dict[Hashable, list[tuple[Draw, Draw, int]]] = collections.defaultdict(list)
-    for draws in holders.values():
-        seconds = {_kind(draws[0], draw): draw for draw in reversed(draws[1:])}
-        for kind, second in seconds.items():
-            groups[kind].append((draws[0], second, len(draws)))
+    for draws in grouped(audited.forward, lambda draw: draw.key).values():
+        # Each kind of repetition is reported once, by its first two draws.
+        kinds = {_kind(draws[0], draw): draw for draw in reversed(draws[1:])}
+        for kind, second in kinds.items():
+            groups[draws[0].equation, kind].append((draws[0], second, len(draws)))
     findings = []
     for held in groups.values():
         first, second, _ = held[0]
@@ -129,8 +116,7 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
         findings.append(
             Finding(
                 where=f"{where} of the {side}",
-                reference=words if side == "reference" else other,
-                candidate=words if side == "candidate" else other,
+                **one_sided(side, words, other),
                 cause=cause,
                 next_step=next_step,
             )
@@ -139,41 +125,30 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
 
 
 def _kind(first: Draw, second: Draw) -> Hashable:
-    """Returns the kind of difference between two draws from one key; each kind is reported once."""
+    """Returns the other equation, or "step", or the outermost loop in whose turns two draws from one key differ."""
     if first.equation != second.equation:
-        return first.equation, second.equation
+        return second.equation
     if first.step != second.step:
-        return first.equation, "step"
-    return first.equation, _parted(first, second)
-
-
-def _parted(first: Draw, second: Draw) -> int | None:
-    """Returns the depth of the outermost loop in whose iterations two draws of one equation differ, if any."""
+        return "step"
     pairs = enumerate(zip(first.iterations, second.iterations, strict=True))
     return next((depth for depth, ((_, left), (_, right)) in pairs if left != right), None)
 
 
 def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     """Returns the place of two draws from one key, the cause of the repetition, and the next step."""
-    where = f"draw at {first.site}"
-    if first.equation != second.equation:
-        where = f"draws at {_with_turns(first)} and at {_with_turns(second)}"
+    where, kind = f"draw at {first.site}", _kind(first, second)
+    if kind == second.equation:
+        where = f"draws at {first.site} and at {second.site}"
         return where, "two places draw from one key", "split the key, or fold something of its own into each"
-    if first.step != second.step:
+    if kind == "step":
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
         return where, cause, "fold the step's number into the key, or return the advanced key in the state"
-    depth = _parted(first, second)
-    if depth is None:
+    if not isinstance(kind, int):
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
-    (loop, left), (_, right) = first.iterations[depth], second.iterations[depth]
+    (loop, left), (_, right) = first.iterations[kind], second.iterations[kind]
     cause = f"the same key in turns {left} and {right} of the loop at {loop}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
-
-
-def _with_turns(draw: Draw) -> str:
-    around = (f", turn {index} of the loop at {loop}" for loop, index in draw.iterations)
-    return draw.site + "".join(around)
 
 
 def _hex(key: Sequence[int]) -> str:
@@ -184,10 +159,6 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
     """Returns a finding for each site of the backward pass with draws that the forward pass did not make.
 
     Such a draw makes another mask than the forward pass.
-
-    Args:
-        audited: the draws of one side.
-        side: ``reference`` or ``candidate``.
     """
     drawn = {(draw.step, draw.use) for draw in audited.forward}
     strange = [draw for draw in audited.draws if draw.again and (draw.step, draw.use) not in drawn]
@@ -206,32 +177,19 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
 
 
 def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
-    """Returns a finding for each site with draws that only one twin makes: another key, shape or number of bits.
-
-    Args:
-        reference, candidate: the draws of both sides, from equal state and inputs.
-    """
-    left, right = (
-        collections.Counter((draw.step, draw.use) for draw in side.forward) for side in (reference, candidate)
-    )
-    if left == right:
-        return []
+    """Returns a finding for each site with draws that only one twin makes: another key, shape or number of bits."""
+    drawn = [
+        collections.Counter((draw.step, draw.use) for draw in one.forward) for one in (reference, candidate)
+    ]
+    missing = drawn[0] - drawn[1], drawn[1] - drawn[0]
     findings = []
-    for side, holder, missing in (
-        ("reference", reference, left - right),
-        ("candidate", candidate, right - left),
-    ):
-        by_site: dict[str, list[Draw]] = collections.defaultdict(list)
-        for draw in holder.forward:
-            if (draw.step, draw.use) in missing:
-                by_site[draw.site].append(draw)
-        for site, draws in by_site.items():
-            words = {"reference": "no such draw", "candidate": "no such draw", side: _of(draws)}
+    for side, holder, alone in zip(SIDES, (reference, candidate), missing, strict=True):
+        strange = (draw for draw in holder.forward if (draw.step, draw.use) in alone)
+        for site, draws in grouped(strange, lambda draw: draw.site).items():
             findings.append(
                 Finding(
                     where=f"draw at {site} of the {side}",
-                    reference=words["reference"],
-                    candidate=words["candidate"],
+                    **one_sided(side, _of(draws), "no such draw"),
                     cause="another path, count, split or fold behind the key",
                     next_step="derive the key as the other twin does, see models_nnx.rngs.PathRngs",
                 )

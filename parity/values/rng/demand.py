@@ -42,7 +42,6 @@ class Demand:
     """The equations, and their outputs, on which some outputs and all draws of a program depend.
 
     Args:
-        jaxpr: the program.
         wanted: positions of outputs that are to be computed.
         all_draws: True to include the keys of all draws. If False, a draw is kept only if ``wanted`` depends on it,
             like any other operation.

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.tree import unlike_entries
 from parity.builds.weights.map import WeightMap
-from parity.verdicts import Finding, Verdict
+from parity.verdicts import Finding, Verdict, grouped
 
 ENOUGH = 202_500
 """Normal numbers per side that suffice to find scales that differ by 2 % with probability `FOUND`."""
@@ -61,10 +62,7 @@ def start_finding(path: str, words: Iterable[str], advice: tuple[str, str], dist
     """Returns a finding on the initial state of a leaf.
 
     Args:
-        path: the leaf of the reference.
-        words: descriptions of both sides.
         advice: likely cause of the difference, and the next step.
-        distance: size of the difference, as text.
     """
     reference, candidate = words
     return Finding(
@@ -90,11 +88,6 @@ def compare_initial(
     """Returns a finding for each leaf that starts differently, and ``equal`` if other leaves differ by rounding.
 
     Leaves of two dtypes, which `tree` reports, are compared as numbers.
-
-    Args:
-        reference, candidate: fresh states, on the host.
-        weights: the weight map.
-        advice: likely cause of a difference, and the next step.
     """
     back = weights.to_reference(candidate)
     findings, verdict = [], Verdict.BITWISE
@@ -114,9 +107,7 @@ def _differs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns a flag for each entry: its bits differ, or its number if the dtypes differ."""
     if left.dtype != right.dtype:
         return np.ravel(np.not_equal(as_numbers(left), as_numbers(right)))
-    shape = left.size, left.itemsize
-    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (left, right))
-    return np.asarray(np.not_equal(*bits).any(axis=1))
+    return np.ravel(unlike_entries(left, right))
 
 
 def _is_rounding(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -205,7 +196,7 @@ def _unlike_slice(left: np.ndarray, right: np.ndarray, indices: np.ndarray) -> i
         return None
     ranks = (2 * np.cumsum(counts) - counts) / counts.sum() - 1
     sides = ranks[inverse.reshape(2, *left.shape)]
-    order, present, starts, sizes = _grouped(indices)
+    order, present, starts, sizes = _sorted_slices(indices)
     if len(present) < 2:
         return None
     worst, place = SIGMAS_OF_SLICE, None
@@ -218,7 +209,7 @@ def _unlike_slice(left: np.ndarray, right: np.ndarray, indices: np.ndarray) -> i
     return place
 
 
-def _grouped(indices: np.ndarray) -> tuple[np.ndarray, ...]:
+def _sorted_slices(indices: np.ndarray) -> tuple[np.ndarray, ...]:
     """Returns the order that puts the numbers of a slice together; the slices, their starts in it, their sizes."""
     order = np.argsort(indices, kind="stable")
     return order, *np.unique(indices[order], return_index=True, return_counts=True)
@@ -226,7 +217,7 @@ def _grouped(indices: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _spread_of_norms(side: np.ndarray, indices: np.ndarray) -> float:
     """Returns the relative standard deviation of the squared norms of slices over all keys, at least 1e-3."""
-    order, _, starts, _ = _grouped(indices)
+    order, _, starts, _ = _sorted_slices(indices)
     norms = np.add.reduceat(side[:, order] ** 2, starts, axis=1)
     if norms.size < FEWEST_OF_SLICE or not norms.any():
         return 1e-3
@@ -312,14 +303,13 @@ def _shape(left: np.ndarray, right: np.ndarray) -> str:
 
 def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
     """Returns a finding for each pair of leaves of one size that is correlated on one side only."""
-    sizes: dict[tuple[int, ...], list[str]] = {}
-    for path in sorted(reference):
+
+    def suffice(path: str) -> bool:
         few = (side[path].ravel()[:CORRELATED] for side in (reference, candidate))
-        enough = all(np.unique(np.abs(numbers)).size >= FEWEST for numbers in few)
-        if enough:
-            sizes.setdefault(reference[path].shape, []).append(path)
+        return all(np.unique(np.abs(numbers)).size >= FEWEST for numbers in few)
+
     findings = []
-    for paths in sizes.values():
+    for paths in grouped(filter(suffice, sorted(reference)), lambda path: reference[path].shape).values():
         sides = [
             np.atleast_2d(np.corrcoef([side[path].ravel()[:CORRELATED] for path in paths]))
             for side in (reference, candidate)

@@ -27,7 +27,6 @@ class Draw:
     """One use of one key.
 
     Args:
-        key: its words.
         shape, bits: shape of the result, width of an entry in bits.
         site: source lines, innermost first.
         equation: position in the program, equal for all iterations of a loop.
@@ -58,10 +57,6 @@ class Recorder(Interpreter):
 
     It draws only if a key depends on the result. It does not need the devices of the program, because it ignores
     shardings.
-
-    Args:
-        demand: the required equations.
-        step: number of the step.
 
     Attributes:
         draws: in the order of execution.

@@ -53,12 +53,7 @@ class Recipes(Interpreter):
         self._key = self._number(KEY)
 
     def of(self, traced: Any, names: Sequence[str]) -> dict[str, LeafProvenance]:
-        """Returns the provenance of each result of a program of one key.
-
-        Args:
-            traced: the closed jaxpr.
-            names: of its results.
-        """
+        """Returns the provenance of each result of a program of one key."""
         key = self._made(("the key",), KEY, frozenset(), keyed=True)
         return dict(zip(names, self.body(traced, [key], Position()), strict=True))
 
@@ -130,15 +125,14 @@ class Recipes(Interpreter):
         for place, variable in enumerate(equation.outvars):
             shape = (place, _text(variable.aval))
             one = self._number((how, shape, *exact))
+            like: Hashable = (how, shape, *loose)
             if is_key(variable.aval):
                 like = self._like_no_other()  # such as a key made from a number in the source
-                derived = self._derived(inputs[0], like) if inputs else like
-                made.append(LeafProvenance(one, self._number(derived), draws, keyed))
-            elif name in DRAWS:
-                made.append(LeafProvenance(one, self._number((how, shape, *loose)), draws | {one}, keyed))
-            else:
-                like = self._like_no_other() if takes_key else (how, shape, *loose)
-                made.append(LeafProvenance(one, self._number(like), draws, keyed))
+                like = self._derived(inputs[0], like) if inputs else like
+            elif takes_key and name not in DRAWS:
+                like = self._like_no_other()
+            drawn = draws | {one} if name in DRAWS else draws
+            made.append(LeafProvenance(one, self._number(like), drawn, keyed))
         if name == "transpose":
             self._turned(made[0], inputs[0], equation.params["permutation"])
         if name == "broadcast_in_dim" and self.is_constant(self._layer(inputs[0])):
@@ -192,7 +186,6 @@ class Recipes(Interpreter):
 
         Args:
             layer: provenance of the value that one iteration makes.
-            loop_indices: length and direction of the loop.
             keeps: True if the keys that the loop carries stay derived from the program's.
             common: draws outside of the loop; layers that all use one of them depend on each other.
         """

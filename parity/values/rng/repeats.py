@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +21,7 @@ class Place(NamedTuple):
     """A leaf or one slice of it.
 
     Args:
-        path: path of the leaf.
-        axis: axis of the slice; `WHOLE`, or `KEYS`: the leaf in the state of one key.
+        axis: axis of the slice; `WHOLE`, or `KEYS`: the leaf in the state of one key, the axis before the first.
         index: along the axis.
     """
 
@@ -37,20 +36,17 @@ class Place(NamedTuple):
 
 
 def compare_repeats(
-    reference: Sequence[Samples], candidate: Sequence[Samples]
+    reference: Samples, candidate: Samples
 ) -> tuple[dict[str, Finding], dict[str, tuple[np.ndarray, ...]]]:
     """Returns findings for leaves and slices that are equal on one side only.
 
     Args:
-        reference, candidate: initial states of several keys, under the same paths.
+        reference, candidate: initial states of several keys, along a first axis, under the same paths.
 
     Returns:
         The findings by leaf, and for each leaf the indices of its slices without those that repeat earlier ones.
     """
-    axes = {
-        path: _judged([[state[path] for state in side] for side in (reference, candidate)])
-        for path in reference[0]
-    }
+    axes = {path: _judged(leaf, candidate[path]) for path, leaf in reference.items()}
     left, right = (_firsts(side, axes) for side in (reference, candidate))
     places: dict[str, dict[int, list[Place]]] = {path: {} for path in axes}
     for place in left:
@@ -65,14 +61,14 @@ def compare_repeats(
         )
     }
     return findings, {
-        path: _kept(reference[0][path].shape, path, by_axis, left) for path, by_axis in places.items()
+        path: _kept(reference[path].shape[1:], path, by_axis, left) for path, by_axis in places.items()
     }
 
 
-def _judged(sides: Sequence[Sequence[np.ndarray]]) -> list[int]:
+def _judged(left: np.ndarray, right: np.ndarray) -> list[int]:
     """Returns the axes along which no two slices are equal by chance."""
-    shape, keys = sides[0][0].shape, len(sides[0])
-    single = min(_chance(arrays) for arrays in sides)
+    keys, *shape = left.shape
+    single = min(_chance(left), _chance(right))
     size = math.prod(shape)
     lengths = {
         WHOLE: size * keys,
@@ -83,41 +79,34 @@ def _judged(sides: Sequence[Sequence[np.ndarray]]) -> list[int]:
     return [axis for axis, length in lengths.items() if pairs * single**length < CHANCE]
 
 
-def _chance(arrays: Sequence[np.ndarray]) -> float:
+def _chance(leaf: np.ndarray) -> float:
     """Returns an upper estimate of the probability that two numbers of a leaf are equal."""
-    numbers = np.concatenate([as_numbers(array).ravel()[: MOST_COUNTED // len(arrays)] for array in arrays])
+    numbers = as_numbers(leaf).reshape(len(leaf), -1)[:, : MOST_COUNTED // len(leaf)]
     counts = np.unique(numbers, return_counts=True)[1].astype(np.float64)
     return min(1.0, (float((counts * (counts - 1)).sum()) + 10) / max(1, numbers.size * (numbers.size - 1)))
 
 
-def _firsts(states: Sequence[Samples], axes: Mapping[str, Sequence[int]]) -> dict[Place, Place]:
+def _firsts(states: Samples, axes: Mapping[str, Sequence[int]]) -> dict[Place, Place]:
     """Returns for each leaf and slice the first place with the same numbers, in the states of all keys."""
     seen: dict[bytes, Place] = {}
     return {
         place: seen.setdefault(digest, place)
         for path in sorted(axes)
         for axis in axes[path]
-        for place, digest in _digests(path, axis, [state[path] for state in states])
+        for place, digest in _digests(path, axis, states[path])
     }
 
 
-def _digests(path: str, axis: int, arrays: Sequence[np.ndarray]) -> Iterator[tuple[Place, bytes]]:
+def _digests(path: str, axis: int, leaf: np.ndarray) -> Iterator[tuple[Place, bytes]]:
     if axis == WHOLE:
-        yield Place(path), _digest(arrays[0].shape, arrays)
-    elif axis == KEYS:
-        for index, array in enumerate(arrays):
-            yield Place(path, KEYS, index), _digest((path, "key"), [array])
-    else:
-        cut = [np.ascontiguousarray(np.moveaxis(array, axis, 0)) for array in arrays]
-        for index in range(len(cut[0])):
-            yield Place(path, axis, index), _digest(cut[0].shape[1:], [array[index] for array in cut])
+        yield Place(path), _digest(leaf, leaf.shape)
+        return
+    for index, part in enumerate(np.moveaxis(leaf, axis + 1, 0)):
+        yield Place(path, axis, index), _digest(part, path if axis == KEYS else part.shape)
 
 
-def _digest(kind: object, parts: Iterable[np.ndarray]) -> bytes:
-    digest = hashlib.blake2b(repr(kind).encode(), digest_size=16)
-    for part in parts:
-        digest.update(part.dtype.str.encode() + part.tobytes())
-    return digest.digest()
+def _digest(part: np.ndarray, kind: object) -> bytes:
+    return hashlib.blake2b(repr((kind, part.dtype)).encode() + part.tobytes(), digest_size=16).digest()
 
 
 def _kept(

@@ -29,7 +29,7 @@ def drop(x, key):
 def audited(function, *arguments, feedback=None, steps=1):
     """Audits a function of flat arguments."""
     jaxpr = jax.jit(function).trace(*arguments).jaxpr
-    return audit("toy", jaxpr, lambda index, step: arguments[index], feedback, steps)
+    return audit(jaxpr, lambda index, step: arguments[index], feedback, steps)
 
 
 def causes(found):
@@ -136,7 +136,7 @@ def test_only_the_inputs_of_keys_are_computed():
 
     arguments = (KEY, jnp.ones((D, D)), X)
     jaxpr = jax.jit(model).trace(*arguments).jaxpr
-    audit("toy", jaxpr, lambda index, step: asked.append(index) or arguments[index])
+    audit(jaxpr, lambda index, step: asked.append(index) or arguments[index])
     assert asked == [0]
 
 

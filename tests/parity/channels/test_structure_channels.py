@@ -200,9 +200,6 @@ def test_the_order_of_arguments_differs_from_a_need(candidate, reordered, verdic
     monkeypatch.setattr("parity.channels.memory.read_memory", read)
     result = outcome({"function": gather}, {"function": gather}, paranoid=True)["memory"]
     assert (str(result.verdict), len(asked)) == (verdict, compiles)
-    assert result.measures["temp_ratio"] == candidate / 100_000
-    if compiles == 3:
-        assert result.measures["temp_ratio_in_the_same_order"] == reordered / 100_000
     assert ("in the reference's order" in result.detail) == (verdict == "equal" and compiles == 3)
 
 

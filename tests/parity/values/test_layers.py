@@ -34,7 +34,7 @@ def test_a_layer_is_as_far_off_as_its_worst_leaf_and_the_same_bits_are_no_number
     floors = {
         paths[2]: 3.0,
         paths[3]: 40.0,
-        paths[4]: None,
+        paths[4]: float("inf"),
         paths[5]: 900.0,
         paths[20]: 50.0,
         paths[21]: 20.0,

@@ -97,7 +97,7 @@ def test_draws_that_nothing_depends_on_repeat_no_key():
 
     key = jax.random.key(7)
     dead, alive = (
-        audit("step", jax.make_jaxpr(function)(key), lambda index, step: key) for function in (step, twice)
+        audit(jax.make_jaxpr(function)(key), lambda index, step: key) for function in (step, twice)
     )
     assert repeated_keys(dead, "candidate", "") == [] and len(dead.draws) == 1
     assert len(repeated_keys(alive, "candidate", "")) == 1

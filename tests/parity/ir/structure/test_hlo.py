@@ -88,7 +88,7 @@ def test_its_structure_is_read():
     assert (one.kind, one.bytes, one.group, one.times, one.depth) == ("all-reduce", 128, 4, 5, 1)
     assert one.provenance.backward
     assert read_cycles(SMALL).total == 500
-    assert list(map(str, read_donation(SMALL).reused)) == ["f32[5,8,8]"]
+    assert list(map(str, read_donation(SMALL))) == ["f32[5,8,8]"]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_donation_memory_and_cycles(programs, target, step):
     devices = target.mesh.size
     local = 5 * 16 * 48 * F32 // devices
     donation = read_donation(step[1])
-    assert [one.bytes for one in donation.reused] == [local, local]
+    assert [one.bytes for one in donation] == [local, local]
     memory = read_memory(step[1])
     assert memory.values["temp"] is not None
     assert memory.values["alias"] >= 2 * local
