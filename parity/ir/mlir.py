@@ -1,7 +1,6 @@
 """Attributes of MLIR operations: by name, including those that the bindings cannot cast; tokens of their text."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -76,32 +75,20 @@ _SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<[^<>]+>")
 
 def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
     """Returns the distinct numbers of a constant; nothing if it has more than ``most`` entries and is not a splat."""
-    value = dict(attribute_items(operation)).get("value")
-    kind = operation.results[0].type
-    if not getattr(value, "is_splat", True):
-        return _entries(value) if 1 < math.prod(kind.shape) <= most else ()
-    return _number(value)
+    value: Any = dict(attribute_items(operation)).get("value")
+    if getattr(value, "is_splat", True):
+        return _number(value)
+    array = dense_array(value) if len(value) <= most else None
+    return () if array is None else tuple(dict.fromkeys(map(float, array.ravel())))
 
 
-def dense_array(operation: Any) -> np.ndarray | None:
-    """Returns the entries of a constant; None if its element type has no counterpart in NumPy.
-
-    Args:
-        operation: a ``stablehlo.constant``.
-    """
-    value, kind = dict(attribute_items(operation)).get("value"), operation.results[0].type
+def dense_array(attribute: Any) -> np.ndarray | None:
+    """Returns the entries of a constant; None if its element type has no counterpart in NumPy."""
     try:
-        array = np.array(value)
-    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
+        array = np.array(attribute)
+    except (RuntimeError, TypeError, ValueError):  # such as bf16
         return None
-    return array if array.shape == tuple(kind.shape) and array.dtype.kind in "iufb" else None
-
-
-def _entries(value: Any) -> tuple[float, ...]:
-    try:
-        return tuple(dict.fromkeys(map(float, np.ravel(np.array(value)))))
-    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
-        return ()
+    return array if array.dtype.kind in "iufb" else None
 
 
 def _number(value: Any) -> tuple[float, ...]:

@@ -11,19 +11,8 @@ from parity.ir.hlo.model import Affine, Loop, LoopTree, constant, count_trips, f
 from parity.ir.location import SourceLocation
 
 _IDLE = frozenset({"bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple"})
-_SCALAR_CALLERS = frozenset(
-    [
-        "all-reduce",
-        "map",
-        "reduce",
-        "reduce-scatter",
-        "reduce-window",
-        "scatter",
-        "select-and-scatter",
-        "sort",
-        "topk",
-    ]
-)
+_SCALAR = frozenset({"to_apply", "select", "scatter"})
+"""Attributes that name a function of single elements, such as that of a reduction; of a ``call`` any function."""
 
 
 def optimised_module(compiled: Any) -> HloModule:
@@ -93,10 +82,10 @@ def _visits(
         trips = While(module, computation, one).trips() if is_loop else None
         visit = Visit(computation, one, loop, caller, fused, trips)
         yield visit
-        if one.base in _SCALAR_CALLERS or one.phase in ("update", "done") or not (called := one.called()):
-            continue
-        place = module.provenance(one, caller)
-        for _, inner in called:
+        called = () if one.phase in ("update", "done") else one.called()
+        entered = [name for key, name in called if key not in _SCALAR or one.opcode == "call"]
+        place = module.provenance(one, caller) if entered else caller
+        for inner in entered:
             yield from _visits(
                 module, inner, visit if is_loop else loop, place, fused or one.opcode == "fusion"
             )

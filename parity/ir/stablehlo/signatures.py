@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.ir.jax_internals import ir
-from parity.ir.mlir import UnreadAttribute, attribute_items, replace_symbols, split_list, symbol_of
+from parity.ir.mlir import (
+    UnreadAttribute,
+    attribute_items,
+    dense_array,
+    replace_symbols,
+    split_list,
+    symbol_of,
+)
 from parity.ir.stablehlo.operations import Group, facts, has_effect
 from parity.ir.stablehlo.program import SLOTTED, Form, Kind
 
@@ -114,7 +121,7 @@ class OpSignatures:
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             return f"{value.dtype} {self.array([jax.random.key_data(value)], 0)}"
         data = np.asarray(value)
-        return _digest_text(np.ascontiguousarray(data).tobytes(), f"{data.dtype}{list(data.shape)}")
+        return _digest_text(data.tobytes(), f"{data.dtype}{list(data.shape)}")
 
     def _closed_text(self, attribute: Any) -> str:
         """Returns an attribute as text; unique text if it names functions, which have no region here."""
@@ -277,11 +284,10 @@ def _is_host_callback(name: str, texts: dict[str, str]) -> bool:
 def _dense_text(attribute: Any) -> str:
     if attribute.is_splat:
         return str(attribute)
-    try:
-        data = np.ascontiguousarray(np.array(attribute)).tobytes()
-    except (TypeError, ValueError):  # element types without a NumPy counterpart, such as bf16
+    array = dense_array(attribute)
+    if array is None:
         return _digest_text(str(attribute).encode(), f"{attribute.type} as text")
-    return _digest_text(data, str(attribute.type))
+    return _digest_text(array.tobytes(), str(attribute.type))
 
 
 def _digest_text(data: bytes, kind: str) -> str:

@@ -324,13 +324,15 @@ class Algebra:
             return self.number(value)
         return self.terms.leaf("const", wrap(value, sort), sort=sort)
 
-    def element(self, value: float | int | bool, sort: str) -> int:
-        """Returns the constant for one element of a program's constant."""
+    def element(self, value: float | int | bool | str, sort: str) -> int:
+        """Returns the constant for one element of a program's constant; a NaN may be given by its bits, as text."""
         if sort != REAL:
             return self.constant(int(value), sort)
+        if isinstance(value, str) or value != value:
+            return self.constant("nan", REAL)
         if math.isfinite(value):
             return self.number(Fraction(value))
-        return self.constant("nan" if value != value else "inf" if value > 0 else "-inf", REAL)
+        return self.constant("inf" if value > 0 else "-inf", REAL)
 
     def literal(self, cell: int) -> bool | int | str | None:
         """Returns the argument that `constant` was called with; None for another cell."""

@@ -1,9 +1,12 @@
 """Handlers of StableHLO operations on cells: element by element, and moves of dimensions."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
+from parity.ir.jax_internals import ir
+from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact.contents import Step
 from parity.prove.exact.pieces import Data
@@ -66,15 +69,21 @@ def elementwise(
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a constant: one number for all elements, or data that is read when an index is needed."""
+    """Returns a constant: one element for all, or data that is read when an index is needed.
+
+    Raises:
+        RefusalError: its elements cannot be read.
+    """
     (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
-    if value.is_splat:
-        number = value.get_splat_value().value
-        known = number if sort == REAL else int(number)
+    if isinstance(value, ir.DenseElementsAttr) and value.is_splat:
+        number = cast(Any, value.get_splat_value()).value
+        known = str(value).partition(" : ")[0] if number != number else number
         return [tensors.uniform(tensors.algebra.element(known, sort), shape, sort)]
-    data = Data.of(value, shape)
+    array = dense_array(value)
+    if array is None:
+        raise RefusalError(f"constant: got elements of {step.element}, expected those that NumPy has")
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
-    return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
+    return [tensors.uniform(tensors.pieces.data(Data.of(array), axes, sort), shape, sort)]
 
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:

@@ -10,18 +10,16 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
 from parity.prove.exact.algebra import COMMUTING, Algebra
 from parity.prove.exact.contents import SHARDING, Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
-from parity.prove.exact.pieces import Data
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
 
@@ -259,31 +257,6 @@ def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
     return add
 
 
-def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a constant: for floats one element for all, or data that is read when an index is needed.
-
-    Raises:
-        RefusalError: its elements cannot be read.
-    """
-    (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
-    if not is_float(sort):
-        return OPERATIONS["stablehlo.constant"](tensors, step, operands)
-    if not isinstance(value, ir.DenseElementsAttr):
-        raise RefusalError(f"constant: got {type(value).__name__} of {sort}, expected elements")
-    if value.is_splat:
-        try:
-            number = cast(Any, value.get_splat_value()).value
-        except (AttributeError, TypeError) as error:
-            raise RefusalError(f"constant: {error}") from error
-        known = str(value).partition(" : ")[0] if number != number else number
-        return [tensors.uniform(algebra_of(tensors).element(known, sort), shape, sort)]
-    data = Data.of(value, shape)
-    if np.dtype(data.dtype) != {"f16": np.float16, "f32": np.float32, "f64": np.float64}.get(sort):
-        raise RefusalError(f"constant: got elements of {sort} as {data.dtype}, expected those that NumPy has")
-    axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
-    return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
-
-
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns the index along a dimension; for floats as an opaque row."""
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
@@ -315,7 +288,7 @@ BITS = Arithmetic(
         **dict.fromkeys(names_of(Group.WHOLE), operation),
         **{name: moving(REALS.handlers[name]) for name in MOVES},
         **dict.fromkeys(names_of(Group.ELEMENTWISE), elementwise),
-        "stablehlo.constant": constant,
+        "stablehlo.constant": OPERATIONS["stablehlo.constant"],
         "stablehlo.iota": iota,
         "stablehlo.dot_general": dot_general,
         "stablehlo.reduce": reduce,
