@@ -99,7 +99,7 @@ def _grouped(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
     """Joins entries that print the same into one with a count, the most bytes first."""
     groups: dict[Hashable, list[Collective]] = collections.defaultdict(list)
     for one in entries:
-        groups[_full(one), one.provenance.line].append(one)
+        groups[_full(one), one.provenance.frame.line].append(one)
     return sorted(
         ((group[0], len(group)) for group in groups.values()), key=lambda item: -(item[0].total_bytes or 0)
     )

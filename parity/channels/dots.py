@@ -58,7 +58,7 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
     pairs, missing, extra = pair_up(reference, candidate, (_full, _without_types))
     groups: dict[Hashable, list[tuple[TypedOp, TypedOp]]] = collections.defaultdict(list)
     for left, right in pairs:
-        groups[_full(left), _full(right), right.provenance.line].append((left, right))
+        groups[_full(left), _full(right), right.provenance.frame.line].append((left, right))
     findings = [_differs(*group[0], len(group)) for group in groups.values()]
     findings += [*_alone(missing, candidate, "reference"), *_alone(extra, reference, "candidate")]
     return compared(span(_detail(reference), _detail(candidate)), findings)
@@ -107,7 +107,7 @@ def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> I
     for one in entries:
         in_others = (_family(one) in families or results != {one.result}) and "complex" not in one.types
         if in_others and (_family(one), _real(one)) not in known:
-            groups[_full(one), one.provenance.line].append(one)
+            groups[_full(one), one.provenance.frame.line].append(one)
     for one, *more in groups.values():
         yield Finding(
             where=f"{_named(one)} of the {side} ({one.provenance.summary})",

@@ -49,19 +49,9 @@ class SourceLocation:
     frames: tuple[Frame, ...] = ()
 
     @property
-    def file(self) -> str:
-        """The file of the innermost line; empty if unknown."""
-        return self.frames[0].file if self.frames else ""
-
-    @property
-    def line(self) -> int:
-        """The innermost line; 0 if unknown."""
-        return self.frames[0].line if self.frames else 0
-
-    @property
-    def function(self) -> str:
-        """The function of the innermost line; empty if unknown."""
-        return self.frames[0].function if self.frames else ""
+    def frame(self) -> Frame:
+        """The innermost line; one without a file if unknown."""
+        return self.frames[0] if self.frames else Frame("", 0)
 
     @property
     def own(self) -> tuple[Frame, ...]:

@@ -48,14 +48,7 @@ class Collective:
 
 
 def read_collectives(compiled: Any) -> tuple[Collective, ...]:
-    """Returns the collectives of a compiled program, those outside loops first.
-
-    Returns:
-        One entry per call site; a collective in a loop is one entry with the loop's trips.
-
-    Raises:
-        ValueError: the text is malformed, or a collective states its groups in an unknown way.
-    """
+    """Returns the collectives of a compiled program, one entry for each call site; those outside loops first."""
     module = optimised_module(compiled)
     pieces = _pieces(module)
     found = []

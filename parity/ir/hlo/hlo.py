@@ -137,11 +137,7 @@ class Instruction:
         return {key: value.replace('\\"', '"') for key, value in fields}
 
     def backend_config(self) -> dict:
-        """Returns the backend's settings; empty if there are none or they are not a JSON object.
-
-        Raises:
-            ValueError: the attribute starts like JSON but cannot be parsed.
-        """
+        """Returns the backend's settings; empty if there are none or they are not a JSON object."""
         text = self.attributes.get("backend_config", "")
         if not text.startswith(('{"', "{}")):
             return {}
@@ -203,11 +199,7 @@ class HloModule:
                 yield computation, instruction
 
     def provenance(self, instruction: Instruction, fallback: SourceLocation | None = None) -> SourceLocation:
-        """Returns the source of an instruction.
-
-        Args:
-            fallback: replaces the source of an instruction without metadata (compiler-made ones have none).
-        """
+        """Returns the source of an instruction; ``fallback`` if the compiler made it, so that it has no metadata."""
         fields = instruction.metadata()
         if not fields:
             return fallback or SourceLocation()

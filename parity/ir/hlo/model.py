@@ -116,12 +116,7 @@ def constant(number: int) -> Affine:
 
 
 def fold(name: str, left: Affine | None, right: Affine | None) -> Affine | None:
-    """Returns the sum, difference or product of two integers; None if it is not affine.
-
-    Args:
-        name: ``add``, ``subtract`` or ``multiply``.
-        left, right: the operands; None if they are not affine.
-    """
+    """Returns the sum, difference or product of two integers, by its ``name``; None if it is not affine."""
     if left is None or right is None:
         return None
     if name == "multiply":
@@ -143,16 +138,13 @@ def count_trips(
     step: Callable[[int], int | None],
     start: Callable[[int], int | None],
 ) -> int | None:
-    """Returns the iterations of a loop that runs while ``sides[0] <direction> sides[1]``.
+    """Returns the iterations of a loop that runs while ``sides[0] <direction> sides[1]``; None if unknown or endless.
 
     Args:
         sides: both sides of the condition; None if a side is not affine.
         direction: ``LT``, ``LE``, ``GT``, ``GE`` or ``NE``.
         step: returns the increment of a carry per iteration; 0 if unchanged, None if it is not a constant.
         start: returns the initial value of a carry; None if it is not a constant.
-
-    Returns:
-        The count, or None for a loop that does not end or has another kind of condition.
     """
 
     def without_fixed_carry(side: Affine | None) -> Affine | None:

@@ -16,11 +16,7 @@ _SCALAR = frozenset({"to_apply", "select", "scatter"})
 
 
 def optimised_module(compiled: Any) -> HloModule:
-    """Returns the parsed HLO of a ``jax.stages.Compiled`` or of HLO text; a parsed module is returned unchanged.
-
-    Raises:
-        ValueError: the text is malformed or uses an unknown construct, or the backend gives no text.
-    """
+    """Returns the parsed HLO of a ``jax.stages.Compiled`` or of HLO text; a parsed module is returned unchanged."""
     if isinstance(compiled, HloModule):
         return compiled
     text = compiled if isinstance(compiled, str) else compiled.as_text()
@@ -66,9 +62,6 @@ def visits(module: HloModule) -> Iterator[Visit]:
     """Yields every instruction reached from the entry, once per call site, each before those that it calls.
 
     The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
-
-    Raises:
-        ValueError: a loop of the module is inconsistent.
     """
     return _visits(module, module.entry, None, SourceLocation(), False)
 
@@ -92,15 +85,9 @@ def _visits(
 
 
 def optimised_loops(compiled: Any) -> LoopTree:
-    """Returns the loop tree of a compiled program.
+    """Returns the loop tree of a compiled program, with trip counts stated by the backend or derived.
 
-    Loops in computations called at several places count at each of them. Fusions are counted separately.
-
-    Returns:
-        The tree, with trip counts stated by the backend or derived.
-
-    Raises:
-        ValueError: the text is malformed or uses an unknown construct.
+    Loops in computations called at several places count at each of them.
     """
     module = optimised_module(compiled)
     inside: dict[Visit | None, list[Visit]] = collections.defaultdict(list)
@@ -149,14 +136,7 @@ class _Scope:
 
 
 class While:
-    """A while loop of optimised HLO: its trips, and the carries that it keeps.
-
-    Args:
-        computation: the computation that holds the loop.
-
-    Raises:
-        ValueError: it has no condition, no body, or not one operand.
-    """
+    """A while loop of optimised HLO, in the computation that holds it: its trips, and the carries that it keeps."""
 
     def __init__(self, module: HloModule, computation: Computation, loop: Instruction):
         called = dict(loop.called())
@@ -174,9 +154,6 @@ class While:
 
         CPU and GPU state the count. The TPU compiler does not; there it is derived from the counter's start, its step
         in the body and the limit in the condition.
-
-        Raises:
-            ValueError: the stated count is not a number.
         """
         stated = self.loop.backend_config().get("known_trip_count")
         if isinstance(stated, dict) and "n" in stated:

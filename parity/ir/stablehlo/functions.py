@@ -1,9 +1,8 @@
 """Functions of a StableHLO module, each read once: operations with their forms, values by slot."""
 
-import functools
 from typing import Any
 
-from parity.ir.jax_internals import hoisted_constants, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items, symbol_of
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Function, Kind, Op, Region
@@ -49,11 +48,6 @@ class Functions:
         if function is None:
             raise ValueError(f"function @{name}: calls itself, expected no recursion")
         return function
-
-    @functools.cached_property
-    def hoisted(self) -> tuple[Any, ...]:
-        """The constants that JAX made arguments of ``@main``; empty for a bare module."""
-        return () if self.program is self.module else hoisted_constants(self.program)
 
     def sides(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
         """Returns the attributes of each argument or result as text, without names.

@@ -20,12 +20,6 @@ def lowered_loops(lowered: Any) -> LoopTree:
     """Returns the loop tree of a lowered program, before any optimisation.
 
     A function called at several places counts at each of them, unless its operands are the same.
-
-    Returns:
-        The tree, with trip counts derived from counters, and stacked outputs.
-
-    Raises:
-        ValueError: the module has no ``main`` function or a loop carries a dynamic shape.
     """
     program = read_program(lowered)
     with program.module_op.context:
@@ -113,11 +107,7 @@ class _While:
 
 
 def _shape(kind: Any) -> Shape:
-    """Returns a type as HLO writes it; a token for types without a shape.
-
-    Raises:
-        ValueError: the tensor has a dynamic dimension.
-    """
+    """Returns a type as HLO writes it; a token for types without a shape."""
     if not hasattr(kind, "shape"):
         return Shape("token")
     if any(size < 0 for size in kind.shape):

@@ -106,12 +106,14 @@ class OpSignatures:
 
     def attributes(self, items: list[tuple[str, Any]], drop: frozenset[str]) -> dict[str, str]:
         """Returns attributes as text, without the dropped names and, if shardings are ignored, without shardings."""
-        kept = [(name, value) for name, value in items if name not in drop]
-        return {
-            name: self._closed_text(value)
-            for name, value in kept
-            if not (self._ignore and name in _SHARDINGS)
-        }
+        found = {}
+        for name, value in items:
+            if name not in drop and not (self._ignore and name in _SHARDINGS):
+                symbols: list[str] = []
+                text = self._text(value, symbols)
+                # Functions that it names have no region here.
+                found[name] = f"{text} {self._private}" if symbols else text
+        return found
 
     def array(self, values: Sequence[Any], position: int) -> str:
         """Returns the dtype, shape and a digest of an array; unique text if its values are unavailable."""
@@ -122,12 +124,6 @@ class OpSignatures:
             return f"{value.dtype} {self.array([jax.random.key_data(value)], 0)}"
         data = np.asarray(value)
         return _digest_text(data.tobytes(), f"{data.dtype}{list(data.shape)}")
-
-    def _closed_text(self, attribute: Any) -> str:
-        """Returns an attribute as text; unique text if it names functions, which have no region here."""
-        symbols: list[str] = []
-        text = self._text(attribute, symbols)
-        return f"{text} {self._private}" if symbols else text
 
     def form(self, operation: Any, operands: int) -> Form:
         """Returns the form of an MLIR operation with this number of operands."""

@@ -73,11 +73,7 @@ class Algebra:
         return node.params[0] if node.args[0][0] == self.terms.term(self.one) else None
 
     def drop(self, cell: int) -> None:
-        """Records that a cell multiplied by zero was dropped; it must be a number.
-
-        Raises:
-            RefusalError: it is infinity or NaN.
-        """
+        """Records that a cell multiplied by zero was dropped; it must be a number."""
         if (word := self.literal(cell)) is not None:
             raise RefusalError(f"got 0 * {word}, expected numbers")
         self.assumed[self.terms.term(cell)] = None

@@ -87,11 +87,7 @@ class Block:
 
 
 def _mesh_axes(name: str, text: str) -> tuple[tuple[str, int], ...]:
-    """Returns names and sizes of the axes of a mesh.
-
-    Raises:
-        RefusalError: its devices have a non-default order.
-    """
+    """Returns names and sizes of the axes of a mesh."""
     if "device_ids" in text:
         raise RefusalError(f"mesh {name}: got devices in an order of their own")
     return tuple((axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text))
@@ -108,9 +104,6 @@ class WalkedFunctions:
     Attributes:
         results: names of the results of ``@main``, if some have none: these are dead.
         meshes: ``{name: ((axis, size), ...)}``.
-
-    Raises:
-        RefusalError: a mesh or, while functions are prepared, an element type is not understood.
     """
 
     results: Sequence[str] = ()

@@ -90,11 +90,7 @@ class Rounding(Algebra):
         return self.terms.make("map", ("convert", source, target), [cell], target)
 
     def constant(self, value: bool | int | str, sort: str) -> int:
-        """Returns an integer or a boolean.
-
-        Raises:
-            RefusalError: a float is requested by its value; `element` makes these.
-        """
+        """Returns an integer or a boolean."""
         if is_float(sort):
             raise RefusalError(f"got the constant {value} of {sort}, expected an integer or a boolean")
         return super().constant(value, sort)
@@ -105,13 +101,10 @@ class Rounding(Algebra):
         Args:
             value: a number, or all its bits as text.
             sort: sort of the element.
-
-        Raises:
-            RefusalError: a NaN, because Python's number does not keep its bits.
         """
         if not is_float(sort):
             return super().element(value, sort)
-        if value != value:
+        if value != value:  # Python's number does not keep its bits
             raise RefusalError(f"got a NaN of {sort} in a constant, expected numbers")
         text = value if isinstance(value, str) else float(value).hex()
         return self.terms.leaf("float", text, sort=sort)
@@ -131,11 +124,7 @@ class Rounding(Algebra):
 
 
 def attributes(step: Step, but: str = "") -> str:
-    """Returns the attributes of an operation as text, except shardings and the attribute ``but``.
-
-    Raises:
-        RefusalError: an attribute refers to data outside the operation.
-    """
+    """Returns the attributes of an operation as text, except shardings and the attribute ``but``."""
     texts = (
         f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (SHARDING, but)
     )
@@ -159,12 +148,6 @@ def whole(tensors: Tensors, x: Tensor) -> int:
     return x.only
 
 
-def algebra_of(tensors: Tensors) -> Rounding:
-    """Returns the algebra of tensors of floats that round."""
-    assert isinstance(tensors.algebra, Rounding)
-    return tensors.algebra
-
-
 def operation(
     tensors: Tensors,
     step: Step,
@@ -180,9 +163,6 @@ def operation(
         operands: of it.
         roles: names of the dimensions of each operand; the key orders them by name.
         more: key of the operation; by default its content.
-
-    Raises:
-        RefusalError: its regions read values from outside the operation.
     """
     if step.captured:
         raise RefusalError(f"{step.name}: got a region that reads values from around it")
@@ -234,7 +214,8 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 
 def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
-    name, (sort,), algebra = facts(step.name).short, step.sorts, algebra_of(tensors)
+    name, (sort,), algebra = facts(step.name).short, step.sorts, tensors.algebra
+    assert isinstance(algebra, Rounding)
     detail = attributes(step) or None
     plain = lambda *cells: algebra.map(name, cells, sort, detail)  # noqa: E731
     if name != "add" or not algebra.zeros:

@@ -82,8 +82,11 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "and": lambda *values: functools.reduce(operator.and_, values),
     "or": lambda *values: functools.reduce(operator.or_, values),
     "xor": operator.xor,
+    "not": lambda a: not a if isinstance(a, bool) else ~a,
     "negate": operator.neg,
     "abs": abs,
+    "convert": int,
+    "select": lambda chosen, yes, no: yes if chosen else no,
     "sign": lambda a: (a > 0) - (a < 0),
     "clamp": lambda low, x, high: min(max(x, low), high),
 }
@@ -100,12 +103,6 @@ def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int |
     """
     if name == "compare":
         return COMPARE[str(detail)](*values)
-    if name == "select":
-        return values[1] if values[0] else values[2]
-    if name == "convert":
-        return wrap(int(values[0]), sort)
-    if name == "not":
-        return (not values[0]) if sort == "i1" else wrap(~values[0], sort)
     if name not in FOLDS or (name in ("divide", "remainder") and values[1] == 0):
         return None
     return wrap(FOLDS[name](*values), sort)
@@ -166,11 +163,7 @@ class Tables:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def limit(self, cells: Iterable[int], within: tuple[int, int]) -> None:
-        """Assumes that cells are in a range; its second value is excluded.
-
-        Raises:
-            RefusalError: they are not integers, or the range is too long.
-        """
+        """Assumes that cells are in a range; its second value is excluded."""
         low, high = within
         if not 0 < high - low <= LONGEST:
             raise RefusalError(f"got a range of {high - low} integers, expected 1 to {LONGEST}")

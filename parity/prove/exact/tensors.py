@@ -110,11 +110,7 @@ class Tensors:
         )
 
     def split(self, x: Tensor, dim: int) -> Tensor:
-        """Returns the tensor with a dimension split, so that each index has separate cells.
-
-        Raises:
-            RefusalError: the dimension is too long.
-        """
+        """Returns the tensor with a dimension split, so that each index has separate cells."""
         size = x.shape[dim]
         if size == 1 or x.is_split(dim):
             return x

@@ -21,7 +21,7 @@ Axis = tuple[Label, int]
 
 
 class RefusalError(ValueError):
-    """An unsupported construct: nothing is claimed.
+    """An unsupported construct: nothing is claimed. All that reads a program may raise it.
 
     Attributes:
         step: the operation; None if there is none.
@@ -32,12 +32,8 @@ class RefusalError(ValueError):
 
 @functools.cache
 def sort_of(element: str) -> str:
-    """Returns the sort of an element type.
-
-    Raises:
-        RefusalError: it is not a float, an integer or a boolean; or it is a float of 4 bits, whose maximum XLA converts
-            to the maximum integer.
-    """
+    """Returns the sort of an element type."""
+    # XLA converts the maximum of a float of 4 bits to the maximum integer.
     if re.fullmatch(r"b?f(?!4E)\d+\w*", element):
         return REAL
     if re.fullmatch(r"u?i\d+", element):
