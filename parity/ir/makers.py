@@ -1,4 +1,4 @@
-"""Calls of the user that made the closures of a library."""
+"""The user's functions that make a value: the closures of a library, tables, results."""
 
 import ast
 import functools
@@ -6,13 +6,14 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, assigned, function_of, named, parsed, statement, words_of
+from parity.ir.functions import Frame, assigned, function_of, is_users, named, parsed, statement, words_of
 
+COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
 
@@ -177,3 +178,37 @@ def _named(function: Any, deep: int) -> frozenset[str]:
 def _used(code: types.CodeType) -> set[str]:
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return set(code.co_names).union(*map(_used, inner))
+
+
+def makers(runs: Sequence[Callable[[], Any]], is_made: Callable[[Any], bool]) -> Iterator[Frame | None]:
+    """Yields for both functions the user's function, not shared with the other, that makes a value while it runs.
+
+    It is the first that returns such a value, else the first that is called; None if there is none.
+    """
+    found = [_called(run, is_made) for run in runs]
+    for frames, others in zip(found, found[::-1], strict=True):
+        shared = set(map(function_of, others))
+        yield next((frame for frame in frames if function_of(frame) not in shared), None)
+
+
+def _called(run: Callable[[], Any], is_made: Callable[[Any], bool]) -> list[Frame]:
+    """Returns the user's functions that return a value, innermost first, then all in the order of their calls."""
+    called: dict[Frame, None] = {}
+    made: dict[Frame, None] = {}
+
+    def note(frame: Any, event: str, value: Any) -> None:
+        code = frame.f_code
+        place = Frame(code.co_filename, code.co_firstlineno, code.co_qualname)
+        own = is_users(place.file) and code.co_name not in COMPREHENSIONS
+        if own and event in ("call", "return"):
+            called.setdefault(place)
+            if event == "return" and is_made(value):
+                made.setdefault(place)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return [*made, *called]
