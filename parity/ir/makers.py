@@ -21,11 +21,8 @@ DEEP = 3
 def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
-    The call is in the only such function of the user's files, or else of the packages that these belong to.
-
-    Args:
-        library: the library's lines on the call stack of the use, innermost first.
-        files: the user's files.
+    The call is in the only such function of the user's files, or else of the packages that these belong to. The lines
+    of the library on the call stack of the use are innermost first.
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]

@@ -106,24 +106,16 @@ def _number(value: Any) -> tuple[float, ...]:
 
 
 def symbol_of(name: str) -> str:
-    r"""Returns the text of a symbol name without quotes, escapes kept, as in the symbol table.
+    r"""Returns the name of a printed definition, ``"f"``, or reference, ``@f`` or ``@"a\22b"``, as in the symbol table.
 
     MLIR escapes a name in the same way everywhere, and quotes it if it is not a plain identifier.
-
-    Args:
-        name: the printed name of a definition, ``"f"``, or a reference, ``@f`` or ``@"a\22b"``.
     """
     name = name.removeprefix("@")
     return name[1:-1] if name.startswith('"') else name
 
 
 def replace_symbols(text: str, replace: Callable[[str], str]) -> str:
-    """Returns the text with every symbol reference replaced.
-
-    Args:
-        text: an attribute as MLIR prints it.
-        replace: called with a reference as printed, ``@f`` or ``@outer::@inner``.
-    """
+    """Returns a printed attribute with every symbol reference replaced, such as ``@f`` or ``@outer::@inner``."""
     if "@" not in text:
         return text
     return _TOKEN.sub(lambda match: replace(match.group(1)) if match.group(1) else match.group(0), text)

@@ -50,12 +50,7 @@ class Functions:
         return function
 
     def sides(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
-        """Returns the attributes of each argument or result as text, without names.
-
-        Args:
-            attributes: ``arg_attrs`` or ``res_attrs`` of a function.
-            count: number of arguments or results, if the function has no such attributes.
-        """
+        """Returns ``arg_attrs`` or ``res_attrs`` of a function, one for each of ``count``, as text, without names."""
         if attributes is None:
             return ({},) * count
         return tuple(self.signatures.attributes(dictionary_items(each), _NAMES) for each in attributes)

@@ -262,10 +262,7 @@ def names_of(*groups: Group | str) -> frozenset[str]:
 def has_effect(name: str, results: int, *, declared: bool = False) -> bool:
     """True if an operation must be kept, in order, even if nothing uses its results.
 
-    Args:
-        name: the operation's.
-        results: the number of its results; without any it can only have an effect.
-        declared: True if its attributes declare a side effect.
+    Without ``results`` it can only have an effect; its attributes may have ``declared`` one.
     """
     group = facts(name).group
     if group is Group.ENDS:

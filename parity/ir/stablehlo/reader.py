@@ -27,8 +27,7 @@ def read_program(
         without: positions of the results to leave out; operations that only they need are dead.
 
     Raises:
-        ValueError: if the program was read with other options, or the module has no ``@main``, has unstructured control
-            flow, or is too large after inlining.
+        ValueError: the program was read with other options, or cannot be read.
     """
     if isinstance(program, StableProgram):
         if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
@@ -148,8 +147,7 @@ class _Inliner:
 
 
 def _argument_names(main: Any) -> tuple[str, ...]:
-    arguments = main.regions[0].blocks[0].arguments
-    found = (re.match(r'loc\("([^"]+)"', str(each.location)) for each in arguments)
+    found = (re.match(r'loc\("([^"]+)"', str(each.location)) for each in main.regions[0].blocks[0].arguments)
     return tuple(name[1] if name else f"argument {position}" for position, name in enumerate(found))
 
 

@@ -144,8 +144,6 @@ def fits(count: int, element: str) -> bool:
 
 LONGEST = 4_096
 """Longest table."""
-PASSING = frozenset({"at", "slice", "reshape"})
-"""Kinds whose elements are elements of their argument."""
 
 
 class Tables:
@@ -199,7 +197,7 @@ class Tables:
             columns.append(found[1])
         if base is None:
             return None
-        low, high = self._range(self.terms.term(base)) or (0, 0)
+        low, high = self.ranges.get(self.terms.term(base), (0, 0))
         rows = [
             [column[place] if isinstance(column, tuple) else column for column in columns]
             for place in range(high - low)
@@ -212,10 +210,5 @@ class Tables:
         node = self.terms.node(cell)
         if node.kind == "map" and isinstance(node.params, tuple) and node.params[0] == "table":
             return self.terms.open(cell)[1][0], node.params[1][1]
-        found = self._range(self.terms.term(cell))
+        found = self.ranges.get(self.terms.term(cell))
         return None if found is None else (cell, tuple(range(*found)))
-
-    def _range(self, term: int) -> tuple[int, int] | None:
-        while term not in self.ranges and (node := self.terms.nodes[term]).kind in PASSING:
-            term = node.args[0][0]
-        return self.ranges.get(term)
