@@ -27,7 +27,6 @@ class Collective:
         bytes: the larger of the bytes that one device sends and receives, without padding.
         group: devices per group; for a permute the number of source-target pairs; None if not stated.
         times: product of the trips around it; None if some are unknown.
-        depth: number of loops around it.
         provenance: its source; compiler-made ones take that of the loop or call around them.
         parts: bytes of each operand, sorted; the compiler combines several collectives into one of many operands.
     """

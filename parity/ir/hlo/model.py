@@ -20,9 +20,7 @@ class Loop:
         carry_bytes: bytes of all of them, counted without layout padding.
         kept_bytes: bytes of those that no iteration changes.
         elements: element types of all of them, sorted; lowered only.
-        provenance: source of the loop.
         stacked: whole carries written once per iteration at the loop counter (the ys of a scan); lowered only.
-        inner: the loops directly inside.
     """
 
     trips: int | None
@@ -57,14 +55,17 @@ class PlacedLoop:
 
     Args:
         path: positions from the root, such as ``0.2``.
-        depth: 0 for an outermost loop.
         times: executions of the whole loop, the product of the trips around it; None if unknown.
     """
 
     path: str
-    depth: int
     times: int | None
     loop: Loop
+
+    @property
+    def depth(self) -> int:
+        """Number of loops around it."""
+        return self.path.count(".")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,15 +91,15 @@ class LoopTree:
 
     def walk(self) -> Iterator[PlacedLoop]:
         """Yields every loop in program order, outer before inner."""
-        yield from _walk(self.loops, "", 0, 1)
+        yield from _walk(self.loops, "", 1)
 
 
-def _walk(loops: tuple[Loop, ...], prefix: str, depth: int, times: int | None) -> Iterator[PlacedLoop]:
+def _walk(loops: tuple[Loop, ...], prefix: str, times: int | None) -> Iterator[PlacedLoop]:
     for index, loop in enumerate(loops):
         path = f"{prefix}{index}"
-        yield PlacedLoop(path=path, depth=depth, times=times, loop=loop)
+        yield PlacedLoop(path=path, times=times, loop=loop)
         inside = None if times is None or loop.trips is None else times * loop.trips
-        yield from _walk(loop.inner, f"{path}.", depth + 1, inside)
+        yield from _walk(loop.inner, f"{path}.", inside)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,10 +37,8 @@ class TypedOp:
 
     Args:
         kind: a value of ``SENSITIVE``.
-        operands: element types of the operands.
         precision: requested precision of a dot or convolution, such as ``HIGHEST`` or an algorithm; empty for the
             default.
-        sizes: dimensions of its result.
     """
 
     kind: str

@@ -22,7 +22,6 @@ class Functions:
 
     Attributes:
         module: the MLIR module, kept alive because operations point into it.
-        signatures: signatures of its operations.
 
     Raises:
         ValueError: the module has no ``@main``; while reading, if it has unstructured control flow or recursion.

@@ -34,9 +34,6 @@ def _exact(number: Number) -> Number:
 class Algebra:
     """Constructors that keep terms in normal form.
 
-    Args:
-        terms: the table.
-
     Attributes:
         past_reshape: True if functions of elements are applied to reshaped elements.
         assumed: terms that must be defined, because a rule dropped them (``0 * x``, ``x - x``).
@@ -342,7 +339,6 @@ class Algebra:
 
         Args:
             name: name of the operation, without its dialect.
-            cells: the operands.
             sort: sort of the result.
             detail: content of the operation's attributes.
         """
@@ -446,7 +442,6 @@ class Algebra:
         """Returns the normal form of a node with other arguments; only axes that it does not refer to have changed.
 
         Args:
-            node: the original node.
             args: the new arguments.
             names: the label of every number, as `Terms.open` gives them.
             fresh: the axes that begin at the node.

@@ -27,10 +27,8 @@ class Equality:
         difference: the first results that differ, and the innermost differing terms, as text; empty if proved or
             refused.
         refusal: the part that was not understood; empty if none.
-        terms: size of the proof.
         sides: operations that were walked on each side.
         turned: loop iterations that were walked.
-        seconds: duration.
     """
 
     proved: bool
@@ -53,10 +51,7 @@ def equal(
 ) -> Equality:
     """Decides whether two programs are equal; a program that is not understood is never called equal.
 
-    Args:
-        reference, candidate: the programs.
-        relation: arguments and results that correspond.
-        cache: shared with other claims.
+    ``cache`` is shared with other claims.
     """
     start = time.perf_counter()
     cache = cache or ProofCache()
@@ -176,12 +171,7 @@ MOST = 16
 
 
 def explain(terms: Terms, reference: int, candidate: int) -> str:
-    """Returns the innermost pair of terms at which two cells differ, the inputs of only one, and their source lines.
-
-    Args:
-        terms: the table.
-        reference, candidate: cells.
-    """
+    """Returns the innermost pair of terms at which two cells differ, the inputs of only one, and their source lines."""
     left, right = terms.term(reference), terms.term(candidate)
     users = (left, right)
     while (inner := _inner(terms, left, right)) is not None:

@@ -29,7 +29,6 @@ class Step:
 
     Args:
         read: the operation, as the program has it.
-        blocks: its regions.
         sorts: sorts of the results.
         captured: slots of the enclosing blocks that its blocks read, in the order of their first appearance.
         content: a number for all of this except slots and source; equal numbers mean equal contents.
@@ -72,9 +71,7 @@ class Block:
     """A region: parameters first among its values; values of enclosing regions keep their slots.
 
     Args:
-        parameters: slots.
         steps: in order, without dead ones.
-        outputs: slots.
         captured: slots of the enclosing blocks that it reads, in the order of their first appearance.
         content: a number for all of this, with slots numbered in that order.
     """
@@ -97,9 +94,8 @@ class WalkedFunctions:
     """The functions of a module, prepared when first called.
 
     Args:
-        functions: functions of the program, read without shardings.
+        functions: read without shardings.
         contents: shared with other programs.
-        sort_of: the sort of an element type.
 
     Attributes:
         results: names of the results of ``@main``, if some have none: these are dead.

@@ -28,13 +28,7 @@ Value = Tensor | tuple[Tensor, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """Semantics of the operations.
-
-    Args:
-        algebra: makes terms of a table.
-        handlers: the function of each operation on tensors, by name.
-        sort_of: the sort of an element type.
-    """
+    """Semantics of the operations: normal forms, the function of each operation on tensors, the sorts of elements."""
 
     algebra: Callable[[Terms], Algebra]
     handlers: Mapping[str, Handler]
@@ -50,7 +44,6 @@ class Origin:
     """Place where a term was first made.
 
     Args:
-        step: the operation.
         loop_indices: index of the iteration of each enclosing loop.
         device: in a manual region.
     """
@@ -122,10 +115,6 @@ class ProofCache:
 class Interpreter:
     """Runs a program on tensors of terms.
 
-    Args:
-        program: the program.
-        cache: tensors, contents and limits, shared with other programs.
-
     Attributes:
         types: shape and sort of each argument.
         steps: number of operations that were walked.
@@ -159,11 +148,7 @@ class Interpreter:
             }
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the results by name.
-
-        Args:
-            given: the arguments by name.
-        """
+        """Returns the results by name, for arguments by name."""
         arguments = [given[name] for name in self.program.arguments]
         exact = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
         with self._context:

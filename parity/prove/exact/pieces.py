@@ -39,11 +39,7 @@ class Data:
 
 
 class Pieces:
-    """Splits terms and joins them.
-
-    Args:
-        algebra: rebuilds terms whose arguments were split.
-    """
+    """Splits terms and joins them; the algebra rebuilds terms whose arguments were split."""
 
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms

@@ -43,7 +43,6 @@ class Rounding(Algebra):
     """Constructors that leave every operation on floats unchanged.
 
     Args:
-        terms: the table.
         zeros: True if ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
 
     Attributes:
@@ -96,12 +95,7 @@ class Rounding(Algebra):
         return super().constant(value, sort)
 
     def element(self, value: Any, sort: str) -> int:
-        """Returns the constant for one element of a program's constant; for floats identified by all bits.
-
-        Args:
-            value: a number, or all its bits as text.
-            sort: sort of the element.
-        """
+        """Returns the constant for a number, or all its bits as text; floats are identified by all bits."""
         if not is_float(sort):
             return super().element(value, sort)
         if value != value:  # Python's number does not keep its bits
@@ -158,9 +152,6 @@ def operation(
     """Returns an operation as an opaque function of its whole operands: their axes end, the results' axes begin.
 
     Args:
-        tensors: the cache.
-        step: the operation.
-        operands: of it.
         roles: names of the dimensions of each operand; the key orders them by name.
         more: key of the operation; by default its content.
     """

@@ -55,12 +55,7 @@ def wrap(value: int, sort: str) -> int | bool:
 
 
 def saturate(value: float | Fraction | str, sort: str) -> int | bool:
-    """Returns the integer to which a float is converted: truncated, clipped to the range of ``sort``; 0 for NaN.
-
-    Args:
-        value: a number, or ``inf``, ``-inf``, ``nan``.
-        sort: sort of the result.
-    """
+    """Returns the integer to which a float, or ``inf``, ``-inf``, ``nan``, converts: truncated, clipped; NaN to 0."""
     if sort == "i1":
         return value != 0
     count = 1 << width(sort)
@@ -96,8 +91,6 @@ def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int |
     """Returns the result of an operation on constants; None if it cannot be computed.
 
     Args:
-        name: name of the operation.
-        values: values of the operands.
         sort: sort of the result.
         detail: the direction of a comparison.
     """
@@ -149,9 +142,6 @@ LONGEST = 4_096
 class Tables:
     """Functions of one integer of known range, as their values over that range.
 
-    Args:
-        terms: the table of terms.
-
     Attributes:
         ranges: minimum and maximum plus one, by term of an input.
     """
@@ -175,13 +165,11 @@ class Tables:
     ) -> tuple[int, int, tuple[Any, ...]] | None:
         """Returns the integer that a function depends on, its minimum, and the function's values over its range.
 
-        Args:
-            name, sort, detail: as for `Algebra.map`; of integers or booleans.
-            cells: the operands.
-            known: the values of operands that are constants.
+        It is None if it is not a function of a single integer of known range.
 
-        Returns:
-            None if it is not a function of a single integer of known range.
+        Args:
+            name, cells, sort, detail: as for `Algebra.map`; of integers or booleans.
+            known: the values of operands that are constants.
         """
         if not self.ranges:
             return None
