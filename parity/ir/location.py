@@ -85,11 +85,8 @@ class SourceLocation:
     @property
     def tags(self) -> tuple[str, ...]:
         """Hints that do not depend on the source files, so that they are equal in both twins."""
-        return (
-            "backward" if self.backward else "forward",
-            *(("rematted",) if self.rematted else ()),
-            *((self.label,) if self.label else ()),
-        )
+        words = ("backward" if self.backward else "forward", "rematted" if self.rematted else "", self.label)
+        return tuple(filter(None, words))
 
     def __str__(self) -> str:
         return str(self.frames[0]) if self.frames else self.stack or "unknown place"

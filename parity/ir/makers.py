@@ -1,7 +1,6 @@
 """The user's functions that make a value: the closures of a library, tables, results."""
 
 import ast
-import functools
 import inspect
 import linecache
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, assigned, function_of, is_users, named, parsed, statement, words_of
+from parity.ir.functions import Frame, assigned, function_of, is_users, named, nodes_in, statement, words_of
 
 COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 DEEP = 3
@@ -126,22 +125,11 @@ def _package(thing: Any) -> str:
 
 def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
     """Yields the calls in a file of functions that its module knows by name."""
-    for name, nodes in _functions(file):
-        for node in nodes:
-            called = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", ())
-            for each in called:
-                if (function := _value(each, vars(module))) is not None:
-                    yield Frame(file, each.lineno, name), function
-
-
-@functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[tuple[str, tuple[ast.AST, ...]], ...]:
-    """Returns the expressions in each function of a file, then those outside of functions."""
-    tree = parsed(file)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    found = [(node.name, tuple(ast.walk(node))) for node in functions]
-    inside = {id(node) for _, nodes in found for node in nodes}
-    return (*found, ("<module>", tuple(node for node in ast.walk(tree) if id(node) not in inside)))
+    for node, name in nodes_in(file):
+        called = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", ())
+        for each in called:
+            if (function := _value(each, vars(module))) is not None:
+                yield Frame(file, each.lineno, name.rpartition(".")[2] or "<module>"), function
 
 
 def _value(expression: ast.expr, names: dict[str, Any]) -> Any:

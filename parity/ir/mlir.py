@@ -52,16 +52,13 @@ def numbers(text: str, name: str) -> tuple[int, ...]:
 def dictionary_items(attributes: Any) -> list[tuple[str, Any]]:
     """Returns the entries of a dictionary attribute, or of an operation's attributes, by name."""
     names = [entry if isinstance(entry, str) else entry.name for entry in attributes]
-    try:
-        return [(name, attributes[name]) for name in names]
-    except TypeError:  # an attribute without a Python class, such as complex elements
-        return [(name, _attribute(attributes, place, name)) for place, name in enumerate(names)]
+    return [(name, _attribute(attributes, place, name)) for place, name in enumerate(names)]
 
 
 def _attribute(attributes: Any, place: int, name: str) -> Any:
     try:
         return attributes[name]
-    except TypeError:
+    except TypeError:  # an attribute without a Python class, such as complex elements
         # Only the text of a NamedAttribute is safe to read: its ``attr`` ends the process.
         text = repr(attributes[place])
         start = f"NamedAttribute({name}="

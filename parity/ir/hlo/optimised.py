@@ -131,8 +131,8 @@ class _Scope:
     """A computation with the operands for its parameters; no operands at the level of the loop itself."""
 
     computation: Computation
-    operands: tuple[str, ...]
-    parent: "_Scope | None"
+    operands: tuple[str, ...] = ()
+    parent: "_Scope | None" = None
 
 
 class While:
@@ -145,9 +145,9 @@ class While:
                 f"HLO line {loop.line}: loop {loop.name} lacks a condition, a body or its one operand"
             )
         self.module, self.loop = module, loop
-        self.outside = _Scope(computation, (), None)
-        self.condition = _Scope(module.computations[called["condition"]], (), None)
-        self.body = _Scope(module.computations[called["body"]], (), None)
+        self.outside = _Scope(computation)
+        self.condition = _Scope(module.computations[called["condition"]])
+        self.body = _Scope(module.computations[called["body"]])
 
     def trips(self) -> int | None:
         """Returns the number of iterations, or None if it depends on data or the pattern is unknown.

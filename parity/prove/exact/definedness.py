@@ -28,7 +28,7 @@ class Definedness:
 
     def __init__(self, terms: Terms):
         self.terms = terms
-        self._undefined: dict[int, frozenset[int]] = {}
+        self._undefined: list[frozenset[int]] = []
         self._signs: dict[int, Sign] = {}
 
     def all_undefined(self, wanted: Iterable[int]) -> set[int]:
@@ -37,20 +37,10 @@ class Definedness:
 
     def undefined(self, term: int) -> frozenset[int]:
         """Returns the subterms of a term, including itself, that may have no value if their arguments have."""
-        stack = [term]
-        while stack:
-            top = stack[-1]
-            if top in self._undefined:
-                stack.pop()
-                continue
-            node = self.terms.nodes[top]
-            waiting = [arg for arg, _ in node.args if arg not in self._undefined]
-            if waiting:
-                stack += waiting
-                continue
-            found = frozenset().union(*(self._undefined[arg] for arg, _ in node.args))
-            self._undefined[top] = found if self._total(top) else found | {top}
-            stack.pop()
+        for number in range(len(self._undefined), term + 1):  # the arguments of a term have smaller numbers
+            args = self.terms.nodes[number].args
+            found = frozenset().union(*(self._undefined[arg] for arg, _ in args))
+            self._undefined.append(found if self._total(number) else found | {number})
         return self._undefined[term]
 
     def _total(self, term: int) -> bool:

@@ -90,20 +90,10 @@ def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tenso
     return [tensors.uniform(cell, shape, sort)]
 
 
-def broadcast_in_dim(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the operand with new and longer dimensions, along which it is uniform."""
-    return [tensors.moved(operands[0], step.dims("broadcast_dimensions"), step.shapes[0])]
-
-
 def transpose(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns the operand with its dimensions in another order."""
     to = np.argsort(step.dims("permutation")).tolist()
     return [tensors.moved(operands[0], to, step.shapes[0])]
-
-
-def reshape(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the same elements in row-major order in another shape."""
-    return [tensors.reshape(operands[0], step.shapes[0])]
 
 
 def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -114,11 +104,6 @@ def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     detail = step.element
     cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
     return [tensors.each(cast, x, x.shape, sort)]
-
-
-def identity(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the operands unchanged: placement and compiler barriers do not affect numbers."""
-    return list(operands)
 
 
 def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> Tensor:
@@ -169,11 +154,6 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
     }
     cells = np.array([joined[row] for row in rows], np.int64).reshape(parts[0].cells.shape)
     return Tensor(cells, tuple(shape), parts[0].sort)
-
-
-def concatenate(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the concatenation of the operands."""
-    return [join(tensors, operands, step.dims("dimension")[0])]
 
 
 def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -251,16 +231,20 @@ def reverse(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
 OPERATIONS: dict[str, Handler] = {
     "stablehlo.constant": constant,
     "stablehlo.iota": iota,
-    "stablehlo.broadcast_in_dim": broadcast_in_dim,
+    "stablehlo.broadcast_in_dim": lambda tensors, step, operands: [
+        tensors.moved(operands[0], step.dims("broadcast_dimensions"), step.shapes[0])
+    ],
     "stablehlo.transpose": transpose,
-    "stablehlo.reshape": reshape,
+    "stablehlo.reshape": lambda tensors, step, operands: [tensors.reshape(operands[0], step.shapes[0])],
     "stablehlo.slice": slice_,
-    "stablehlo.concatenate": concatenate,
+    "stablehlo.concatenate": lambda tensors, step, operands: [
+        join(tensors, operands, step.dims("dimension")[0])
+    ],
     "stablehlo.pad": pad,
     "stablehlo.dynamic_slice": dynamic_slice,
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
     "stablehlo.reverse": reverse,
     "stablehlo.bitcast_convert": bitcast,
-    "stablehlo.optimization_barrier": identity,
+    "stablehlo.optimization_barrier": lambda tensors, step, operands: list(operands),
     **dict.fromkeys(ELEMENTWISE, elementwise),
 }
