@@ -42,13 +42,8 @@ def backward_rule(frame: Frame) -> Frame | None:
 
     JAX places the rule's operations at the call.
     """
-    words, modules = words_of(frame), list(sys.modules.values())
-    known = [
-        vars(module).get(word)
-        for module in modules
-        if getattr(module, "__file__", None) == frame.file
-        for word in words
-    ]
+    words, names = words_of(frame), _names(frame.file)
+    known = [names.get(word) for word in words]
     known += [vars(one).get(word) for one in known if isinstance(one, types.ModuleType) for word in words]
     rules = {inspect.unwrap(one.bwd) for one in known if isinstance(one, jax.custom_vjp) and one.bwd}
     codes = [rule.__code__ for rule in rules if isinstance(rule, types.FunctionType)]
@@ -79,9 +74,7 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
 
     So do the statements that give values to the names it reads.
     """
-    names = next(
-        (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == frame.file), {}
-    )
+    names = _names(frame.file)
     owner = names.get(frame.function.partition(".")[0])
     nodes = list(ast.walk(statement(frame))) if deep else []
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
@@ -96,6 +89,13 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
         yield from (inner, *_behind(inner, deep - 1))
     for line in named(frame, {node.id for node in nodes if isinstance(node, ast.Name)}):
         yield from _behind(line, deep - 1)
+
+
+def _names(file: str) -> dict[str, Any]:
+    """Returns the names in the module of a file; empty if it is not imported."""
+    return next(
+        (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == file), {}
+    )
 
 
 def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:
@@ -183,9 +183,9 @@ def _called(run: Callable[[], Any], is_made: Callable[[Any], bool]) -> list[Fram
 
     def note(frame: Any, event: str, value: Any) -> None:
         code = frame.f_code
-        place = Frame(code.co_filename, code.co_firstlineno, code.co_qualname)
-        own = is_users(place.file) and code.co_name not in COMPREHENSIONS
+        own = code.co_name not in COMPREHENSIONS and is_users(code.co_filename)
         if own and event in ("call", "return"):
+            place = Frame(code.co_filename, code.co_firstlineno, code.co_qualname)
             called.setdefault(place)
             if event == "return" and is_made(value):
                 made.setdefault(place)

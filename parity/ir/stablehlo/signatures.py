@@ -33,7 +33,6 @@ _KINDS = {
     "func.call": Kind.CALL,
 }
 _NAMED_SHARDING = re.compile(r"#sdy\.sharding<(@[^,]+),")
-_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
@@ -204,8 +203,8 @@ class OpSignatures:
     def _without_single_axes(self, text: str) -> str:
         """Returns a sharding without the axes of size one, which split nothing; any other text unchanged."""
         mesh = _NAMED_SHARDING.match(text)
-        sizes = _AXIS.findall(self.meshes.get(symbol_of(mesh[1]), "")) if mesh else ()
-        single = {axis for axis, size in sizes if size == "1"}
+        sizes = mesh_axes(self.meshes.get(symbol_of(mesh[1]), "")) if mesh else ()
+        single = {axis for axis, size in sizes if size == 1}
         if not single or ":(" in text:  # parts of axes
             return text
 
@@ -236,6 +235,11 @@ class OpSignatures:
         blob = self._resources.get(name)
         # The first four bytes of a blob give its alignment in memory, which is not part of the value.
         return f"{text} {self._private}" if blob is None else _digest_text(blob[4:], kind)
+
+
+def mesh_axes(text: str) -> tuple[tuple[str, int], ...]:
+    """Returns names and sizes of the axes of a mesh, which MLIR prints as this text."""
+    return tuple((axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text))
 
 
 def _slots(

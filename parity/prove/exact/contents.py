@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from parity.ir.location import operation_source
 from parity.ir.mlir import integers
 from parity.ir.stablehlo import program as stablehlo
 from parity.ir.stablehlo.functions import Functions
+from parity.ir.stablehlo.signatures import mesh_axes
 from parity.prove.exact.terms import RefusalError
 
 SHARDING = "sdy.sharding"
@@ -83,13 +83,6 @@ class Block:
     content: int
 
 
-def _mesh_axes(name: str, text: str) -> tuple[tuple[str, int], ...]:
-    """Returns names and sizes of the axes of a mesh."""
-    if "device_ids" in text:
-        raise RefusalError(f"mesh {name}: got devices in an order of their own")
-    return tuple((axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text))
-
-
 class WalkedFunctions:
     """The functions of a module, prepared when first called.
 
@@ -106,7 +99,10 @@ class WalkedFunctions:
 
     def __init__(self, functions: Functions, contents: Contents, sort_of: Callable[[str], str]):
         self._functions, self._contents, self._sort_of = functions, contents, sort_of
-        self.meshes = {name: _mesh_axes(name, text) for name, text in functions.signatures.meshes.items()}
+        for name, text in functions.signatures.meshes.items():
+            if "device_ids" in text:
+                raise RefusalError(f"mesh {name}: got devices in an order of their own")
+        self.meshes = {name: mesh_axes(text) for name, text in functions.signatures.meshes.items()}
         self._walked: dict[str, tuple[Block, int]] = {}
 
     def function(self, name: str) -> tuple[Block, int]:

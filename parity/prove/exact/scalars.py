@@ -14,14 +14,7 @@ import numpy as np
 from parity.prove.exact.terms import REAL, RefusalError, Terms
 from parity.prove.rules.types import FLOATS, is_whole_number
 
-COMPARE = {
-    "EQ": operator.eq,
-    "NE": operator.ne,
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-}
+COMPARE = {name: getattr(operator, name.lower()) for name in ("EQ", "NE", "LT", "LE", "GT", "GE")}
 
 
 def width(sort: str) -> int:
