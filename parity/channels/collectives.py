@@ -96,7 +96,7 @@ def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collect
 
 def _counted(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
     """Joins entries that print the same into one with a count, the most bytes first."""
-    groups = grouped(entries, lambda one: (_full(one), one.provenance.line)).values()
+    groups = grouped(entries, lambda one: (_full(one), one.provenance.frame.line)).values()
     return sorted(((group[0], len(group)) for group in groups), key=lambda item: -(item[0].total_bytes or 0))
 
 

@@ -52,7 +52,7 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
         )
         return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
     pairs, missing, extra = pair_up(reference, candidate, (_full, _without_types))
-    groups = grouped(pairs, lambda pair: (_full(pair[0]), _full(pair[1]), pair[1].provenance.line))
+    groups = grouped(pairs, lambda pair: (_full(pair[0]), _full(pair[1]), pair[1].provenance.frame.line))
     findings = [_differs(*group[0], len(group)) for group in groups.values()]
     findings += [*_alone(missing, candidate, "reference"), *_alone(extra, reference, "candidate")]
     return compared(span(_detail(reference), _detail(candidate)), findings)
@@ -104,7 +104,7 @@ def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> I
         and "complex" not in one.types
         and (_family(one), _real(one)) not in known
     ]
-    for one, *more in grouped(strange, lambda one: (_full(one), one.provenance.line)).values():
+    for one, *more in grouped(strange, lambda one: (_full(one), one.provenance.frame.line)).values():
         yield Finding(
             where=f"{_named(one)} of the {side} ({one.provenance.summary})",
             **one_sided(side, f"{1 + len(more)} x {one.types}", "no such operation"),

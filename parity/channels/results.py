@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from parity.cases.accepted import Budget
 from parity.compare.evidence import Evidence
-from parity.ir.calls import makers
 from parity.ir.functions import origin
 from parity.ir.location import SourceLocation
+from parity.ir.makers import makers
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 T = TypeVar("T")

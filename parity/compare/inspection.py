@@ -56,8 +56,8 @@ def loop_rows(tree: LoopTree) -> list[Row]:
             "stacked_bytes": sum(leaf.bytes for leaf in place.loop.stacked),
             "label": place.loop.provenance.label,
             "direction": place.loop.provenance.tags[0],
-            "function": place.loop.provenance.function,
-            "source": f"{place.loop.provenance.file}:{place.loop.provenance.line}",
+            "function": place.loop.provenance.frame.function,
+            "source": f"{place.loop.provenance.frame.file}:{place.loop.provenance.frame.line}",
             "name": place.loop.provenance.stack,
         }
         for place in tree.walk()

@@ -195,9 +195,10 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
             dict.fromkeys((frame.function, frame.function.partition(".")[0])) if frame.function else ()
         ):
             lines = [
-                Frame(frame.file, line, function)
-                for value, line, function in _numbers(frame.file)
-                if math.isclose(value, number, rel_tol=1e-6) and f"{function}.".startswith(f"{scope}.")
+                Frame(frame.file, node.lineno, function)
+                for node, function in nodes_in(frame.file)
+                if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+                if math.isclose(node.value, number, rel_tol=1e-6) and f"{function}.".startswith(f"{scope}.")
             ]
             if lines:
                 called = [line for line in lines if line.line == frame.line] or lines
@@ -206,20 +207,19 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _numbers(file: str) -> tuple[tuple[float, int, str], ...]:
-    """Returns the numbers in a file's text, each with its line and the name of the function or class around it."""
+def nodes_in(file: str) -> tuple[tuple[ast.AST, str], ...]:
+    """Returns the nodes of a file's text, each with the name of the function or class around it, or its own."""
     return tuple(_within(parsed(file), ""))
 
 
-def _within(node: ast.AST, name: str) -> Iterator[tuple[float, int, str]]:
+def _within(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
     for child in ast.iter_child_nodes(node):
+        around = name
         if isinstance(child, ast.ClassDef | ast.FunctionDef):
             inside = f"{name}.<locals>" if isinstance(node, ast.FunctionDef) else name
-            yield from _within(child, f"{inside}.{child.name}".lstrip("."))
-        elif isinstance(child, ast.Constant) and isinstance(child.value, int | float):
-            yield float(child.value), child.lineno, name
-        else:
-            yield from _within(child, name)
+            around = f"{inside}.{child.name}".lstrip(".")
+        yield child, around
+        yield from _within(child, around)
 
 
 def _alike(one: Frame, other: Frame) -> bool:

@@ -75,13 +75,7 @@ class Interpreter:
         """Records the value that decides whether a loop continues."""
 
     def body(self, closed: Any, arguments: Sequence[Any], around: Position) -> list[Any]:
-        """Returns the results of a program, or of a body inside it.
-
-        Args:
-            closed: a jaxpr, closed over its constants or not.
-            arguments: flat.
-            around: position of the equation that contains it.
-        """
+        """Returns the results of a program, closed or not, or of the body of the equation ``around`` it."""
         jaxpr = opened(closed)
         values: dict[Any, Any] = {
             variable: self.constant(array)

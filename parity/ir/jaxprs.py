@@ -79,12 +79,7 @@ def bind_placed(equation: Any, inputs: Sequence[Any]) -> list[Any]:
 
 
 def forwarded_arguments(function: Callable[..., Any], *arguments: Any) -> list[int | None]:
-    """Returns for each result the index of the argument that it forwards; None if it is computed.
-
-    Args:
-        function: of trees.
-        *arguments: trees, abstract or not; they are numbered leaf by leaf.
-    """
+    """Returns for each result of a function of trees the index of the leaf that it forwards; None if it is computed."""
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     numbers = {variable: number for number, variable in enumerate(jaxpr.invars)}
     return [numbers.get(origin(jaxpr, out)) for out in jaxpr.outvars]

@@ -49,19 +49,9 @@ class SourceLocation:
     frames: tuple[Frame, ...] = ()
 
     @property
-    def file(self) -> str:
-        """The file of the innermost line; empty if unknown."""
-        return self.frames[0].file if self.frames else ""
-
-    @property
-    def line(self) -> int:
-        """The innermost line; 0 if unknown."""
-        return self.frames[0].line if self.frames else 0
-
-    @property
-    def function(self) -> str:
-        """The function of the innermost line; empty if unknown."""
-        return self.frames[0].function if self.frames else ""
+    def frame(self) -> Frame:
+        """The innermost line; one without a file if unknown."""
+        return self.frames[0] if self.frames else Frame("", 0)
 
     @property
     def own(self) -> tuple[Frame, ...]:
@@ -95,11 +85,8 @@ class SourceLocation:
     @property
     def tags(self) -> tuple[str, ...]:
         """Hints that do not depend on the source files, so that they are equal in both twins."""
-        return (
-            "backward" if self.backward else "forward",
-            *(("rematted",) if self.rematted else ()),
-            *((self.label,) if self.label else ()),
-        )
+        words = ("backward" if self.backward else "forward", "rematted" if self.rematted else "", self.label)
+        return tuple(filter(None, words))
 
     def __str__(self) -> str:
         return str(self.frames[0]) if self.frames else self.stack or "unknown place"

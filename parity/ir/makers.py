@@ -1,18 +1,18 @@
-"""Calls of the user that made the closures of a library."""
+"""The user's functions that make a value: the closures of a library, tables, results."""
 
 import ast
-import functools
 import inspect
 import linecache
 import sys
 import types
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, assigned, function_of, named, parsed, statement, words_of
+from parity.ir.functions import Frame, assigned, function_of, is_users, named, nodes_in, statement, words_of
 
+COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
 
@@ -20,11 +20,8 @@ DEEP = 3
 def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
-    The call is in the only such function of the user's files, or else of the packages that these belong to.
-
-    Args:
-        library: the library's lines on the call stack of the use, innermost first.
-        files: the user's files.
+    The call is in the only such function of the user's files, or else of the packages that these belong to. The lines
+    of the library on the call stack of the use are innermost first.
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]
@@ -45,13 +42,8 @@ def backward_rule(frame: Frame) -> Frame | None:
 
     JAX places the rule's operations at the call.
     """
-    words, modules = words_of(frame), list(sys.modules.values())
-    known = [
-        vars(module).get(word)
-        for module in modules
-        if getattr(module, "__file__", None) == frame.file
-        for word in words
-    ]
+    words, names = words_of(frame), _names(frame.file)
+    known = [names.get(word) for word in words]
     known += [vars(one).get(word) for one in known if isinstance(one, types.ModuleType) for word in words]
     rules = {inspect.unwrap(one.bwd) for one in known if isinstance(one, jax.custom_vjp) and one.bwd}
     codes = [rule.__code__ for rule in rules if isinstance(rule, types.FunctionType)]
@@ -82,9 +74,7 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
 
     So do the statements that give values to the names it reads.
     """
-    names = next(
-        (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == frame.file), {}
-    )
+    names = _names(frame.file)
     owner = names.get(frame.function.partition(".")[0])
     nodes = list(ast.walk(statement(frame))) if deep else []
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
@@ -99,6 +89,13 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
         yield from (inner, *_behind(inner, deep - 1))
     for line in named(frame, {node.id for node in nodes if isinstance(node, ast.Name)}):
         yield from _behind(line, deep - 1)
+
+
+def _names(file: str) -> dict[str, Any]:
+    """Returns the names in the module of a file; empty if it is not imported."""
+    return next(
+        (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == file), {}
+    )
 
 
 def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:
@@ -128,22 +125,11 @@ def _package(thing: Any) -> str:
 
 def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
     """Yields the calls in a file of functions that its module knows by name."""
-    for name, nodes in _functions(file):
-        for node in nodes:
-            called = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", ())
-            for each in called:
-                if (function := _value(each, vars(module))) is not None:
-                    yield Frame(file, each.lineno, name), function
-
-
-@functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[tuple[str, tuple[ast.AST, ...]], ...]:
-    """Returns the expressions in each function of a file, then those outside of functions."""
-    tree = parsed(file)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    found = [(node.name, tuple(ast.walk(node))) for node in functions]
-    inside = {id(node) for _, nodes in found for node in nodes}
-    return (*found, ("<module>", tuple(node for node in ast.walk(tree) if id(node) not in inside)))
+    for node, name in nodes_in(file):
+        called = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", ())
+        for each in called:
+            if (function := _value(each, vars(module))) is not None:
+                yield Frame(file, each.lineno, name.rpartition(".")[2] or "<module>"), function
 
 
 def _value(expression: ast.expr, names: dict[str, Any]) -> Any:
@@ -177,3 +163,37 @@ def _named(function: Any, deep: int) -> frozenset[str]:
 def _used(code: types.CodeType) -> set[str]:
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return set(code.co_names).union(*map(_used, inner))
+
+
+def makers(runs: Sequence[Callable[[], Any]], is_made: Callable[[Any], bool]) -> Iterator[Frame | None]:
+    """Yields for both functions the user's function, not shared with the other, that makes a value while it runs.
+
+    It is the first that returns such a value, else the first that is called; None if there is none.
+    """
+    found = [_called(run, is_made) for run in runs]
+    for frames, others in zip(found, found[::-1], strict=True):
+        shared = set(map(function_of, others))
+        yield next((frame for frame in frames if function_of(frame) not in shared), None)
+
+
+def _called(run: Callable[[], Any], is_made: Callable[[Any], bool]) -> list[Frame]:
+    """Returns the user's functions that return a value, innermost first, then all in the order of their calls."""
+    called: dict[Frame, None] = {}
+    made: dict[Frame, None] = {}
+
+    def note(frame: Any, event: str, value: Any) -> None:
+        code = frame.f_code
+        own = code.co_name not in COMPREHENSIONS and is_users(code.co_filename)
+        if own and event in ("call", "return"):
+            place = Frame(code.co_filename, code.co_firstlineno, code.co_qualname)
+            called.setdefault(place)
+            if event == "return" and is_made(value):
+                made.setdefault(place)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return [*made, *called]

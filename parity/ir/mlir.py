@@ -1,7 +1,6 @@
 """Attributes of MLIR operations: by name, including those that the bindings cannot cast; tokens of their text."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -53,16 +52,13 @@ def numbers(text: str, name: str) -> tuple[int, ...]:
 def dictionary_items(attributes: Any) -> list[tuple[str, Any]]:
     """Returns the entries of a dictionary attribute, or of an operation's attributes, by name."""
     names = [entry if isinstance(entry, str) else entry.name for entry in attributes]
-    try:
-        return [(name, attributes[name]) for name in names]
-    except TypeError:  # an attribute without a Python class, such as complex elements
-        return [(name, _attribute(attributes, place, name)) for place, name in enumerate(names)]
+    return [(name, _attribute(attributes, place, name)) for place, name in enumerate(names)]
 
 
 def _attribute(attributes: Any, place: int, name: str) -> Any:
     try:
         return attributes[name]
-    except TypeError:
+    except TypeError:  # an attribute without a Python class, such as complex elements
         # Only the text of a NamedAttribute is safe to read: its ``attr`` ends the process.
         text = repr(attributes[place])
         start = f"NamedAttribute({name}="
@@ -76,32 +72,20 @@ _SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<[^<>]+>")
 
 def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
     """Returns the distinct numbers of a constant; nothing if it has more than ``most`` entries and is not a splat."""
-    value = dict(attribute_items(operation)).get("value")
-    kind = operation.results[0].type
-    if not getattr(value, "is_splat", True):
-        return _entries(value) if 1 < math.prod(kind.shape) <= most else ()
-    return _number(value)
+    value: Any = dict(attribute_items(operation)).get("value")
+    if getattr(value, "is_splat", True):
+        return _number(value)
+    array = dense_array(value) if len(value) <= most else None
+    return () if array is None else tuple(dict.fromkeys(map(float, array.ravel())))
 
 
-def dense_array(operation: Any) -> np.ndarray | None:
-    """Returns the entries of a constant; None if its element type has no counterpart in NumPy.
-
-    Args:
-        operation: a ``stablehlo.constant``.
-    """
-    value, kind = dict(attribute_items(operation)).get("value"), operation.results[0].type
+def dense_array(attribute: Any) -> np.ndarray | None:
+    """Returns the entries of a constant; None if its element type has no counterpart in NumPy."""
     try:
-        array = np.array(value)
-    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
+        array = np.array(attribute)
+    except (RuntimeError, TypeError, ValueError):  # such as bf16
         return None
-    return array if array.shape == tuple(kind.shape) and array.dtype.kind in "iufb" else None
-
-
-def _entries(value: Any) -> tuple[float, ...]:
-    try:
-        return tuple(dict.fromkeys(map(float, np.ravel(np.array(value)))))
-    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
-        return ()
+    return array if array.dtype.kind in "iufb" else None
 
 
 def _number(value: Any) -> tuple[float, ...]:
@@ -119,24 +103,16 @@ def _number(value: Any) -> tuple[float, ...]:
 
 
 def symbol_of(name: str) -> str:
-    r"""Returns the text of a symbol name without quotes, escapes kept, as in the symbol table.
+    r"""Returns the name of a printed definition, ``"f"``, or reference, ``@f`` or ``@"a\22b"``, as in the symbol table.
 
     MLIR escapes a name in the same way everywhere, and quotes it if it is not a plain identifier.
-
-    Args:
-        name: the printed name of a definition, ``"f"``, or a reference, ``@f`` or ``@"a\22b"``.
     """
     name = name.removeprefix("@")
     return name[1:-1] if name.startswith('"') else name
 
 
 def replace_symbols(text: str, replace: Callable[[str], str]) -> str:
-    """Returns the text with every symbol reference replaced.
-
-    Args:
-        text: an attribute as MLIR prints it.
-        replace: called with a reference as printed, ``@f`` or ``@outer::@inner``.
-    """
+    """Returns a printed attribute with every symbol reference replaced, such as ``@f`` or ``@outer::@inner``."""
     if "@" not in text:
         return text
     return _TOKEN.sub(lambda match: replace(match.group(1)) if match.group(1) else match.group(0), text)

@@ -109,10 +109,6 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
     """Returns the results of an equation, with a narrow cast rounded to either neighbour, by the bits of each entry.
 
     Exact casts stay, such as those of masks and zeros.
-
-    Args:
-        equation: neither a call nor control flow.
-        inputs: its operands.
     """
     outputs = bind_placed(equation, inputs)
     if equation.primitive.name != CAST or not is_narrow(outputs[0]):
@@ -153,9 +149,7 @@ def _moved(near: jax.Array) -> jax.Array:
 def widen(equation: Any, inputs: list[Any], bind: Bind = bind_placed) -> list[Any]:
     """Returns the results of an equation in float32 instead of a narrow type; an equation with a body runs unchanged.
 
-    Args:
-        inputs: its operands, widened.
-        bind: runs an equation; with its shardings by default.
+    ``bind`` runs an equation; with its shardings by default.
     """
     name = equation.primitive.name
     if name == "reduce_precision":

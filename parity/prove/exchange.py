@@ -378,7 +378,7 @@ def _array(program: StableProgram, value: int) -> np.ndarray | None:
         if op is None or op.form.name not in _SHAPED:
             return None
         if op.form.name == "stablehlo.constant":
-            return dense_array(op.source.operation)
+            return dense_array(op.form.attributes["value"])
         inner, kind = entries(op.operands[0]), parse_array(op.form.slots_out[0])
         if inner is None or kind is None or kind.count > MOST_ENTRIES:
             return None

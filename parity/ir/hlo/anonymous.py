@@ -26,11 +26,10 @@ def anonymous_digest(text: str) -> str | None:
     Two programs with equal digests have the same instructions on the same operands, with the same attributes, layouts
     and settings. Therefore all later stages of compilation get the same input.
 
+    It is None if the text does not determine the whole program, or cannot be parsed.
+
     Args:
         text: one module of optimised HLO, all constants in full, names marked by ``%``, without metadata.
-
-    Returns:
-        The digest; None if the text does not determine the whole program, or cannot be parsed.
     """
     if "callback" in text or _UNTOLD.search(_QUOTED.sub('""', text)):
         return None

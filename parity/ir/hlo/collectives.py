@@ -27,7 +27,6 @@ class Collective:
         bytes: the larger of the bytes that one device sends and receives, without padding.
         group: devices per group; for a permute the number of source-target pairs; None if not stated.
         times: product of the trips around it; None if some are unknown.
-        depth: number of loops around it.
         provenance: its source; compiler-made ones take that of the loop or call around them.
         parts: bytes of each operand, sorted; the compiler combines several collectives into one of many operands.
     """
@@ -48,14 +47,7 @@ class Collective:
 
 
 def read_collectives(compiled: Any) -> tuple[Collective, ...]:
-    """Returns the collectives of a compiled program, those outside loops first.
-
-    Returns:
-        One entry per call site; a collective in a loop is one entry with the loop's trips.
-
-    Raises:
-        ValueError: the text is malformed, or a collective states its groups in an unknown way.
-    """
+    """Returns the collectives of a compiled program, one entry for each call site; those outside loops first."""
     module = optimised_module(compiled)
     pieces = _pieces(module)
     found = []

@@ -28,9 +28,6 @@ def read_cycles(compiled: Any) -> Cycles:
     Loops count with their trips. Operations inside a fusion count only with the fusion. Operations on another core
     (SparseCore) run in parallel and do not count. Communication has no estimate: the sum compares programs but does not
     predict a time.
-
-    Raises:
-        ValueError: the text is malformed, or an estimate is not a number.
     """
     total, inside, count, unknown = 0, 0, 0, 0
     for visit in visits(optimised_module(compiled)):

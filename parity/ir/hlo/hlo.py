@@ -58,7 +58,6 @@ class Shape:
         element: element type such as ``bf16``; ``tuple`` for a tuple.
         sizes: dimensions; -1 if unbounded, the bound if dynamic.
         layout: the text in braces after the dimensions: order, tiles, memory space; may be empty.
-        dynamic: True if some dimension is dynamic.
         parts: the elements of a tuple.
     """
 
@@ -97,13 +96,10 @@ class Instruction:
     """One instruction.
 
     Args:
-        name: its name without the percent sign.
-        shape: the shape of its result.
         base: the opcode, such as ``all-gather``, without ``-start``, ``-update`` or ``-done``.
         phase: ``start``, ``update`` or ``done`` of an asynchronous operation, else empty.
         operands: names of the instructions it reads.
         literal: the text in the parentheses of a constant or parameter; else empty.
-        attributes: the text of each attribute by key.
         line: its line in the text, from 1.
     """
 
@@ -137,11 +133,7 @@ class Instruction:
         return {key: value.replace('\\"', '"') for key, value in fields}
 
     def backend_config(self) -> dict:
-        """Returns the backend's settings; empty if there are none or they are not a JSON object.
-
-        Raises:
-            ValueError: the attribute starts like JSON but cannot be parsed.
-        """
+        """Returns the backend's settings; empty if there are none or they are not a JSON object."""
         text = self.attributes.get("backend_config", "")
         if not text.startswith(('{"', "{}")):
             return {}
@@ -158,8 +150,6 @@ class Computation:
     """One computation: instructions in order, each after those that it reads.
 
     Args:
-        name: its name without the percent sign.
-        instructions: all of them; the last one marked ROOT is the result.
         root: name of the result.
         attributes: those after the closing brace, such as ``execution_thread``.
     """
@@ -185,8 +175,7 @@ class HloModule:
     """A module: computations in order, each after those it calls.
 
     Args:
-        attributes: the text of each attribute of the first line by key.
-        computations: by name, callees first.
+        attributes: those of the first line.
         entry: name of the entry computation.
         frames: the innermost line of each numbered stack frame.
     """
@@ -203,11 +192,7 @@ class HloModule:
                 yield computation, instruction
 
     def provenance(self, instruction: Instruction, fallback: SourceLocation | None = None) -> SourceLocation:
-        """Returns the source of an instruction.
-
-        Args:
-            fallback: replaces the source of an instruction without metadata (compiler-made ones have none).
-        """
+        """Returns the source of an instruction; ``fallback`` if the compiler made it, so that it has no metadata."""
         fields = instruction.metadata()
         if not fields:
             return fallback or SourceLocation()

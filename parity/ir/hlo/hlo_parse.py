@@ -46,10 +46,7 @@ _ARRAY = re.compile(
 
 
 def parse_hlo(text: str) -> HloModule:
-    """Reads a module of HLO text, as ``compiled.as_text()`` prints it on CPU, GPU and TPU.
-
-    Returns:
-        The module with every computation and instruction.
+    """Returns a module of HLO text, as ``compiled.as_text()`` prints it on CPU, GPU and TPU.
 
     Raises:
         ValueError: the text is malformed, cut off, or uses a construct that is not known; the message names
@@ -192,11 +189,7 @@ def _attributes(pieces: Iterable[str]) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=4_096)
 def read_shape(text: str) -> Shape:
-    """Returns the shape that a text writes, such as ``f32[2,3]{1,0}`` or a tuple of shapes.
-
-    Raises:
-        ValueError: it is no shape; the message quotes it.
-    """
+    """Returns the shape that a text writes, such as ``f32[2,3]{1,0}`` or a tuple of shapes."""
     text = text.strip()
     if text.startswith(("(", "b(")) and text.endswith(")"):
         start, _, inside = text[:-1].partition("(")

@@ -33,11 +33,7 @@ class Memory:
 
 
 def read_memory(compiled: Any) -> Memory:
-    """Returns the memory and cost of a ``jax.stages.Compiled``.
-
-    Returns:
-        The numbers, with a reason for each that the backend does not give.
-    """
+    """Returns the memory and cost of a ``jax.stages.Compiled``, with a reason for each that the backend lacks."""
     values: dict[str, int | None] = dict.fromkeys(QUANTITIES)
     reasons: dict[str, str] = {}
     for analysis, names in (("memory_analysis", _BYTES), ("cost_analysis", _COST)):

@@ -20,9 +20,7 @@ class Loop:
         carry_bytes: bytes of all of them, counted without layout padding.
         kept_bytes: bytes of those that no iteration changes.
         elements: element types of all of them, sorted; lowered only.
-        provenance: source of the loop.
         stacked: whole carries written once per iteration at the loop counter (the ys of a scan); lowered only.
-        inner: the loops directly inside.
     """
 
     trips: int | None
@@ -57,14 +55,17 @@ class PlacedLoop:
 
     Args:
         path: positions from the root, such as ``0.2``.
-        depth: 0 for an outermost loop.
         times: executions of the whole loop, the product of the trips around it; None if unknown.
     """
 
     path: str
-    depth: int
     times: int | None
     loop: Loop
+
+    @property
+    def depth(self) -> int:
+        """Number of loops around it."""
+        return self.path.count(".")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,15 +91,15 @@ class LoopTree:
 
     def walk(self) -> Iterator[PlacedLoop]:
         """Yields every loop in program order, outer before inner."""
-        yield from _walk(self.loops, "", 0, 1)
+        yield from _walk(self.loops, "", 1)
 
 
-def _walk(loops: tuple[Loop, ...], prefix: str, depth: int, times: int | None) -> Iterator[PlacedLoop]:
+def _walk(loops: tuple[Loop, ...], prefix: str, times: int | None) -> Iterator[PlacedLoop]:
     for index, loop in enumerate(loops):
         path = f"{prefix}{index}"
-        yield PlacedLoop(path=path, depth=depth, times=times, loop=loop)
+        yield PlacedLoop(path=path, times=times, loop=loop)
         inside = None if times is None or loop.trips is None else times * loop.trips
-        yield from _walk(loop.inner, f"{path}.", depth + 1, inside)
+        yield from _walk(loop.inner, f"{path}.", inside)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,12 +117,7 @@ def constant(number: int) -> Affine:
 
 
 def fold(name: str, left: Affine | None, right: Affine | None) -> Affine | None:
-    """Returns the sum, difference or product of two integers; None if it is not affine.
-
-    Args:
-        name: ``add``, ``subtract`` or ``multiply``.
-        left, right: the operands; None if they are not affine.
-    """
+    """Returns the sum, difference or product of two integers, by its ``name``; None if it is not affine."""
     if left is None or right is None:
         return None
     if name == "multiply":
@@ -143,16 +139,13 @@ def count_trips(
     step: Callable[[int], int | None],
     start: Callable[[int], int | None],
 ) -> int | None:
-    """Returns the iterations of a loop that runs while ``sides[0] <direction> sides[1]``.
+    """Returns the iterations of a loop that runs while ``sides[0] <direction> sides[1]``; None if unknown or endless.
 
     Args:
         sides: both sides of the condition; None if a side is not affine.
         direction: ``LT``, ``LE``, ``GT``, ``GE`` or ``NE``.
         step: returns the increment of a carry per iteration; 0 if unchanged, None if it is not a constant.
         start: returns the initial value of a carry; None if it is not a constant.
-
-    Returns:
-        The count, or None for a loop that does not end or has another kind of condition.
     """
 
     def without_fixed_carry(side: Affine | None) -> Affine | None:

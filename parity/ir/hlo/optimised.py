@@ -11,27 +11,12 @@ from parity.ir.hlo.model import Affine, Loop, LoopTree, constant, count_trips, f
 from parity.ir.location import SourceLocation
 
 _IDLE = frozenset({"bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple"})
-_SCALAR_CALLERS = frozenset(
-    [
-        "all-reduce",
-        "map",
-        "reduce",
-        "reduce-scatter",
-        "reduce-window",
-        "scatter",
-        "select-and-scatter",
-        "sort",
-        "topk",
-    ]
-)
+_SCALAR = frozenset({"to_apply", "select", "scatter"})
+"""Attributes that name a function of single elements, such as that of a reduction; of a ``call`` any function."""
 
 
 def optimised_module(compiled: Any) -> HloModule:
-    """Returns the parsed HLO of a ``jax.stages.Compiled`` or of HLO text; a parsed module is returned unchanged.
-
-    Raises:
-        ValueError: the text is malformed or uses an unknown construct, or the backend gives no text.
-    """
+    """Returns the parsed HLO of a ``jax.stages.Compiled`` or of HLO text; a parsed module is returned unchanged."""
     if isinstance(compiled, HloModule):
         return compiled
     text = compiled if isinstance(compiled, str) else compiled.as_text()
@@ -77,9 +62,6 @@ def visits(module: HloModule) -> Iterator[Visit]:
     """Yields every instruction reached from the entry, once per call site, each before those that it calls.
 
     The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
-
-    Raises:
-        ValueError: a loop of the module is inconsistent.
     """
     return _visits(module, module.entry, None, SourceLocation(), False)
 
@@ -93,25 +75,19 @@ def _visits(
         trips = While(module, computation, one).trips() if is_loop else None
         visit = Visit(computation, one, loop, caller, fused, trips)
         yield visit
-        if one.base in _SCALAR_CALLERS or one.phase in ("update", "done") or not (called := one.called()):
-            continue
-        place = module.provenance(one, caller)
-        for _, inner in called:
+        called = () if one.phase in ("update", "done") else one.called()
+        entered = [name for key, name in called if key not in _SCALAR or one.opcode == "call"]
+        place = module.provenance(one, caller) if entered else caller
+        for inner in entered:
             yield from _visits(
                 module, inner, visit if is_loop else loop, place, fused or one.opcode == "fusion"
             )
 
 
 def optimised_loops(compiled: Any) -> LoopTree:
-    """Returns the loop tree of a compiled program.
+    """Returns the loop tree of a compiled program, with trip counts stated by the backend or derived.
 
-    Loops in computations called at several places count at each of them. Fusions are counted separately.
-
-    Returns:
-        The tree, with trip counts stated by the backend or derived.
-
-    Raises:
-        ValueError: the text is malformed or uses an unknown construct.
+    Loops in computations called at several places count at each of them.
     """
     module = optimised_module(compiled)
     inside: dict[Visit | None, list[Visit]] = collections.defaultdict(list)
@@ -155,19 +131,12 @@ class _Scope:
     """A computation with the operands for its parameters; no operands at the level of the loop itself."""
 
     computation: Computation
-    operands: tuple[str, ...]
-    parent: "_Scope | None"
+    operands: tuple[str, ...] = ()
+    parent: "_Scope | None" = None
 
 
 class While:
-    """A while loop of optimised HLO: its trips, and the carries that it keeps.
-
-    Args:
-        computation: the computation that holds the loop.
-
-    Raises:
-        ValueError: it has no condition, no body, or not one operand.
-    """
+    """A while loop of optimised HLO, in the computation that holds it: its trips, and the carries that it keeps."""
 
     def __init__(self, module: HloModule, computation: Computation, loop: Instruction):
         called = dict(loop.called())
@@ -176,18 +145,15 @@ class While:
                 f"HLO line {loop.line}: loop {loop.name} lacks a condition, a body or its one operand"
             )
         self.module, self.loop = module, loop
-        self.outside = _Scope(computation, (), None)
-        self.condition = _Scope(module.computations[called["condition"]], (), None)
-        self.body = _Scope(module.computations[called["body"]], (), None)
+        self.outside = _Scope(computation)
+        self.condition = _Scope(module.computations[called["condition"]])
+        self.body = _Scope(module.computations[called["body"]])
 
     def trips(self) -> int | None:
         """Returns the number of iterations, or None if it depends on data or the pattern is unknown.
 
         CPU and GPU state the count. The TPU compiler does not; there it is derived from the counter's start, its step
         in the body and the limit in the condition.
-
-        Raises:
-            ValueError: the stated count is not a number.
         """
         stated = self.loop.backend_config().get("known_trip_count")
         if isinstance(stated, dict) and "n" in stated:

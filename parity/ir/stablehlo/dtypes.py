@@ -37,10 +37,8 @@ class TypedOp:
 
     Args:
         kind: a value of ``SENSITIVE``.
-        operands: element types of the operands.
         precision: requested precision of a dot or convolution, such as ``HIGHEST`` or an algorithm; empty for the
             default.
-        sizes: dimensions of its result.
     """
 
     kind: str
@@ -58,13 +56,9 @@ class TypedOp:
 
 
 def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
-    """Returns the precision-sensitive operations of a lowered program, its calls inlined.
+    """Returns the precision-sensitive operations of a lowered program on floats, its calls inlined, in program order.
 
-    Returns:
-        The operations on floating-point values, in program order, without scalars that depend on no argument.
-
-    Raises:
-        ValueError: the module has no ``main`` function.
+    Scalars that depend on no argument are left out.
     """
     program, found = read_program(lowered), []
     constants: set[int] = set()

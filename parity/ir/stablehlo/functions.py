@@ -1,9 +1,8 @@
 """Functions of a StableHLO module, each read once: operations with their forms, values by slot."""
 
-import functools
 from typing import Any
 
-from parity.ir.jax_internals import hoisted_constants, stablehlo_module
+from parity.ir.jax_internals import stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items, symbol_of
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Function, Kind, Op, Region
@@ -23,7 +22,6 @@ class Functions:
 
     Attributes:
         module: the MLIR module, kept alive because operations point into it.
-        signatures: signatures of its operations.
 
     Raises:
         ValueError: the module has no ``@main``; while reading, if it has unstructured control flow or recursion.
@@ -50,18 +48,8 @@ class Functions:
             raise ValueError(f"function @{name}: calls itself, expected no recursion")
         return function
 
-    @functools.cached_property
-    def hoisted(self) -> tuple[Any, ...]:
-        """The constants that JAX made arguments of ``@main``; empty for a bare module."""
-        return () if self.program is self.module else hoisted_constants(self.program)
-
     def sides(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
-        """Returns the attributes of each argument or result as text, without names.
-
-        Args:
-            attributes: ``arg_attrs`` or ``res_attrs`` of a function.
-            count: number of arguments or results, if the function has no such attributes.
-        """
+        """Returns ``arg_attrs`` or ``res_attrs`` of a function, one for each of ``count``, as text, without names."""
         if attributes is None:
             return ({},) * count
         return tuple(self.signatures.attributes(dictionary_items(each), _NAMES) for each in attributes)

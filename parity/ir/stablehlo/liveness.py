@@ -11,11 +11,7 @@ _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 
 
 def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
-    """True if a program has loops, branches, reductions or collectives that part of its results do not need.
-
-    Args:
-        part: the same program, read without some of its results.
-    """
+    """True if a program has loops, branches, reductions or collectives that part of its results do not need."""
     return any(
         left.live is not None
         and right.live is None

@@ -3,16 +3,19 @@
 import functools
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from parity.ir.hlo.hlo import Shape
-from parity.ir.hlo.model import Loop, LoopTree, count_trips
+from parity.ir.hlo.model import Affine, Loop, LoopTree, constant, count_trips, fold
 from parity.ir.location import inlined_source
-from parity.ir.stablehlo.affine import Values, made_by
 from parity.ir.stablehlo.program import Kind, Op, Region
 from parity.ir.stablehlo.reader import read_program
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
+_INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
+_INTEGER = re.compile(r"(?:i|ui|si)\d+")
+_SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
+_FOLDED = {f"stablehlo.{name}": name for name in ("add", "subtract", "multiply")}
 _ELEMENTS = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 
 
@@ -20,21 +23,15 @@ def lowered_loops(lowered: Any) -> LoopTree:
     """Returns the loop tree of a lowered program, before any optimisation.
 
     A function called at several places counts at each of them, unless its operands are the same.
-
-    Returns:
-        The tree, with trip counts derived from counters, and stacked outputs.
-
-    Raises:
-        ValueError: the module has no ``main`` function or a loop carries a dynamic shape.
     """
     program = read_program(lowered)
     with program.module_op.context:
         computes = any(op.name != "stablehlo.constant" for op in program.body.walk())
-        loops = tuple(_loops(program.body, Values(program.body)))
+        loops = tuple(_loops(program.body, _Values(program.body)))
         return LoopTree(stage="lowered", loops=loops, computes=computes)
 
 
-def _loops(region: Region, values: Values) -> Iterator[Loop]:
+def _loops(region: Region, values: "_Values") -> Iterator[Loop]:
     """Yields the loops directly inside a region."""
     for op in region.ops:
         if op.form.kind == Kind.WHILE:
@@ -44,7 +41,7 @@ def _loops(region: Region, values: Values) -> Iterator[Loop]:
                 yield from _loops(inner, values)
 
 
-def _loop(op: Op, values: Values) -> Loop:
+def _loop(op: Op, values: "_Values") -> Loop:
     reader = _While(values, op)
     shapes = [*map(_shape, op.form.types)]
     return Loop(
@@ -62,7 +59,7 @@ def _loop(op: Op, values: Values) -> Loop:
 class _While:
     """One while operation: its counter and its stacked outputs."""
 
-    def __init__(self, values: Values, op: Op):
+    def __init__(self, values: "_Values", op: Op):
         self.values, self.op = values, op
         self.condition, self.body = op.regions
 
@@ -79,7 +76,7 @@ class _While:
         return found
 
     def trips(self) -> int | None:
-        test = made_by(self.values.resolve(self.condition.outputs[0]), "stablehlo.compare")
+        test = _made_by(self.values.resolve(self.condition.outputs[0]), "stablehlo.compare")
         if test is None:
             return None
         match = _DIRECTION.search(str(test.form.attributes["comparison_direction"]))
@@ -100,7 +97,7 @@ class _While:
     def stacked(self) -> Iterator[Shape]:
         """Yields the carries that each iteration writes at a counter, along one dimension."""
         for slot, value in enumerate(self.body.outputs):
-            update = made_by(self.values.resolve(value), "stablehlo.dynamic_update_slice")
+            update = _made_by(self.values.resolve(value), "stablehlo.dynamic_update_slice")
             if update is None:
                 continue
             target, _, *starts = update.operands
@@ -113,14 +110,107 @@ class _While:
 
 
 def _shape(kind: Any) -> Shape:
-    """Returns a type as HLO writes it; a token for types without a shape.
-
-    Raises:
-        ValueError: the tensor has a dynamic dimension.
-    """
+    """Returns a type as HLO writes it; a token for types without a shape."""
     if not hasattr(kind, "shape"):
         return Shape("token")
     if any(size < 0 for size in kind.shape):
         raise ValueError(f"structure: got a dynamic dimension in {kind}, expected static shapes")
     element = str(kind.element_type).lower().replace("ui", "u")
     return Shape(_ELEMENTS.get(element) or re.sub(r"^i(?=\d)", "s", element), tuple(kind.shape))
+
+
+class _Made(NamedTuple):
+    """A value: a result of an op, or a parameter of one of its regions, by position; ``op`` is None for arguments."""
+
+    op: Op | None
+    region: Region | None
+    place: int
+
+
+class _Values:
+    """The values of an inlined program, traced to their definitions; integers as affine functions of a loop's carry."""
+
+    def __init__(self, body: Region):
+        self._makers: dict[int, Op] = {}
+        self._parameters: dict[int, _Made] = {}
+        regions: list[tuple[Op | None, Region]] = [(None, body)]
+        for owner, region in regions:  # grows
+            for place, value in enumerate(region.parameters):
+                self._parameters[value] = _Made(owner, region, place)
+            for op in region.ops:
+                for value in op.results:
+                    self._makers[value] = op
+                for inner in op.regions:
+                    regions.append((op, inner))
+
+    def resolve(self, value: int) -> _Made:
+        """Returns the value behind barriers, and behind calls that are not inlined."""
+        while True:
+            made = self._parameters.get(value)
+            if made is None:
+                op = self._makers[value]
+                made = _Made(op, None, value - op.results.start)
+            op, region, place = made
+            if op is None:
+                return made
+            if op.callee and region is None:
+                value = op.regions[-1].outputs[place]
+            elif op.callee or op.name == "stablehlo.optimization_barrier":
+                value = op.operands[place]
+            else:
+                return made
+
+    def affine(self, value: int, region: Region | None) -> Affine | None:
+        """Returns a value as an affine function of one parameter of ``region``; None if it is not affine."""
+        made = self.resolve(value)
+        op = made.op
+        if made.region is not None:
+            return Affine(made.place, 1, 0) if made.region is region else self._outer(made, region)
+        assert op is not None
+        if op.name == "stablehlo.constant":
+            return _constant(op)
+        if op.name in _SCALAR_MOVES:
+            return self.affine(op.operands[0], region)
+        if op.name == "stablehlo.select":
+            return self._wrapped_index(op, region)
+        if op.name not in _FOLDED:
+            return None
+        return fold(_FOLDED[op.name], *(self.affine(operand, region) for operand in op.operands))
+
+    def constant(self, value: int) -> int | None:
+        """Returns the integer that a value always has; None if it is not constant."""
+        found = self.affine(value, None)
+        return found.offset if found is not None and found.factor == 0 else None
+
+    def invariant(self, loop: Op, slot: int) -> bool:
+        """True if a while loop never changes the carry at ``slot``."""
+        body = loop.regions[1]
+        made = self.resolve(body.outputs[slot])
+        return made.region is body and made.place == slot
+
+    def _outer(self, made: _Made, region: Region | None) -> Affine | None:
+        """Returns a parameter of another region if it is the unchanged carry of a loop."""
+        loop = made.op
+        if loop is None or loop.name != "stablehlo.while" or not self.invariant(loop, made.place):
+            return None
+        return self.affine(loop.operands[made.place], region)
+
+    def _wrapped_index(self, op: Op, region: Region | None) -> Affine | None:
+        """Returns ``select(i < 0, i + n, i)``, the form in which indexing wraps a negative index, as ``i``."""
+        test = _made_by(self.resolve(op.operands[0]), "stablehlo.compare")
+        if test is None or " LT" not in str(test.form.attributes["comparison_direction"]):
+            return None
+        return self.affine(op.operands[2], region) if self.constant(test.operands[1]) == 0 else None
+
+
+def _made_by(made: _Made, name: str) -> Op | None:
+    """Returns the op of a name that has a value as a result; None if it is no such result."""
+    return made.op if made.op is not None and made.region is None and made.op.name == name else None
+
+
+def _constant(op: Op) -> Affine | None:
+    """Returns the integer of a scalar constant; the bindings cannot read constants of all types."""
+    if op.form.shapes != ((),) or not _INTEGER.fullmatch(op.form.elements[0]):
+        return None
+    match = _INT.match(str(op.form.attributes["value"]))
+    return constant(int(match.group(1))) if match else None

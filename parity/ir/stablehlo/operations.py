@@ -94,6 +94,12 @@ _join = functools.partial(Operation, group=Group.JOINS, zero=ALL, nan=ALL)
 _collective = functools.partial(Operation, group=Group.COLLECTIVE)
 _ACCURACY = frozenset({"result_accuracy"})
 
+
+def _each(group: Group, dialect: str, *names: str) -> list[Operation]:
+    """Returns operations of which only the group is known; a text of names, with spaces between them."""
+    return [Operation(f"{dialect}.{name}", group) for text in names for name in text.split()]
+
+
 _FUNCTIONS = (
     _unary("stablehlo.abs", total=True, sign="nonnegative", zero=ANY),
     _unary("stablehlo.cbrt", attributes=_ACCURACY, total=True, zero=ANY),
@@ -208,29 +214,16 @@ _OTHERS = (
     ),
     Operation("stablehlo.convolution", Group.WHOLE, zero=ANY),
     Operation("stablehlo.scatter", Group.WHOLE, first_index=1),
-    *(
-        Operation(name, Group.WHOLE)
-        for name in (
-            "stablehlo.batch_norm_grad",
-            "stablehlo.batch_norm_inference",
-            "stablehlo.batch_norm_training",
-            "stablehlo.bitcast_convert",
-            "stablehlo.cholesky",
-            "stablehlo.fft",
-            "stablehlo.reduce",
-            "stablehlo.reduce_window",
-            "stablehlo.rng_bit_generator",
-            "stablehlo.select_and_scatter",
-            "stablehlo.sort",
-            "stablehlo.triangular_solve",
-            "chlo.ragged_dot",
-            "chlo.top_k",
-        )
+    *_each(
+        Group.WHOLE,
+        "stablehlo",
+        "batch_norm_grad batch_norm_inference batch_norm_training bitcast_convert cholesky fft reduce reduce_window",
+        "rng_bit_generator select_and_scatter sort triangular_solve",
     ),
+    *_each(Group.WHOLE, "chlo", "ragged_dot top_k"),
     Operation("stablehlo.constant", Group.MAKES, attributes=frozenset({"value"})),
     Operation("stablehlo.iota", Group.MAKES, attributes=frozenset({"iota_dimension"})),
-    Operation("stablehlo.partition_id", Group.MAKES),
-    Operation("stablehlo.replica_id", Group.MAKES),
+    *_each(Group.MAKES, "stablehlo", "partition_id replica_id"),
     _collective("stablehlo.all_gather", zero=ANY, nan=ANY),
     _collective("stablehlo.all_reduce", zero=ANY, nan=ANY),
     _collective("stablehlo.all_to_all", zero=ANY, nan=ANY),
@@ -238,20 +231,11 @@ _OTHERS = (
     _collective("stablehlo.collective_permute", zero=ANY),  # a device without a source gets zeros
     _collective("stablehlo.collective_reduce"),
     _collective("stablehlo.reduce_scatter", zero=ANY, nan=ANY),
-    *(
-        Operation(name, Group.CONTROL)
-        for name in (
-            "func.call",
-            "sdy.manual_computation",
-            "stablehlo.case",
-            "stablehlo.if",
-            "stablehlo.while",
-        )
-    ),
-    *(Operation(name, Group.ENDS) for name in ("func.return", "sdy.return", "stablehlo.return")),
-    *(
-        Operation(f"stablehlo.{name}", Group.EFFECT) for name in ("infeed", "outfeed", "recv", "rng", "send")
-    ),  # `rng` has hidden state
+    Operation("func.call", Group.CONTROL),
+    Operation("sdy.manual_computation", Group.CONTROL),
+    *_each(Group.CONTROL, "stablehlo", "case if while"),
+    *(Operation(f"{dialect}.return", Group.ENDS) for dialect in ("func", "sdy", "stablehlo")),
+    *_each(Group.EFFECT, "stablehlo", "infeed outfeed recv rng send"),  # `rng` has hidden state
 )
 OPERATIONS = {each.name: each for each in (*_FUNCTIONS, *_MOVES, *_OTHERS)}
 """The table, by name."""
@@ -278,10 +262,7 @@ def names_of(*groups: Group | str) -> frozenset[str]:
 def has_effect(name: str, results: int, *, declared: bool = False) -> bool:
     """True if an operation must be kept, in order, even if nothing uses its results.
 
-    Args:
-        name: the operation's.
-        results: the number of its results; without any it can only have an effect.
-        declared: True if its attributes declare a side effect.
+    Without ``results`` it can only have an effect; its attributes may have ``declared`` one.
     """
     group = facts(name).group
     if group is Group.ENDS:

@@ -42,7 +42,6 @@ class Form:
     """Content of an operation without its operands, shared by all operations with the same content.
 
     Args:
-        name: the operation's name, such as ``stablehlo.add``.
         kind: treatment by the numbering.
         word: name, attributes and result types; equal words mean equal functions of the operands.
         bare: name and attributes that belong to no single slot; for kinds with slots.
@@ -51,8 +50,6 @@ class Form:
         symbols: functions that the attributes refer to; their bodies become regions.
         effect: True if the operation must be kept, in order, even if nothing uses its results.
         attributed: True if it has attributes that count.
-        attributes: all attributes, as MLIR has them.
-        types: types of the results, as MLIR has them.
     """
 
     name: str
@@ -102,8 +99,6 @@ class Op:
     """One operation, of a function or of the inlined program.
 
     Args:
-        form: its name, attributes and result types.
-        operands, results: values.
         regions: its regions; in the inlined program also the bodies of functions that it names.
         source: the operation in the module.
         callee: the called function; empty if none.
@@ -177,7 +172,6 @@ class Function:
     """A function, read once.
 
     Args:
-        slots: number of slots.
         notes: semantic attributes as text; if any, calls to the function are not inlined.
         effect: True if it does more than compute results.
     """
@@ -194,7 +188,6 @@ class StableProgram:
     """An inlined program.
 
     Args:
-        body: the entry function.
         values: number of values; values are ``0 .. values - 1``.
         size: number of operations, including dead ones.
         arguments: attributes of each argument of ``@main`` by name, without the names of arguments and results.

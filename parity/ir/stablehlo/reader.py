@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from parity.ir.jax_internals import hoisted_constants
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.liveness import LiveMarker
@@ -26,8 +27,7 @@ def read_program(
         without: positions of the results to leave out; operations that only they need are dead.
 
     Raises:
-        ValueError: if the program was read with other options, or the module has no ``@main``, has unstructured control
-            flow, or is too large after inlining.
+        ValueError: the program was read with other options, or cannot be read.
     """
     if isinstance(program, StableProgram):
         if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
@@ -51,6 +51,8 @@ def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
         attribute_items(functions.module.operation), frozenset({"sym_name", *dropped})
     )
     arguments = functions.sides(items.get("arg_attrs"), len(body.parameters))
+    bare = functions.program is functions.module
+    hoisted = () if bare else hoisted_constants(functions.program)
     return StableProgram(
         body=body,
         values=inliner.values,
@@ -60,7 +62,7 @@ def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
         argument_names=_argument_names(main.operation),
         result_names=_result_names(items.get("res_attrs"), len(body.outputs)),
         constants={
-            position: f"{signatures.array(functions.hoisted, position)} {sorted(side.items())} {kind}"
+            position: f"{signatures.array(hoisted, position)} {sorted(side.items())} {kind}"
             for position, (side, kind) in enumerate(zip(arguments, body.types, strict=True))
             if _HOISTED in side
         },
@@ -145,8 +147,7 @@ class _Inliner:
 
 
 def _argument_names(main: Any) -> tuple[str, ...]:
-    arguments = main.regions[0].blocks[0].arguments
-    found = (re.match(r'loc\("([^"]+)"', str(each.location)) for each in arguments)
+    found = (re.match(r'loc\("([^"]+)"', str(each.location)) for each in main.regions[0].blocks[0].arguments)
     return tuple(name[1] if name else f"argument {position}" for position, name in enumerate(found))
 
 

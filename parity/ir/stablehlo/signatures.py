@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.ir.jax_internals import ir
-from parity.ir.mlir import UnreadAttribute, attribute_items, replace_symbols, split_list, symbol_of
+from parity.ir.mlir import (
+    UnreadAttribute,
+    attribute_items,
+    dense_array,
+    replace_symbols,
+    split_list,
+    symbol_of,
+)
 from parity.ir.stablehlo.operations import Group, facts, has_effect
 from parity.ir.stablehlo.program import SLOTTED, Form, Kind
 
@@ -26,7 +33,6 @@ _KINDS = {
     "func.call": Kind.CALL,
 }
 _NAMED_SHARDING = re.compile(r"#sdy\.sharding<(@[^,]+),")
-_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
@@ -99,12 +105,14 @@ class OpSignatures:
 
     def attributes(self, items: list[tuple[str, Any]], drop: frozenset[str]) -> dict[str, str]:
         """Returns attributes as text, without the dropped names and, if shardings are ignored, without shardings."""
-        kept = [(name, value) for name, value in items if name not in drop]
-        return {
-            name: self._closed_text(value)
-            for name, value in kept
-            if not (self._ignore and name in _SHARDINGS)
-        }
+        found = {}
+        for name, value in items:
+            if name not in drop and not (self._ignore and name in _SHARDINGS):
+                symbols: list[str] = []
+                text = self._text(value, symbols)
+                # Functions that it names have no region here.
+                found[name] = f"{text} {self._private}" if symbols else text
+        return found
 
     def array(self, values: Sequence[Any], position: int) -> str:
         """Returns the dtype, shape and a digest of an array; unique text if its values are unavailable."""
@@ -114,13 +122,7 @@ class OpSignatures:
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             return f"{value.dtype} {self.array([jax.random.key_data(value)], 0)}"
         data = np.asarray(value)
-        return _digest_text(np.ascontiguousarray(data).tobytes(), f"{data.dtype}{list(data.shape)}")
-
-    def _closed_text(self, attribute: Any) -> str:
-        """Returns an attribute as text; unique text if it names functions, which have no region here."""
-        symbols: list[str] = []
-        text = self._text(attribute, symbols)
-        return f"{text} {self._private}" if symbols else text
+        return _digest_text(data.tobytes(), f"{data.dtype}{list(data.shape)}")
 
     def form(self, operation: Any, operands: int) -> Form:
         """Returns the form of an MLIR operation with this number of operands."""
@@ -201,8 +203,8 @@ class OpSignatures:
     def _without_single_axes(self, text: str) -> str:
         """Returns a sharding without the axes of size one, which split nothing; any other text unchanged."""
         mesh = _NAMED_SHARDING.match(text)
-        sizes = _AXIS.findall(self.meshes.get(symbol_of(mesh[1]), "")) if mesh else ()
-        single = {axis for axis, size in sizes if size == "1"}
+        sizes = mesh_axes(self.meshes.get(symbol_of(mesh[1]), "")) if mesh else ()
+        single = {axis for axis, size in sizes if size == 1}
         if not single or ":(" in text:  # parts of axes
             return text
 
@@ -233,6 +235,11 @@ class OpSignatures:
         blob = self._resources.get(name)
         # The first four bytes of a blob give its alignment in memory, which is not part of the value.
         return f"{text} {self._private}" if blob is None else _digest_text(blob[4:], kind)
+
+
+def mesh_axes(text: str) -> tuple[tuple[str, int], ...]:
+    """Returns names and sizes of the axes of a mesh, which MLIR prints as this text."""
+    return tuple((axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text))
 
 
 def _slots(
@@ -277,11 +284,10 @@ def _is_host_callback(name: str, texts: dict[str, str]) -> bool:
 def _dense_text(attribute: Any) -> str:
     if attribute.is_splat:
         return str(attribute)
-    try:
-        data = np.ascontiguousarray(np.array(attribute)).tobytes()
-    except (TypeError, ValueError):  # element types without a NumPy counterpart, such as bf16
+    array = dense_array(attribute)
+    if array is None:
         return _digest_text(str(attribute).encode(), f"{attribute.type} as text")
-    return _digest_text(data, str(attribute.type))
+    return _digest_text(array.tobytes(), str(attribute.type))
 
 
 def _digest_text(data: bytes, kind: str) -> str:

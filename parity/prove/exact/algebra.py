@@ -34,9 +34,6 @@ def _exact(number: Number) -> Number:
 class Algebra:
     """Constructors that keep terms in normal form.
 
-    Args:
-        terms: the table.
-
     Attributes:
         past_reshape: True if functions of elements are applied to reshaped elements.
         assumed: terms that must be defined, because a rule dropped them (``0 * x``, ``x - x``).
@@ -73,11 +70,7 @@ class Algebra:
         return node.params[0] if node.args[0][0] == self.terms.term(self.one) else None
 
     def drop(self, cell: int) -> None:
-        """Records that a cell multiplied by zero was dropped; it must be a number.
-
-        Raises:
-            RefusalError: it is infinity or NaN.
-        """
+        """Records that a cell multiplied by zero was dropped; it must be a number."""
         if (word := self.literal(cell)) is not None:
             raise RefusalError(f"got 0 * {word}, expected numbers")
         self.assumed[self.terms.term(cell)] = None
@@ -324,13 +317,15 @@ class Algebra:
             return self.number(value)
         return self.terms.leaf("const", wrap(value, sort), sort=sort)
 
-    def element(self, value: float | int | bool, sort: str) -> int:
-        """Returns the constant for one element of a program's constant."""
+    def element(self, value: float | int | bool | str, sort: str) -> int:
+        """Returns the constant for one element of a program's constant; a NaN may be given by its bits, as text."""
         if sort != REAL:
             return self.constant(int(value), sort)
+        if isinstance(value, str) or value != value:
+            return self.constant("nan", REAL)
         if math.isfinite(value):
             return self.number(Fraction(value))
-        return self.constant("nan" if value != value else "inf" if value > 0 else "-inf", REAL)
+        return self.constant("inf" if value > 0 else "-inf", REAL)
 
     def literal(self, cell: int) -> bool | int | str | None:
         """Returns the argument that `constant` was called with; None for another cell."""
@@ -344,7 +339,6 @@ class Algebra:
 
         Args:
             name: name of the operation, without its dialect.
-            cells: the operands.
             sort: sort of the result.
             detail: content of the operation's attributes.
         """
@@ -448,7 +442,6 @@ class Algebra:
         """Returns the normal form of a node with other arguments; only axes that it does not refer to have changed.
 
         Args:
-            node: the original node.
             args: the new arguments.
             names: the label of every number, as `Terms.open` gives them.
             fresh: the axes that begin at the node.

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,8 @@ class Equality:
         difference: the first results that differ, and the innermost differing terms, as text; empty if proved or
             refused.
         refusal: the part that was not understood; empty if none.
-        terms: size of the proof.
         sides: operations that were walked on each side.
         turned: loop iterations that were walked.
-        seconds: duration.
     """
 
     proved: bool
@@ -53,10 +51,7 @@ def equal(
 ) -> Equality:
     """Decides whether two programs are equal; a program that is not understood is never called equal.
 
-    Args:
-        reference, candidate: the programs.
-        relation: arguments and results that correspond.
-        cache: shared with other claims.
+    ``cache`` is shared with other claims.
     """
     start = time.perf_counter()
     cache = cache or ProofCache()
@@ -81,11 +76,13 @@ def equal(
         results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
         difference = _first_difference(cache.tensors, results, relation)
     except RefusalError as error:
-        return ended(proved=False, refusal=where(error))
+        at = f"; at {error.step.name} {error.step.place}" if error.step is not None else ""
+        return ended(proved=False, refusal=f"{error}{at}")
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    defined = definitions(terms, algebra.definedness.all_undefined(algebra.assumed))
+    undefined = algebra.definedness.all_undefined(algebra.assumed)
+    defined = sorted({f"{words(terms, term)} is defined" for term in undefined})
     return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 
 
@@ -96,57 +93,44 @@ def _inputs(
     given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     for link in relation.arguments:
         merging = merge(link.transform)
-        back = merging is not None  # the candidate's parts are the inputs
-        places = (1, 0) if back else (0, 1)
+        own, other = (0, 1) if merging is None else (1, 0)  # the parts of a split array are the inputs
         names = (link.reference, link.candidate)
-        left, right = (names[place] for place in places)
-        types, others = (sides[place].types for place in places)
-        if types.keys().isdisjoint(left):
-            known = [name for name in right if name in others]
+        types = sides[own].types
+        if types.keys().isdisjoint(names[own]):
+            known = [name for name in names[other] if name in sides[other].types]
             if not known:
                 continue
             if not isinstance(link.transform, Identity):
-                raise RefusalError(f"arguments: {known} are read by one side only, expected {left} too")
-            types = {left[0]: others[known[0]]}
-        kinds = _kinds(left, types, link)
-        split_axes = () if back else relation.split_axes.get(left[0], ())
-        whose = "candidate's " if back else ""  # names of both sides may be equal
+                raise RefusalError(f"arguments: {known} are read by one side only, expected {names[own]} too")
+            types = {names[own][0]: sides[other].types[known[0]]}
+        first = "" if own else link.reference[0]
+        whose = "candidate's " if own else ""  # names of both sides may be equal
         atoms = [
-            atom(tensors, whose + name, *kind, split_axes) for name, kind in zip(left, kinds, strict=True)
+            atom(tensors, whose + name, *kind, relation.split_axes.get(first, ()))
+            for name, kind in zip(names[own], _kinds(names[own], types, link), strict=True)
         ]
-        if not back and left[0] in relation.ranges:
-            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[left[0]])
+        if first in relation.ranges:
+            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[first])
         carried = carry(tensors, merging or link.transform, atoms)
-        for place, found in zip(
-            places, (zip(left, atoms, strict=True), zip(right, carried, strict=True)), strict=True
-        ):
-            each = dict(found)
+        for place, values in ((own, atoms), (other, carried)):
+            each = dict(zip(names[place], values, strict=True))
             if again := sorted(given[place].keys() & each.keys()):
                 raise RefusalError(f"arguments: got two links for {again}")
             given[place].update(each)
     for side, known in zip(sides, given, strict=True):
-        missing = [name for name in side.types if name not in known]
-        wrong = [
-            name
-            for name, kind in side.types.items()
-            if name in known and (known[name].shape, known[name].sort) != kind
-        ]
-        if missing or wrong:
-            raise RefusalError(f"arguments: no link gives {missing or wrong} with its type")
+        kinds = {name: (x.shape, x.sort) for name, x in known.items()}
+        if unlike := [name for name, kind in side.types.items() if kinds.get(name) != kind]:
+            raise RefusalError(f"arguments: no link gives {unlike} with its type")
     return given
 
 
 def _kinds(names: Sequence[str], types: Mapping[str, Any], link: Link) -> list[tuple[tuple[int, ...], str]]:
     """Returns shape and sort of each name; a part that the program does not read has the length in the weight map."""
     shape, sort = next(types[name] for name in names if name in types)
-    sizes = getattr(link.transform, "sizes", None)
-    found = []
-    for place, name in enumerate(names):
-        own = list(shape)
-        if sizes is not None:
-            own[link.transform.axis % len(shape)] = sizes[place]
-        found.append(types.get(name, (tuple(own), sort)))
-    return found
+    shapes = [list(shape) for _ in names]
+    for own, size in zip(shapes, getattr(link.transform, "sizes", ()), strict=False):
+        own[link.transform.axis % len(shape)] = size
+    return [types.get(name, (tuple(own), sort)) for name, own in zip(names, shapes, strict=True)]
 
 
 def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:
@@ -187,12 +171,7 @@ MOST = 16
 
 
 def explain(terms: Terms, reference: int, candidate: int) -> str:
-    """Returns the innermost pair of terms at which two cells differ, the inputs of only one, and their source lines.
-
-    Args:
-        terms: the table.
-        reference, candidate: cells.
-    """
+    """Returns the innermost pair of terms at which two cells differ, the inputs of only one, and their source lines."""
     left, right = terms.term(reference), terms.term(candidate)
     users = (left, right)
     while (inner := _inner(terms, left, right)) is not None:
@@ -209,11 +188,6 @@ def explain(terms: Terms, reference: int, candidate: int) -> str:
         used = "" if terms.origins[term] else f", used by {place(terms, user)}"
         lines.append(f"    made by {place(terms, term)}{used}")
     return "\n".join(lines)
-
-
-def definitions(terms: Terms, undefined: Iterable[int]) -> tuple[str, ...]:
-    """Returns the conditions that terms are defined, as text."""
-    return tuple(sorted({f"{words(terms, term)} is defined" for term in undefined}))
 
 
 def inputs(terms: Terms, term: int) -> set[str]:
@@ -314,9 +288,3 @@ def place(terms: Terms, term: int) -> str:
     around = f", turn {indices} of the loops around it" if indices else ""
     device = f", device {origin.device}" if origin.device is not None else ""
     return f"{origin.step.name} at {origin.step.place}{around}{device}".removeprefix(DIALECT)
-
-
-def where(error: RefusalError) -> str:
-    """Returns a refusal with the operation that was not understood."""
-    step = error.step
-    return f"{error}; at {step.name} {step.place}" if step is not None else str(error)

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from parity.ir.location import operation_source
 from parity.ir.mlir import integers
 from parity.ir.stablehlo import program as stablehlo
 from parity.ir.stablehlo.functions import Functions
+from parity.ir.stablehlo.signatures import mesh_axes
 from parity.prove.exact.terms import RefusalError
 
 SHARDING = "sdy.sharding"
@@ -29,7 +29,6 @@ class Step:
 
     Args:
         read: the operation, as the program has it.
-        blocks: its regions.
         sorts: sorts of the results.
         captured: slots of the enclosing blocks that its blocks read, in the order of their first appearance.
         content: a number for all of this except slots and source; equal numbers mean equal contents.
@@ -72,9 +71,7 @@ class Block:
     """A region: parameters first among its values; values of enclosing regions keep their slots.
 
     Args:
-        parameters: slots.
         steps: in order, without dead ones.
-        outputs: slots.
         captured: slots of the enclosing blocks that it reads, in the order of their first appearance.
         content: a number for all of this, with slots numbered in that order.
     """
@@ -86,38 +83,26 @@ class Block:
     content: int
 
 
-def _mesh_axes(name: str, text: str) -> tuple[tuple[str, int], ...]:
-    """Returns names and sizes of the axes of a mesh.
-
-    Raises:
-        RefusalError: its devices have a non-default order.
-    """
-    if "device_ids" in text:
-        raise RefusalError(f"mesh {name}: got devices in an order of their own")
-    return tuple((axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text))
-
-
 class WalkedFunctions:
     """The functions of a module, prepared when first called.
 
     Args:
-        functions: functions of the program, read without shardings.
+        functions: read without shardings.
         contents: shared with other programs.
-        sort_of: the sort of an element type.
 
     Attributes:
         results: names of the results of ``@main``, if some have none: these are dead.
         meshes: ``{name: ((axis, size), ...)}``.
-
-    Raises:
-        RefusalError: a mesh or, while functions are prepared, an element type is not understood.
     """
 
     results: Sequence[str] = ()
 
     def __init__(self, functions: Functions, contents: Contents, sort_of: Callable[[str], str]):
         self._functions, self._contents, self._sort_of = functions, contents, sort_of
-        self.meshes = {name: _mesh_axes(name, text) for name, text in functions.signatures.meshes.items()}
+        for name, text in functions.signatures.meshes.items():
+            if "device_ids" in text:
+                raise RefusalError(f"mesh {name}: got devices in an order of their own")
+        self.meshes = {name: mesh_axes(text) for name, text in functions.signatures.meshes.items()}
         self._walked: dict[str, tuple[Block, int]] = {}
 
     def function(self, name: str) -> tuple[Block, int]:

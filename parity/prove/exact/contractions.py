@@ -64,11 +64,7 @@ def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
 
 
 def reducer(block: Block) -> str:
-    """Returns the only operation of a reduction's body.
-
-    Raises:
-        RefusalError: the body has another form.
-    """
+    """Returns the only operation of a reduction's body."""
     names = [step.name.split(".")[1] for step in block.steps]
     direct = len(block.steps) == 1 and (
         sorted(block.steps[0].operands) == sorted(block.parameters)
@@ -82,11 +78,7 @@ def reducer(block: Block) -> str:
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a sum, extreme or conjunction over dimensions; over split dimensions cell by cell.
-
-    Raises:
-        RefusalError: several operands are reduced together, or by an unknown function.
-    """
+    """Returns a sum, extreme or conjunction over dimensions; over split dimensions cell by cell."""
     if len(operands) != 2:
         raise RefusalError("reduce: got several operands at once, expected one")
     x, start = operands
@@ -134,11 +126,7 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
 
 
 def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns rows of a table, one for each index; batch dimensions have a table for each place.
-
-    Raises:
-        RefusalError: it gathers anything else.
-    """
+    """Returns rows of a table, one for each index; batch dimensions have a table for each place."""
     text, (table, indices) = step.text("dimension_numbers"), operands
     last = len(indices.shape) - 1
     batch = [numbers(text, f"{name}_batching_dims") for name in ("operand", "start_indices")]
@@ -177,11 +165,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a table with a row added for each index; batch dimensions in front have a table for each place.
-
-    Raises:
-        RefusalError: it scatters anything else.
-    """
+    """Returns a table with a row added for each index; batch dimensions in front have a table for each place."""
     if len(operands) != 3 or reducer(step.blocks[0]) != "add" or operands[0].sort != REAL:
         raise RefusalError("scatter: got another update than a sum of reals")
     table, indices, updates = operands

@@ -7,7 +7,7 @@ from typing import Any
 from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.terms import REAL, Terms
 
-PASSING = frozenset({"over", "concat", "reshape", "slice", "at", "take"})
+PASSING = frozenset({"over", "concat", "reshape", "take"})
 """Kinds whose values are those of their arguments, or sums of them."""
 ONE = 0x3F800000
 """The bits of 1 in float32."""
@@ -28,7 +28,7 @@ class Definedness:
 
     def __init__(self, terms: Terms):
         self.terms = terms
-        self._undefined: dict[int, frozenset[int]] = {}
+        self._undefined: list[frozenset[int]] = []
         self._signs: dict[int, Sign] = {}
 
     def all_undefined(self, wanted: Iterable[int]) -> set[int]:
@@ -37,20 +37,10 @@ class Definedness:
 
     def undefined(self, term: int) -> frozenset[int]:
         """Returns the subterms of a term, including itself, that may have no value if their arguments have."""
-        stack = [term]
-        while stack:
-            top = stack[-1]
-            if top in self._undefined:
-                stack.pop()
-                continue
-            node = self.terms.nodes[top]
-            waiting = [arg for arg, _ in node.args if arg not in self._undefined]
-            if waiting:
-                stack += waiting
-                continue
-            found = frozenset().union(*(self._undefined[arg] for arg, _ in node.args))
-            self._undefined[top] = found if self._total(top) else found | {top}
-            stack.pop()
+        for number in range(len(self._undefined), term + 1):  # the arguments of a term have smaller numbers
+            args = self.terms.nodes[number].args
+            found = frozenset().union(*(self._undefined[arg] for arg, _ in args))
+            self._undefined.append(found if self._total(number) else found | {number})
         return self._undefined[term]
 
     def _total(self, term: int) -> bool:

@@ -51,11 +51,7 @@ def _shardings(text: str) -> list[tuple[str, Sharding]]:
 
 
 def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any]) -> list[Tensor]:
-    """Runs a manual region on all devices.
-
-    Raises:
-        RefusalError: it is nested, leaves mesh axes free, or its replicas end with different values.
-    """
+    """Runs a manual region on all devices."""
     ins, outs = (_shardings(step.text(name)) for name in ("in_shardings", "out_shardings"))
     if interpreter.devices is not None:
         raise RefusalError("manual_computation: got one inside another")
@@ -87,11 +83,7 @@ def _shards(interpreter: Any, devices: Mesh, x: Tensor, sharding: Sharding) -> t
 
 
 def _joined(interpreter: Any, devices: Mesh, parts: Any, sharding: Sharding) -> Tensor:
-    """Returns the whole array from its shards.
-
-    Raises:
-        RefusalError: devices that should hold the same value do not.
-    """
+    """Returns the whole array from its shards."""
     parts = (parts,) * device_count(devices) if isinstance(parts, Tensor) else parts
     found: dict[tuple[int, ...], Tensor] = {}
     for device, part in enumerate(parts):
@@ -110,11 +102,7 @@ def _joined(interpreter: Any, devices: Mesh, parts: Any, sharding: Sharding) -> 
 
 
 def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
-    """Runs a collective of the devices.
-
-    Raises:
-        RefusalError: the operation is not known.
-    """
+    """Runs a collective of the devices."""
     devices: Mesh = interpreter.devices
     interpreter.terms.origin = interpreter.origin(step)
     if step.name == "stablehlo.partition_id":
@@ -139,11 +127,7 @@ def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...]) -> tuple[Tenso
 
 
 def _groups(interpreter: Any, step: Step) -> list[list[int]]:
-    """Returns the groups of devices that communicate; each device is in one group.
-
-    Raises:
-        RefusalError: they are groups of replicas, of several sizes, or over parts of mesh axes.
-    """
+    """Returns the groups of devices that communicate; each device is in one group."""
     devices: Mesh = interpreter.devices
     if "use_global_device_ids" not in step.attributes:
         raise RefusalError(f"{step.name}: got groups of replicas, expected groups of all devices")

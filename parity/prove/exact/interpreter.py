@@ -1,7 +1,6 @@
 """Walk of a program: calls, loops of known length iteration by iteration, branches, devices in lockstep."""
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,13 +28,7 @@ Value = Tensor | tuple[Tensor, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """Semantics of the operations.
-
-    Args:
-        algebra: makes terms of a table.
-        handlers: the function of each operation on tensors, by name.
-        sort_of: the sort of an element type.
-    """
+    """Semantics of the operations: normal forms, the function of each operation on tensors, the sorts of elements."""
 
     algebra: Callable[[Terms], Algebra]
     handlers: Mapping[str, Handler]
@@ -51,7 +44,6 @@ class Origin:
     """Place where a term was first made.
 
     Args:
-        step: the operation.
         loop_indices: index of the iteration of each enclosing loop.
         device: in a manual region.
     """
@@ -123,17 +115,10 @@ class ProofCache:
 class Interpreter:
     """Runs a program on tensors of terms.
 
-    Args:
-        program: the program.
-        cache: tensors, contents and limits, shared with other programs.
-
     Attributes:
         types: shape and sort of each argument.
         steps: number of operations that were walked.
         turned: number of loop iterations among them.
-
-    Raises:
-        RefusalError: it has recursion or unstructured control flow, or arguments without names.
     """
 
     def __init__(self, program: Named, cache: ProofCache):
@@ -163,14 +148,7 @@ class Interpreter:
             }
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the results by name.
-
-        Args:
-            given: the arguments by name.
-
-        Raises:
-            RefusalError: an operation is not understood; the error has its step.
-        """
+        """Returns the results by name, for arguments by name."""
         arguments = [given[name] for name in self.program.arguments]
         exact = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
         with self._context:
@@ -291,34 +269,23 @@ class Interpreter:
 
     def _branch(self, step: Step, index: Any, values: list[Any]) -> Sequence[Value]:
         """Runs the branch that is known to be taken; else runs all and selects, as branches are total here."""
-        known = self._known(index)
+        known, last = self._known(index), len(step.blocks) - 1
         if known is not None:
-            if step.name == "stablehlo.if":
-                return self.run(step.blocks[0 if known else 1], (), values)
-            last = len(step.blocks) - 1
-            return self.run(step.blocks[known if 0 <= known <= last else last], (), values)
+            chosen = int(not known) if step.name == "stablehlo.if" else known
+            return self.run(step.blocks[chosen if 0 <= chosen <= last else last], (), values)
         if self.devices is not None:
             raise RefusalError(
                 f"{step.name}: got an index that depends on the inputs, on devices in lockstep"
             )
-        branches: list[list[Any]] = [self.run(block, (), values) for block in step.blocks]
-        if step.name == "stablehlo.if":
-            tests = [self.algebra.map("not", [index.only], "i1")]
-            branches.reverse()
-        else:
-            tests = [
-                self.algebra.map(
-                    "compare", [index.only, self.algebra.constant(place, index.sort)], "i1", "EQ"
-                )
-                for place in range(len(branches) - 1)
-            ]
-        *others, chosen = branches
+        *others, results = [self.run(block, (), values) for block in step.blocks]
+        tests = [index.only]
+        if step.name == "stablehlo.case":
+            places = [self.algebra.constant(place, index.sort) for place in range(last)]
+            tests = [self.algebra.map("compare", [index.only, place], "i1", "EQ") for place in places]
         for test, options in reversed(list(zip(tests, others, strict=True))):
-            chosen = [
-                self.tensors.zip_cells(functools.partial(self._select, test, x.sort), [x, y], x.sort)
-                for x, y in zip(options, chosen, strict=True)
-            ]
-        return chosen
+            results = [self._selected(test, *each) for each in zip(options, results, strict=True)]
+        return results
 
-    def _select(self, test: int, sort: str, yes: int, no: int) -> int:
-        return self.algebra.map("select", [test, yes, no], sort)
+    def _selected(self, test: int, yes: Any, no: Any) -> Tensor:
+        select = lambda *cells: self.algebra.map("select", [test, *cells], yes.sort)  # noqa: E731
+        return self.tensors.zip_cells(select, [yes, no], yes.sort)

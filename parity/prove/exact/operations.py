@@ -1,9 +1,12 @@
 """Handlers of StableHLO operations on cells: element by element, and moves of dimensions."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
+from parity.ir.jax_internals import ir
+from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact.contents import Step
 from parity.prove.exact.pieces import Data
@@ -21,11 +24,7 @@ ELEMENTWISE = names_of(Group.ELEMENTWISE) - NOT_OF_REALS
 
 
 def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
-    """Returns the function of an elementwise operation on cells, one from each operand.
-
-    Raises:
-        RefusalError: it is a comparison in another order than that of numbers.
-    """
+    """Returns the function of an elementwise operation on cells, one from each operand."""
     name, sort, algebra = facts(step.name).short, step.sorts[0], tensors.algebra
     reals: dict[str, Callable[..., int]] = {
         "add": lambda a, b: algebra.total(((1, a), (1, b))),
@@ -66,15 +65,17 @@ def elementwise(
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a constant: one number for all elements, or data that is read when an index is needed."""
+    """Returns a constant: one element for all, or data that is read when an index is needed."""
     (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
-    if value.is_splat:
-        number = value.get_splat_value().value
-        known = number if sort == REAL else int(number)
+    if isinstance(value, ir.DenseElementsAttr) and value.is_splat:
+        number = cast(Any, value.get_splat_value()).value
+        known = str(value).partition(" : ")[0] if number != number else number
         return [tensors.uniform(tensors.algebra.element(known, sort), shape, sort)]
-    data = Data.of(value, shape)
+    array = dense_array(value)
+    if array is None:
+        raise RefusalError(f"constant: got elements of {step.element}, expected those that NumPy has")
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
-    return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
+    return [tensors.uniform(tensors.pieces.data(Data.of(array), axes, sort), shape, sort)]
 
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -89,39 +90,20 @@ def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tenso
     return [tensors.uniform(cell, shape, sort)]
 
 
-def broadcast_in_dim(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the operand with new and longer dimensions, along which it is uniform."""
-    return [tensors.moved(operands[0], step.dims("broadcast_dimensions"), step.shapes[0])]
-
-
 def transpose(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns the operand with its dimensions in another order."""
     to = np.argsort(step.dims("permutation")).tolist()
     return [tensors.moved(operands[0], to, step.shapes[0])]
 
 
-def reshape(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the same elements in row-major order in another shape."""
-    return [tensors.reshape(operands[0], step.shapes[0])]
-
-
 def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the bits of integers as another type, such as those of a random number.
-
-    Raises:
-        RefusalError: the bits of a real number are needed, or the shape changes.
-    """
+    """Returns the bits of integers as another type, such as those of a random number."""
     x, sort = operands[0], step.sorts[0]
     if x.sort == REAL or x.shape != step.shapes[0]:
         raise RefusalError("bitcast_convert: got the bits of a real number, or of another width")
     detail = step.element
     cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
     return [tensors.each(cast, x, x.shape, sort)]
-
-
-def identity(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the operands unchanged: placement and compiler barriers do not affect numbers."""
-    return list(operands)
 
 
 def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> Tensor:
@@ -174,61 +156,39 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
     return Tensor(cells, tuple(shape), parts[0].sort)
 
 
-def concatenate(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the concatenation of the operands."""
-    return [join(tensors, operands, step.dims("dimension")[0])]
-
-
 def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns a join with the padding value. Negative padding cuts; interior padding splits the dimension."""
     x, value = operands
-    edges = zip(
-        *(step.dims(f"edge_padding_{side}") for side in ("low", "high")),
-        step.dims("interior_padding"),
-        strict=True,
-    )
-    for dim, (low, high, interior) in enumerate(edges):
+    paddings = (step.dims(name) for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
+    for dim, (low, high, interior) in enumerate(zip(*paddings, strict=True)):
         if interior and x.shape[dim] > 1:
-            x = _spread(tensors, x, value, dim, interior)
+            hole = tensors.split(_filled(tensors, value, x, dim, interior), dim)
+            x = tensors.split(x, dim)
+            rows = [cut(tensors, x, dim, (index, index + 1, 1)) for index in range(x.shape[dim])]
+            x = join(tensors, [part for row in rows for part in (row, hole)][:-1], dim)
         if max(-low, 0) + max(-high, 0) > x.shape[dim]:
             raise RefusalError("pad: got edges that cut off more than there is")
         x = cut(tensors, x, dim, (max(-low, 0), x.shape[dim] - max(-high, 0), 1))
-        holes = [
-            [tensors.moved(value, (), (*x.shape[:dim], length, *x.shape[dim + 1 :]))] if length > 0 else []
-            for length in (low, high)
-        ]
-        parts = [*holes[0], x, *holes[1]]
-        x = join(tensors, parts, dim)
+        before, after = (_filled(tensors, value, x, dim, max(length, 0)) for length in (low, high))
+        x = join(tensors, [before, x, after], dim)
     return [x]
 
 
-def _spread(tensors: Tensors, x: Tensor, value: Tensor, dim: int, interior: int) -> Tensor:
-    x = tensors.split(x, dim)
-    hole = tensors.split(tensors.moved(value, (), (*x.shape[:dim], interior, *x.shape[dim + 1 :])), dim)
-    parts: list[Tensor] = []
-    for index in range(x.shape[dim]):
-        parts += [cut(tensors, x, dim, (index, index + 1, 1)), hole]
-    return join(tensors, parts[:-1], dim)
+def _filled(tensors: Tensors, value: Tensor, x: Tensor, dim: int, length: int) -> Tensor:
+    """Returns a tensor of one value, with the shape of another one except along a dimension."""
+    return tensors.moved(value, (), (*x.shape[:dim], length, *x.shape[dim + 1 :]))
 
 
-def index_of(tensors: Tensors, x: Tensor) -> int:
-    """Returns an index that must be known from the schedule.
-
-    Raises:
-        RefusalError: it depends on the inputs, or a compiler may read it as negative.
-    """
+def index_of(tensors: Tensors, x: Tensor, most: int) -> int:
+    """Returns an index that must be known from the schedule, at least 0 and at most ``most``."""
     value = tensors.algebra.literal(x.only)
     if not isinstance(value, int):
         raise RefusalError("got an index that depends on the inputs, expected one that the schedule fixes")
-    return signed_index(value, x.sort)
+    return min(max(signed_index(value, x.sort), 0), most)
 
 
 def signed_index(value: int, sort: str) -> int:
-    """Returns an index that is equal as signed and unsigned, because XLA sometimes reads 200 of ``ui8`` as -56.
-
-    Raises:
-        RefusalError: its signed value is different.
-    """
+    """Returns an index that is equal as signed and unsigned, because XLA sometimes reads 200 of ``ui8`` as -56."""
     if not is_signed(sort) and value >> width(sort) - 1:
         raise RefusalError(f"got the index {value} of {sort}, expected one that is not negative with a sign")
     return value
@@ -239,7 +199,7 @@ def dynamic_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> l
     x, *starts = operands
     for dim, (start, size) in enumerate(zip(starts, step.dims("slice_sizes"), strict=True)):
         if size < x.shape[dim]:
-            first = min(max(index_of(tensors, start), 0), x.shape[dim] - size)
+            first = index_of(tensors, start, x.shape[dim] - size)
             x = cut(tensors, x, dim, (first, first + size, 1))
     return [x]
 
@@ -249,9 +209,8 @@ def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor
     x, update, *starts = operands
     index = []
     for dim, (start, size) in enumerate(zip(starts, update.shape, strict=True)):
-        first, partly = 0, size < x.shape[dim]
-        if partly:
-            first = min(max(index_of(tensors, start), 0), x.shape[dim] - size)
+        partly = size < x.shape[dim]
+        first = index_of(tensors, start, x.shape[dim] - size) if partly else 0
         if partly or x.is_split(dim) or update.is_split(dim):
             x, update = tensors.split(x, dim), tensors.split(update, dim)
         index.append(slice(first, first + size) if partly else slice(None))
@@ -272,16 +231,20 @@ def reverse(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
 OPERATIONS: dict[str, Handler] = {
     "stablehlo.constant": constant,
     "stablehlo.iota": iota,
-    "stablehlo.broadcast_in_dim": broadcast_in_dim,
+    "stablehlo.broadcast_in_dim": lambda tensors, step, operands: [
+        tensors.moved(operands[0], step.dims("broadcast_dimensions"), step.shapes[0])
+    ],
     "stablehlo.transpose": transpose,
-    "stablehlo.reshape": reshape,
+    "stablehlo.reshape": lambda tensors, step, operands: [tensors.reshape(operands[0], step.shapes[0])],
     "stablehlo.slice": slice_,
-    "stablehlo.concatenate": concatenate,
+    "stablehlo.concatenate": lambda tensors, step, operands: [
+        join(tensors, operands, step.dims("dimension")[0])
+    ],
     "stablehlo.pad": pad,
     "stablehlo.dynamic_slice": dynamic_slice,
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
     "stablehlo.reverse": reverse,
     "stablehlo.bitcast_convert": bitcast,
-    "stablehlo.optimization_barrier": identity,
+    "stablehlo.optimization_barrier": lambda tensors, step, operands: list(operands),
     **dict.fromkeys(ELEMENTWISE, elementwise),
 }

@@ -4,12 +4,11 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.terms import Axis, Label, RefusalError
+from parity.prove.exact.terms import Axis, Label
 
 DEEPEST = 200
 """Maximum depth of nested functions into which a reshape is moved."""
@@ -26,22 +25,13 @@ class Data:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, attribute: Any, shape: tuple[int, ...]) -> "Data":
-        """Returns the elements of a constant.
-
-        Raises:
-            RefusalError: they cannot be read.
-        """
-        try:
-            array = np.array(attribute)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise RefusalError(f"constant: {error}") from error
-        return cls(array.tobytes(), array.dtype.str, shape)
+    def of(cls, array: np.ndarray) -> "Data":
+        """Returns an array as data."""
+        return cls(array.tobytes(), array.dtype.str, array.shape)
 
     def at(self, axis: int, index: int) -> "Data":
         """Returns the part at one index of an axis."""
-        array = np.frombuffer(self.raw, self.dtype).reshape(self.shape).take(index, axis)
-        return Data(array.tobytes(), self.dtype, array.shape)
+        return Data.of(np.frombuffer(self.raw, self.dtype).reshape(self.shape).take(index, axis))
 
     def item(self) -> float | int | bool:
         """Returns the element of a scalar."""
@@ -49,11 +39,7 @@ class Data:
 
 
 class Pieces:
-    """Splits terms and joins them.
-
-    Args:
-        algebra: rebuilds terms whose arguments were split.
-    """
+    """Splits terms and joins them; the algebra rebuilds terms whose arguments were split."""
 
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms

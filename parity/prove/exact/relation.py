@@ -73,11 +73,7 @@ def merge(transform: Any) -> Any:
 
 
 def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the result of a transform on tensors.
-
-    Raises:
-        RefusalError: the transform is not known.
-    """
+    """Returns the result of a transform on tensors."""
     shape = arrays[0].shape
     match transform:
         case Identity():

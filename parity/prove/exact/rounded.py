@@ -10,18 +10,16 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
 from parity.prove.exact.algebra import COMMUTING, Algebra
 from parity.prove.exact.contents import SHARDING, Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
-from parity.prove.exact.pieces import Data
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
 
@@ -45,7 +43,6 @@ class Rounding(Algebra):
     """Constructors that leave every operation on floats unchanged.
 
     Args:
-        terms: the table.
         zeros: True if ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
 
     Attributes:
@@ -92,28 +89,16 @@ class Rounding(Algebra):
         return self.terms.make("map", ("convert", source, target), [cell], target)
 
     def constant(self, value: bool | int | str, sort: str) -> int:
-        """Returns an integer or a boolean.
-
-        Raises:
-            RefusalError: a float is requested by its value; `element` makes these.
-        """
+        """Returns an integer or a boolean."""
         if is_float(sort):
             raise RefusalError(f"got the constant {value} of {sort}, expected an integer or a boolean")
         return super().constant(value, sort)
 
     def element(self, value: Any, sort: str) -> int:
-        """Returns the constant for one element of a program's constant; for floats identified by all bits.
-
-        Args:
-            value: a number, or all its bits as text.
-            sort: sort of the element.
-
-        Raises:
-            RefusalError: a NaN, because Python's number does not keep its bits.
-        """
+        """Returns the constant for a number, or all its bits as text; floats are identified by all bits."""
         if not is_float(sort):
             return super().element(value, sort)
-        if value != value:
+        if value != value:  # Python's number does not keep its bits
             raise RefusalError(f"got a NaN of {sort} in a constant, expected numbers")
         text = value if isinstance(value, str) else float(value).hex()
         return self.terms.leaf("float", text, sort=sort)
@@ -133,11 +118,7 @@ class Rounding(Algebra):
 
 
 def attributes(step: Step, but: str = "") -> str:
-    """Returns the attributes of an operation as text, except shardings and the attribute ``but``.
-
-    Raises:
-        RefusalError: an attribute refers to data outside the operation.
-    """
+    """Returns the attributes of an operation as text, except shardings and the attribute ``but``."""
     texts = (
         f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (SHARDING, but)
     )
@@ -161,12 +142,6 @@ def whole(tensors: Tensors, x: Tensor) -> int:
     return x.only
 
 
-def algebra_of(tensors: Tensors) -> Rounding:
-    """Returns the algebra of tensors of floats that round."""
-    assert isinstance(tensors.algebra, Rounding)
-    return tensors.algebra
-
-
 def operation(
     tensors: Tensors,
     step: Step,
@@ -177,14 +152,8 @@ def operation(
     """Returns an operation as an opaque function of its whole operands: their axes end, the results' axes begin.
 
     Args:
-        tensors: the cache.
-        step: the operation.
-        operands: of it.
         roles: names of the dimensions of each operand; the key orders them by name.
         more: key of the operation; by default its content.
-
-    Raises:
-        RefusalError: its regions read values from outside the operation.
     """
     if step.captured:
         raise RefusalError(f"{step.name}: got a region that reads values from around it")
@@ -236,7 +205,8 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 
 def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
-    name, (sort,), algebra = facts(step.name).short, step.sorts, algebra_of(tensors)
+    name, (sort,), algebra = facts(step.name).short, step.sorts, tensors.algebra
+    assert isinstance(algebra, Rounding)
     detail = attributes(step) or None
     plain = lambda *cells: algebra.map(name, cells, sort, detail)  # noqa: E731
     if name != "add" or not algebra.zeros:
@@ -257,31 +227,6 @@ def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
         return pieces.join(parts, PIECE, label)
 
     return add
-
-
-def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a constant: for floats one element for all, or data that is read when an index is needed.
-
-    Raises:
-        RefusalError: its elements cannot be read.
-    """
-    (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
-    if not is_float(sort):
-        return OPERATIONS["stablehlo.constant"](tensors, step, operands)
-    if not isinstance(value, ir.DenseElementsAttr):
-        raise RefusalError(f"constant: got {type(value).__name__} of {sort}, expected elements")
-    if value.is_splat:
-        try:
-            number = cast(Any, value.get_splat_value()).value
-        except (AttributeError, TypeError) as error:
-            raise RefusalError(f"constant: {error}") from error
-        known = str(value).partition(" : ")[0] if number != number else number
-        return [tensors.uniform(algebra_of(tensors).element(known, sort), shape, sort)]
-    data = Data.of(value, shape)
-    if np.dtype(data.dtype) != {"f16": np.float16, "f32": np.float32, "f64": np.float64}.get(sort):
-        raise RefusalError(f"constant: got elements of {sort} as {data.dtype}, expected those that NumPy has")
-    axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
-    return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
 
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -315,7 +260,7 @@ BITS = Arithmetic(
         **dict.fromkeys(names_of(Group.WHOLE), operation),
         **{name: moving(REALS.handlers[name]) for name in MOVES},
         **dict.fromkeys(names_of(Group.ELEMENTWISE), elementwise),
-        "stablehlo.constant": constant,
+        "stablehlo.constant": OPERATIONS["stablehlo.constant"],
         "stablehlo.iota": iota,
         "stablehlo.dot_general": dot_general,
         "stablehlo.reduce": reduce,

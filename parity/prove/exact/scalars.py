@@ -14,14 +14,7 @@ import numpy as np
 from parity.prove.exact.terms import REAL, RefusalError, Terms
 from parity.prove.rules.types import FLOATS, is_whole_number
 
-COMPARE = {
-    "EQ": operator.eq,
-    "NE": operator.ne,
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-}
+COMPARE = {name: getattr(operator, name.lower()) for name in ("EQ", "NE", "LT", "LE", "GT", "GE")}
 
 
 def width(sort: str) -> int:
@@ -55,12 +48,7 @@ def wrap(value: int, sort: str) -> int | bool:
 
 
 def saturate(value: float | Fraction | str, sort: str) -> int | bool:
-    """Returns the integer to which a float is converted: truncated, clipped to the range of ``sort``; 0 for NaN.
-
-    Args:
-        value: a number, or ``inf``, ``-inf``, ``nan``.
-        sort: sort of the result.
-    """
+    """Returns the integer to which a float, or ``inf``, ``-inf``, ``nan``, converts: truncated, clipped; NaN to 0."""
     if sort == "i1":
         return value != 0
     count = 1 << width(sort)
@@ -82,8 +70,11 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "and": lambda *values: functools.reduce(operator.and_, values),
     "or": lambda *values: functools.reduce(operator.or_, values),
     "xor": operator.xor,
+    "not": lambda a: not a if isinstance(a, bool) else ~a,
     "negate": operator.neg,
     "abs": abs,
+    "convert": int,
+    "select": lambda chosen, yes, no: yes if chosen else no,
     "sign": lambda a: (a > 0) - (a < 0),
     "clamp": lambda low, x, high: min(max(x, low), high),
 }
@@ -93,19 +84,11 @@ def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int |
     """Returns the result of an operation on constants; None if it cannot be computed.
 
     Args:
-        name: name of the operation.
-        values: values of the operands.
         sort: sort of the result.
         detail: the direction of a comparison.
     """
     if name == "compare":
         return COMPARE[str(detail)](*values)
-    if name == "select":
-        return values[1] if values[0] else values[2]
-    if name == "convert":
-        return wrap(int(values[0]), sort)
-    if name == "not":
-        return (not values[0]) if sort == "i1" else wrap(~values[0], sort)
     if name not in FOLDS or (name in ("divide", "remainder") and values[1] == 0):
         return None
     return wrap(FOLDS[name](*values), sort)
@@ -147,15 +130,10 @@ def fits(count: int, element: str) -> bool:
 
 LONGEST = 4_096
 """Longest table."""
-PASSING = frozenset({"at", "slice", "reshape"})
-"""Kinds whose elements are elements of their argument."""
 
 
 class Tables:
     """Functions of one integer of known range, as their values over that range.
-
-    Args:
-        terms: the table of terms.
 
     Attributes:
         ranges: minimum and maximum plus one, by term of an input.
@@ -166,11 +144,7 @@ class Tables:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def limit(self, cells: Iterable[int], within: tuple[int, int]) -> None:
-        """Assumes that cells are in a range; its second value is excluded.
-
-        Raises:
-            RefusalError: they are not integers, or the range is too long.
-        """
+        """Assumes that cells are in a range; its second value is excluded."""
         low, high = within
         if not 0 < high - low <= LONGEST:
             raise RefusalError(f"got a range of {high - low} integers, expected 1 to {LONGEST}")
@@ -184,13 +158,11 @@ class Tables:
     ) -> tuple[int, int, tuple[Any, ...]] | None:
         """Returns the integer that a function depends on, its minimum, and the function's values over its range.
 
-        Args:
-            name, sort, detail: as for `Algebra.map`; of integers or booleans.
-            cells: the operands.
-            known: the values of operands that are constants.
+        It is None if it is not a function of a single integer of known range.
 
-        Returns:
-            None if it is not a function of a single integer of known range.
+        Args:
+            name, cells, sort, detail: as for `Algebra.map`; of integers or booleans.
+            known: the values of operands that are constants.
         """
         if not self.ranges:
             return None
@@ -206,7 +178,7 @@ class Tables:
             columns.append(found[1])
         if base is None:
             return None
-        low, high = self._range(self.terms.term(base)) or (0, 0)
+        low, high = self.ranges.get(self.terms.term(base), (0, 0))
         rows = [
             [column[place] if isinstance(column, tuple) else column for column in columns]
             for place in range(high - low)
@@ -219,10 +191,5 @@ class Tables:
         node = self.terms.node(cell)
         if node.kind == "map" and isinstance(node.params, tuple) and node.params[0] == "table":
             return self.terms.open(cell)[1][0], node.params[1][1]
-        found = self._range(self.terms.term(cell))
+        found = self.ranges.get(self.terms.term(cell))
         return None if found is None else (cell, tuple(range(*found)))
-
-    def _range(self, term: int) -> tuple[int, int] | None:
-        while term not in self.ranges and (node := self.terms.nodes[term]).kind in PASSING:
-            term = node.args[0][0]
-        return self.ranges.get(term)

@@ -39,8 +39,6 @@ class Tensor:
     Args:
         cells: numbers of cells; as long as ``shape`` along a split dimension, else of length one: then the dimension is
             an axis of each cell, with the dimension's number as its label, or the cell is uniform along it.
-        shape: shape of the value.
-        sort: of its elements.
         floats: relation of a program's floats to these numbers.
     """
 
@@ -60,14 +58,7 @@ class Tensor:
 
 
 class Tensors:
-    """Operates on tensors cell by cell.
-
-    Args:
-        algebra: algebra of the cells.
-
-    Attributes:
-        results: results of steps, by their content and operands.
-    """
+    """Operates on tensors cell by cell; keeps the results of steps, by their content and operands."""
 
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms
@@ -110,11 +101,7 @@ class Tensors:
         )
 
     def split(self, x: Tensor, dim: int) -> Tensor:
-        """Returns the tensor with a dimension split, so that each index has separate cells.
-
-        Raises:
-            RefusalError: the dimension is too long.
-        """
+        """Returns the tensor with a dimension split, so that each index has separate cells."""
         size = x.shape[dim]
         if size == 1 or x.is_split(dim):
             return x

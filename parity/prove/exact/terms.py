@@ -6,7 +6,6 @@ Equal numbers mean equal keys, and equal keys mean equal functions of the inputs
 
 import functools
 import itertools
-import math
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,14 +13,12 @@ from typing import Any, NamedTuple
 REAL = "real"
 """The sort of all floating-point values: numbers, regardless of their dtype. All other sorts are element types."""
 
-MOST_ORDERS = 120
-"""Number of orders of equal arguments that are compared."""
 Label = Any  # hashable: a dimension of a tensor, or a name
 Axis = tuple[Label, int]
 
 
 class RefusalError(ValueError):
-    """An unsupported construct: nothing is claimed.
+    """An unsupported construct: nothing is claimed. All that reads a program may raise it.
 
     Attributes:
         step: the operation; None if there is none.
@@ -32,12 +29,8 @@ class RefusalError(ValueError):
 
 @functools.cache
 def sort_of(element: str) -> str:
-    """Returns the sort of an element type.
-
-    Raises:
-        RefusalError: it is not a float, an integer or a boolean; or it is a float of 4 bits, whose maximum XLA converts
-            to the maximum integer.
-    """
+    """Returns the sort of an element type."""
+    # XLA converts the maximum of a float of 4 bits to the maximum integer.
     if re.fullmatch(r"b?f(?!4E)\d+\w*", element):
         return REAL
     if re.fullmatch(r"u?i\d+", element):
@@ -213,7 +206,7 @@ class Terms:
         return list(zip(labels, node.shape, strict=True))[len(read) :]
 
     def ordered(self, cells: Sequence[int], weights: Sequence[Hashable] | None = None) -> list[int]:
-        """Returns positions of ``cells`` in an order that depends on their content, not on the given order.
+        """Returns positions of ``cells`` in an order that depends on terms and labels, not on the given order.
 
         Args:
             cells: arguments of a node whose arguments commute.
@@ -223,20 +216,6 @@ class Terms:
         if len(set(terms)) == len(terms):
             return sorted(range(len(cells)), key=terms.__getitem__)
         labels = [self._cells[cell][1] for cell in cells]
-        keys = [(term, weights[i] if weights else 0) for i, term in enumerate(terms)]
-        order = sorted(range(len(cells)), key=keys.__getitem__)
-        groups = [list(group) for _, group in itertools.groupby(order, key=keys.__getitem__)]
-        orders = math.prod(math.factorial(len(group)) for group in groups)
-        if orders == 1:
-            return order
-        if orders > MOST_ORDERS:
-            return sorted(order, key=lambda i: (keys[i], str(labels[i])))
-
-        def pattern(order: Sequence[int]) -> tuple:
-            """Returns the pattern of shared labels in an order, and the labels."""
-            numbers: dict[Label, int] = {}
-            shared = [tuple([numbers.setdefault(label, len(numbers)) for label in labels[i]]) for i in order]
-            return shared, [str(labels[i]) for i in order]
-
-        choices = itertools.product(*(itertools.permutations(group) for group in groups))
-        return min((list(itertools.chain.from_iterable(choice)) for choice in choices), key=pattern)
+        return sorted(
+            range(len(cells)), key=lambda i: (terms[i], weights[i] if weights else 0, str(labels[i]))
+        )

@@ -30,9 +30,6 @@ def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: li
 
     A jump at operands that may have been rounded is recorded in ``algebra.thresholds`` as an assumption, which is
     printed.
-
-    Raises:
-        RefusalError: such operands are constants: then rounding decides, and no assumption on the inputs helps.
     """
     if facts(step.name).group is Group.SAME:
         return results

@@ -103,7 +103,7 @@ def test_a_location_without_lines_is_its_name_stack():
     module = jax.jit(lambda x: jnp.sin(x)).lower(X).compiler_ir("stablehlo")
     (operation, _) = module.body.operations[0].regions[0].blocks[0].operations
     source = operation_source(operation)
-    assert source.stack.endswith("/sin") and source.file == __file__, source
+    assert source.stack.endswith("/sin") and source.frame.file == __file__, source
     assert str(SourceLocation(stack=source.stack)) == source.stack
     assert str(source).startswith(short_path(__file__))
     assert str(SourceLocation()) == "unknown place"

@@ -82,7 +82,7 @@ SABOTAGES = (
     (words, 'return texts.get("is_host_transfer") == "true"', "return False"),
     (words, 'texts.get("has_side_effect") == "true"', "False"),
     (operations, ' or (results == 0 and name != "func.call")', ""),
-    (operations, '("infeed", "outfeed", "recv", "rng", "send")', '("infeed",)'),
+    (operations, '"infeed outfeed recv rng send"', '"infeed"'),
     (reader, " and not self._functions[op.callee].notes", ""),
     (reader, 'op.form.bare == "func.call []"', "op.form.kind == 8"),
     (reader, "if not op.effect:\n                        calls", "if True:\n                        calls"),

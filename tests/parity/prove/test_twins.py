@@ -61,8 +61,8 @@ def test_a_difference_is_refused_and_placed(check, options, line, words):
     assert not proof.proved
     assert proof.unequal_results == (0,)
     first = proof.frontier[0]
-    assert first.reference.place.file == first.candidate.place.file == __file__
-    assert line in (first.reference.place.line, first.candidate.place.line), proof.sentence()
+    assert first.reference.place.frame.file == first.candidate.place.frame.file == __file__
+    assert line in (first.reference.place.frame.line, first.candidate.place.frame.line), proof.sentence()
     assert words in proof.sentence()
     assert f"{short_path(__file__)}:{line}" in proof.findings()[0].sentence()
 

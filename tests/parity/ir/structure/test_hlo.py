@@ -78,7 +78,11 @@ def test_a_module_reads_whole():
     assert body.by_name["sum"].called() == (("to_apply", "add"),)
     assert SMALL.splitlines()[body.by_name["sum"].line - 1].lstrip().startswith("%sum")
     place = module.provenance(body.by_name["sum"])
-    assert (place.function, place.file, place.line) == ("layer.<locals>.body", "/a b/model.py", 12)
+    assert (place.frame.function, place.frame.file, place.frame.line) == (
+        "layer.<locals>.body",
+        "/a b/model.py",
+        12,
+    )
 
 
 def test_its_structure_is_read():

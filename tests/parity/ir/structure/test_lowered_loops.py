@@ -18,9 +18,9 @@ def test_scan_has_its_trips_and_carries(programs, cpu):
     weights = 2 * 5 * 16 * 48 * F32
     assert loop.carry_bytes == 4 + 8 * 16 * F32 + weights
     assert loop.stacked == ()
-    assert loop.provenance.function.startswith("rolled")
-    assert loop.provenance.file.endswith("conftest.py")
-    assert loop.provenance.line > 0
+    assert loop.provenance.frame.function.startswith("rolled")
+    assert loop.provenance.frame.file.endswith("conftest.py")
+    assert loop.provenance.frame.line > 0
     assert not loop.provenance.backward
     assert tree.computes
 
@@ -117,7 +117,7 @@ def test_dropout_loops_are_labelled(programs, cpu):
         (0, 5, ""),
         (1, 5, "rng"),
     ]
-    assert places[1].loop.provenance.file.endswith("test_lowered_loops.py")
+    assert places[1].loop.provenance.frame.file.endswith("test_lowered_loops.py")
 
 
 def test_a_shard_map_loop_counts_local_bytes(cpu):

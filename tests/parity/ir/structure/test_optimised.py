@@ -35,7 +35,7 @@ def test_a_train_step_has_one_loop_each_way(step):
     forward = tree.loops[0]
     weights = 2 * 5 * 16 * 48 * F32 // 8
     assert forward.carry_bytes >= 4 + 2 * 16 * F32 + weights + 5 * 2 * 16 * F32
-    assert forward.provenance.file.endswith("conftest.py")
+    assert forward.provenance.frame.file.endswith("conftest.py")
 
 
 def test_nested_loops_keep_their_trips(programs, cpu):
@@ -187,7 +187,7 @@ def test_dots_are_typed_at_their_call_sites(programs, cpu):
     assert len(dots) == 6
     assert {one.types for one in dots} == {"f32 x f32 -> f32"}
     assert [one.provenance.backward for one in dots].count(True) == 4
-    assert all(one.provenance.function == "layer" for one in dots)
+    assert all(one.provenance.frame.function == "layer" for one in dots)
 
 
 def test_only_sums_and_floats_are_listed():
@@ -201,7 +201,7 @@ def test_library_operations_take_the_source_of_their_caller(cpu):
     lowered = jax.jit(lambda key: jax.random.gumbel(key, (3,))).lower(cpu.key())
     kinds = read_dtypes(lowered)
     assert kinds
-    assert all(one.provenance.file.endswith("test_optimised.py") for one in kinds)
+    assert all(one.provenance.frame.file.endswith("test_optimised.py") for one in kinds)
 
 
 def test_a_backend_without_text_is_a_clear_error():
