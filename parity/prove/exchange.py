@@ -10,7 +10,7 @@ from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, captures
-from parity.prove.conditions import MOVES, Conditions, filling, once_known, without
+from parity.prove.conditions import MOVES, Conditions, behind, filling, once_known, replaced
 from parity.prove.frontier import ALONE, Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, regrouped
 from parity.prove.numbering import Numbering, Table, users
@@ -175,11 +175,8 @@ class Exchange:
 
     def _settles(self, side: int, same: Mapping[int, int], unequal: Sequence[int]) -> bool:
         """True if some results are equal once values of a side are replaced."""
-        restore = without(self._sides[side], same)
-        try:
+        with replaced(self._sides[side], same):
             return bool(same) and len(self._unequal(unequal, side)) < len(unequal)
-        finally:
-            restore()
 
     def _undo(self, swap: _Swap) -> None:
         swap.op.operands, swap.op.form, swap.op.source = self._kept.pop(swap)
@@ -361,12 +358,8 @@ def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
 
 
 def _is_constant(made: dict[int, Op], value: int) -> bool:
-    op = made.get(value)
-    if op is None:
-        return False
-    return op.form.name == "stablehlo.constant" or (
-        op.form.name in MOVES and _is_constant(made, op.operands[0])
-    )
+    op = made.get(behind(made, value))
+    return op is not None and op.form.name == "stablehlo.constant"
 
 
 def _array(program: StableProgram, value: int) -> np.ndarray | None:
