@@ -24,19 +24,17 @@ _IF_NONZERO: Mapping[str, bool] = {"NE": True, "GT": True, "EQ": False, "LE": Fa
 
 
 class Conditions:
-    """The conditions of one side that the other side does not have.
-
-    Args:
-        program: the side.
-        numbers: the number of each of its values.
-        others: numbers of the other side's values.
-    """
+    """The conditions of one side that the other side does not have, by the numbers of the values of both."""
 
     def __init__(self, program: StableProgram, numbers: Sequence[int], others: frozenset[int]):
         self._numbers, self._others = numbers, others
         self._ops = [op for op in program.body.walk() if op.live is not None]
         self._made = {result: op for op in self._ops for result in op.results}
         self._users = users(program)
+        self._written: set[int] = set()
+        """Values that depend on no argument."""
+        for op in self._ops:
+            self._written.update(op.results if self._written.issuperset(op.operands) else ())
         self._indices = {
             self._origin(value)
             for op in self._ops
@@ -47,19 +45,17 @@ class Conditions:
         """Yields the operation that makes each condition, and all values that are equal to it."""
         found: dict[int, list[Op]] = {}
         for op in self._ops:
-            chosen_by = op.operands[:1] if self._chooses(op) else self._masks(op)
-            for value in (part for mask in chosen_by for part in self._parts(mask)):
+            for value in (part for mask in self._chosen_by(op) for part in self._parts(mask)):
                 found.setdefault(self._numbers[value], []).append(op)
         for number, choices in found.items():
             values = [value for value in self._made if self._numbers[value] == number]
             if number not in self._others and not self._is_harmless(values[0], choices):
                 yield self._made[values[0]], frozenset(values)
 
-    def _chooses(self, op: Op) -> bool:
-        return op.form.name == "stablehlo.select" or (op.form.kind == Kind.BRANCH and len(op.regions) == 2)
-
-    def _masks(self, op: Op) -> list[int]:
-        """Returns the factors of a product that are masks."""
+    def _chosen_by(self, op: Op) -> Sequence[int]:
+        """Returns the condition of a choice, or the factors of a product that are masks."""
+        if op.form.name == "stablehlo.select" or (op.form.kind == Kind.BRANCH and len(op.regions) == 2):
+            return op.operands[:1]
         return list(filter(self._is_mask, op.operands)) if op.form.name == "stablehlo.multiply" else []
 
     def _is_mask(self, value: int) -> bool:
@@ -105,23 +101,11 @@ class Conditions:
         """True if a condition may be only another form of the same computation, or if runs on data can test it."""
         tests = [test for test in self._tests(value) if test.form.name != "stablehlo.constant"]
         return (
-            not self._reads_arguments(value)
+            value in self._written
             or all(map(self._checks_finite, tests))
             or all(map(self._checks_index, tests))
             or all(self._is_spelling(op, tests) for op in choices)
         )
-
-    def _reads_arguments(self, value: int) -> bool:
-        """True if a value depends on an argument."""
-        seen, work = set(), [value]
-        while work:
-            op = self._made.get(each := work.pop())
-            if op is None:
-                return True
-            if each not in seen:
-                seen.add(each)
-                work += op.operands
-        return False
 
     def _checks_finite(self, test: Op) -> bool:
         """True for a check for NaN or infinity, which runs on such numbers can test."""
@@ -201,12 +185,7 @@ def filling(made: Mapping[int, Op], value: int) -> float | None:
 
 @contextlib.contextmanager
 def replaced(program: StableProgram, same: Mapping[int, int]) -> Iterator[None]:
-    """Replaces values of a program by others in this block.
-
-    Args:
-        program: its operations are changed.
-        same: the values to use, by the values that they replace.
-    """
+    """Replaces values of a program in this block, given the values to use by those that they replace."""
     every = list(program.body.walk())
     regions = [program.body, *(region for op in every for region in op.regions)]
     held = [(op, "operands", op.operands) for op in every]
@@ -222,13 +201,7 @@ def replaced(program: StableProgram, same: Mapping[int, int]) -> Iterator[None]:
 
 
 def once_known(program: StableProgram, values: frozenset[int], flag: bool) -> dict[int, int]:
-    """Returns the values that a known condition chooses, by the values that they replace.
-
-    Args:
-        program: the operations.
-        values: all values that are equal to the condition.
-        flag: the value of the condition.
-    """
+    """Returns the values that a known condition chooses, by those that they replace, given all values equal to it."""
     fold = _Fold(values, flag)
     for op in program.body.walk():
         if op.live is not None:

@@ -75,14 +75,7 @@ class _Swap:
 
 
 class Exchange:
-    """The first differences of two numbered programs.
-
-    Args:
-        table: of both programs.
-        sides: the programs; operations of the candidate are changed and restored.
-        numberings: numberings of the programs.
-        results: the pairs of results.
-    """
+    """The first differences of two numbered programs, whose operations it changes and restores."""
 
     def __init__(
         self,
@@ -97,11 +90,7 @@ class Exchange:
         """The numbers of the results of both programs as they are."""
 
     def run(self, unequal: Sequence[int]) -> list[Frontier]:
-        """Returns the differences, at least one; graded ones come first.
-
-        Args:
-            unequal: positions of the pairs that are not shown equal.
-        """
+        """Returns the differences, at least one, graded ones first, for the positions of unequal pairs of results."""
         visited = sum(numbering.visited for numbering in self._numberings)
         entries, swaps = self._search(unequal)
         if not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
@@ -200,10 +189,8 @@ def _added(
 ) -> list[tuple[str, Op, dict[int, int]]]:
     """Returns the small constants that one side adds to floats in sums that the other side does not have.
 
-    Larger ones change numbers, unless a softmax removes them.
-
-    Returns:
-        Each constant, its first sum, and the other operand of each of its sums, by the sum; then each sum alone.
+    Larger ones change numbers, unless a softmax removes them. Each has its first sum, and the other operand of each of
+    its sums, by the sum; then follows each sum alone.
     """
     made = {result: op for op in program.body.walk() if op.live is not None for result in op.results}
     found: dict[float, dict[int, int]] = {}

@@ -1,12 +1,12 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from parity.ir.functions import Frame, function_of
+from parity.ir.functions import function_of
 from parity.ir.location import inlined_source
 from parity.ir.makers import table_makers
 from parity.ir.mlir import dense_numbers
@@ -30,8 +30,6 @@ from parity.prove.rules.types import parse_array
 from parity.verdicts import SIDES, listed
 
 BARRIER = "stablehlo.optimization_barrier"
-OPEN = "{?"
-"""A dimension that a sharding leaves open, as a vmap does without ``spmd_axis_name``."""
 STACKS = "stablehlo.dynamic_update_slice"
 _MAX_ROUNDS = 6
 _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
@@ -39,31 +37,26 @@ _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 _Pair = tuple[Op | None, Op | None]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Marks:
-    """The properties of an operation by which it is paired: name, numbers of operands, result types, name stack."""
+class _Marks(NamedTuple):
+    """The properties of an operation by which it is paired."""
 
     name: str
-    inputs: frozenset[int]
     types: tuple[str, ...]
     stack: str
+    inputs: set[int]
 
-    def likeness(self, other: "_Marks") -> float:
-        """Returns a number that is larger for likelier partners."""
-        shared = len(self.inputs & other.inputs) / max(len(self.inputs | other.inputs), 1)
-        equal = (self.types == other.types) + (self.stack == other.stack)
-        return 4 * (self.name == other.name) + 3 * shared + equal
+
+def _likeness(left: _Marks, right: _Marks) -> float:
+    """Returns a number that is larger for likelier partners."""
+    name, types, stack = (one == other for one, other in zip(left[:3], right[:3], strict=True))
+    shared = len(left.inputs & right.inputs) / max(len(left.inputs | right.inputs), 1)
+    return 4 * name + 3 * shared + types + stack
 
 
 class Search:
     """Searches two numbered programs for their first differences.
 
     With rules, each value is identified by its elements in order, so that a change of shape is no difference.
-
-    Args:
-        table: of both programs.
-        programs: the reference and the candidate.
-        numberings: numberings of the programs.
     """
 
     def __init__(self, table: Table, programs: Sequence[StableProgram], numberings: Sequence[Numbering]):
@@ -238,20 +231,18 @@ class Search:
         """
         marks = [[self._marks(side, op) for op in ops] for side, ops in enumerate((left, right))]
         first, rest = dict(enumerate(marks[0])), dict(enumerate(marks[1]))
-        for equal in (("name", "types"), ("name",), ()):
+        for equal in (2, 1, 0):  # name and types, the name, nothing
             for number, one in list(first.items()):
-                best = max(rest, key=lambda other, one=one: one.likeness(rest[other]), default=None)
-                if best is not None and all(
-                    getattr(rest[best], each) == getattr(one, each) for each in equal
-                ):
+                best = max(rest, key=lambda other, one=one: _likeness(one, rest[other]), default=None)
+                if best is not None and rest[best][:equal] == one[:equal]:
                     del first[number], rest[best]
                     yield left[number], right[best]
         yield from ((left[number], None) for number in first)
         yield from ((None, right[number]) for number in rest)
 
-    def _marks(self, side: int, op: Op) -> "_Marks":
-        inputs = frozenset(self._known(side, _inputs(op)))
-        return _Marks(op.form.name, inputs, tuple(op.form.slots_out), inlined_source(op).stack)
+    def _marks(self, side: int, op: Op) -> _Marks:
+        inputs = self._known(side, _inputs(op))
+        return _Marks(op.form.name, op.form.slots_out, inlined_source(op).stack, inputs)
 
     def _correspond(self, left: Op, right: Op) -> bool:
         """True if two operations are likely one place of both programs; else a report must not join their lines."""
@@ -259,13 +250,9 @@ class Search:
             return left.form.kind != Kind.BRANCH or self.types_alike(left, right)
         if inlined_source(left).backward != inlined_source(right).backward:
             return False
-        matching, shared = self.types_alike(left, right), self._shared(left, right) > 0
+        matching = self.types_alike(left, right)
+        shared = not self._known(0, _inputs(left)).isdisjoint(self._known(1, _inputs(right)))
         return matching or shared if left.form.name == right.form.name else matching and shared
-
-    def _shared(self, left: Op, right: Op) -> float:
-        """Returns the share of equal operands."""
-        first, second = self._known(0, _inputs(left)), self._known(1, _inputs(right))
-        return len(first & second) / max(len(first | second), 1)
 
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
         left, right = pair
@@ -380,18 +367,6 @@ class Search:
         starts = [numbering.carries(op, depth) for op, numbering in zip(pair, self._numberings, strict=True)]
         colours = (dict(starts[0][0]), dict(starts[1][0]))
         moving = (starts[0][1], starts[1][1])
-        for side, op in enumerate(pair):  # a carry that only the other loop changes
-            counts = (
-                collections.Counter(colours[at][slot] for slot in moving[at]) for at in (1 - side, side)
-            )
-            changed = next(counts) - next(counts)
-            for slot in set(colours[side]).difference(moving[side]) if changed else ():
-                start = self._numberings[side].env[op.operands[slot]]
-                colour = self._table.number(f"#carry {depth} {op.form.slots_out[slot]}", start)
-                if changed[colour] > 0:
-                    changed[colour] -= 1
-                    colours[side][slot] = colour
-                    moving[side].append(slot)
         bodies = (pair[0].regions[1], pair[1].regions[1])
         for _ in range(_MAX_ROUNDS):
             self._assign(bodies, colours)
@@ -467,8 +442,6 @@ class Search:
             sides = [self._alone(0, left), self._alone(1, right)]
         else:
             sides = [side_of(op) for op in (left, right)]
-            if len({OPEN in str(attributes_of(op)) for op in (left, right)}) == 2:
-                sides = [side and dataclasses.replace(side, user=_mapped_at(side)) for side in sides]
             if any(TABLE in line for line in lines) and all(side and side.place.own for side in sides):
                 one, other = (side.place.own[0] for side in sides if side)
                 made = table_makers(one, other, self._functions)
@@ -543,11 +516,6 @@ def _is_like(left: Op | None, right: Op | None) -> bool:
 def attributes_of(op: Op) -> dict[str, str]:
     """Returns the attributes of an operation as text, without a constant's value and without the callee."""
     return {name: str(value) for name, value in op.form.attributes.items() if name not in ("value", "callee")}
-
-
-def _mapped_at(side: FrontierSide) -> Frame | None:
-    """Returns the line around an operation in the function that maps it over a dimension."""
-    return next((frame for frame in side.place.own[1:] if "vmap(" in function_of(frame)[1]), None)
 
 
 def _types(op: Op) -> str:
