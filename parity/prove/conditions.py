@@ -8,7 +8,7 @@ from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
 from parity.prove.numbering import users
-from parity.prove.rules.types import is_whole_number, parse_array
+from parity.prove.rules.types import is_whole_number
 
 MOVES = names_of(Group.REARRANGES, "convert")
 _JOINS = MOVES | names_of("and", "or", "xor", "not", "reduce", "multiply", "subtract")
@@ -128,9 +128,8 @@ class Conditions:
         """True if a choice is a bound, a fill out of bounds, an index that wraps, or a product with a mask."""
         if choice.form.name != "stablehlo.select":
             return False
-        kind = parse_array(choice.form.slots_out[0])
         ends = [self._constant(value) for value in choice.operands[1:]]
-        whole = kind is not None and is_whole_number(kind.element)
+        whole = is_whole_number(choice.form.elements[0])
         if any(end is not None and (math.isnan(end) or (whole and abs(end) >= 2**31 - 1)) for end in ends):
             return True  # the fill of an index out of bounds
         compared = [{self._named(value) for value in test.operands} for test in tests]
@@ -216,8 +215,7 @@ def _end(same: Mapping[int, int], value: int) -> int:
 
 
 def _is_condition(op: Op) -> bool:
-    kind = parse_array(op.form.slots_out[0])
-    return kind is not None and kind.element == "i1"
+    return op.form.elements[:1] == ("i1",)
 
 
 class _Fold:
@@ -256,10 +254,11 @@ class _Fold:
         name, result, operands = op.form.name, op.results.start, op.operands
         if name == "stablehlo.constant":
             numbers = dense_numbers(op.source.operation)
-        if name in ("stablehlo.constant", *MOVES) and tuple(numbers) in ((0.0,), (1.0,)):
-            self._numbers[result] = numbers[0]
-        elif name == "stablehlo.convert" and operands[0] in self.same:
-            self._cast[result] = operands[0]
+        if name in ("stablehlo.constant", *MOVES):
+            self._numbers.update((result, number) for number in (0.0, 1.0) if tuple(numbers) == (number,))
+        if name == "stablehlo.convert" and operands[0] in self.same:
+            is_condition = str(op.source.operands[0].type).endswith("i1>")
+            self._cast.update({result: operands[0]} if is_condition else {})
         elif "direction NE" in op.form.word and operands[0] in self._cast and numbers[1] == 0:
             self.same[result] = self._cast[operands[0]]
 

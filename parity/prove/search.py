@@ -87,8 +87,7 @@ class Search:
         ]
 
     def _entries(self, bodies: tuple[Region, Region]) -> list[Frontier]:
-        known = tuple(self._known(side, body.parameters) for side, body in enumerate(bodies))
-        return list(dict.fromkeys(self._regions(bodies, known, 0, 0)))
+        return list(dict.fromkeys(self._regions(bodies, (set(), set()), 0, 0)))
 
     @contextlib.contextmanager
     def _without_barriers(self) -> Iterator[None]:
@@ -144,8 +143,8 @@ class Search:
             numbering.region(region, depth)
         live = [[op for op in region.ops if op.live is not None] for region in regions]
         here = tuple(
-            outer | self._known(side, (value for op in ops for value in op.results))
-            for side, (outer, ops) in enumerate(zip(known, live, strict=True))
+            outer | self._known(side, [*region.parameters, *(value for op in ops for value in op.results)])
+            for side, (outer, region, ops) in enumerate(zip(known, regions, live, strict=True))
         )
         unequal = self._known(0, regions[0].outputs) != self._known(1, regions[1].outputs)
         fronts: list[list[Op]] = [[], []]
@@ -273,43 +272,34 @@ class Search:
                     regions = (left.regions[number], right.regions[number])
                     inner = depth + (left.form.kind == Kind.REGION)
                     with self._numberings[0].inside(left), self._numberings[1].inside(right):
-                        entries += self._regions(regions, self._with_parameters(regions, known), inner, loops)
+                        entries += self._regions(regions, known, inner, loops)
                         entries += [] if entries else self._outputs(pair, regions)
         return entries or [self._entry(left, right, loops, lines)]
 
-    def _with_parameters(self, regions: tuple, known: tuple) -> tuple:
-        return tuple(
-            outer | self._known(side, region.parameters)
-            for side, (outer, region) in enumerate(zip(known, regions, strict=True))
-        )
-
     def _outputs(self, pair: tuple[Op, Op], regions: tuple) -> list[Frontier]:
-        envs = [numbering.env for numbering in self._numberings]
         return [
             self._wiring(f"output {slot} of a region of {pair[0].form.name}", regions, ends)
             for slot, ends in enumerate(zip(*[region.outputs for region in regions], strict=False))
-            if envs[0][ends[0]] != envs[1][ends[1]]
+            if self.number(0, ends[0]) != self.number(1, ends[1])
         ][:1]
 
     def _loops(
         self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int
     ) -> tuple[list[Frontier], dict[str, tuple[int, int]]]:
         """Compares two loops whose initial values agree, slot by slot under the likeliest pairing."""
-        colours = self._pair_carries(pair, depth)
-        bodies = (pair[0].regions[1], pair[1].regions[1])
-        tests = (pair[0].regions[0], pair[1].regions[0])
-        self._assign(tests, colours)
-        entries = self._regions(tests, self._with_parameters(tests, known), depth + 1, loops + 1)
-        self._assign(bodies, colours)
-        entries += self._regions(bodies, self._with_parameters(bodies, known), depth + 1, loops + 1)
+        colours, entries = self._pair_carries(pair, depth), []
+        tests, bodies = zip(*(op.regions for op in pair), strict=True)
+        for regions in (tests, bodies):
+            self._assign(regions, colours)
+            entries += self._regions(regions, known, depth + 1, loops + 1)
         lines = self._carry_lines(pair, colours)
         if not (entries or lines):
             slots = {colour: slot for slot, colour in colours[1].items()}
             for slot, colour in colours[0].items():
-                ends = (
-                    (bodies[0].outputs[slot], bodies[1].outputs[slots[colour]]) if colour in slots else None
-                )
-                if ends and self._numberings[0].env[ends[0]] != self._numberings[1].env[ends[1]]:
+                if colour not in slots:
+                    continue
+                ends = bodies[0].outputs[slot], bodies[1].outputs[slots[colour]]
+                if self.number(0, ends[0]) != self.number(1, ends[1]):
                     entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends))
         return entries, lines
 
@@ -421,10 +411,9 @@ class Search:
         """Returns the differences of operands as text: literals by value, others together."""
         lines: list[str] = []
         others: list[str] = []
-        envs = [numbering.env for numbering in self._numberings]
         for position, (first, second) in enumerate(zip(*numbers, strict=False)):
-            read = [env[op.operands[position]] for env, op in zip(envs, pair, strict=True)]
-            texts = [self._literals.get(number, "a computed value") for number in read]
+            read = [self.literal(side, op.operands[position]) for side, op in enumerate(pair)]
+            texts = ["a computed value" if text is None else text for text in read]
             if texts[0] != texts[1]:
                 tables = all(text.startswith(('"', "[")) for text in texts)
                 words = TABLE if tables else difference(*texts)
