@@ -16,10 +16,6 @@ def increment(program: StableProgram, argument: int, result: int) -> tuple[int, 
     Signed and unsigned sums wrap in the same way. Therefore two counters of equal width that start from the same bits
     and count up by the same number always have the same bits.
 
-    Args:
-        program: the program.
-        argument, result: positions in ``@main``.
-
     Returns:
         The number, and the placements of the sum and of the number as text; None if the argument, the sum or a placed
         sum has another use, or the result is not such a sum.

@@ -1,6 +1,7 @@
 """Tests whether a difference is the only one: the candidate gets the reference's constant and is compared again."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, captures
-from parity.prove.conditions import MOVES, Conditions, filling, once_known, without
+from parity.prove.conditions import MOVES, Conditions, filling, once_known, replaced
 from parity.prove.frontier import ALONE, Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, regrouped
 from parity.prove.numbering import Numbering, Table, users
@@ -43,46 +44,29 @@ _SATURATING = frozenset((name, 0) for name in ("stablehlo.tanh", "stablehlo.logi
 _LAST_IN = {**dict.fromkeys(_BOUNDED, _LASTING), **dict.fromkeys(names_of("multiply", "divide"), _SATURATING)}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class _Swap:
     """An operation of the candidate, and its replacement from the reference.
 
     Args:
         entry: the difference.
         op: the operation.
-        operand: index of the operand to replace; negative for the form.
-        number: the number of the new operand.
-        other: the reference's operation.
+        other: its other operands, form and source: the reference's, or its own after an exchange.
     """
 
     entry: Frontier
     op: Op
-    operand: int
-    number: int
-    other: Op
+    other: tuple[tuple[int, ...], Form, Any]
 
-    def apply(self, numbering: Numbering) -> tuple[tuple[int, ...], Form, Any]:
-        """Applies the replacement to the operation; returns the previous operands, form and source."""
-        kept = self.op.operands, self.op.form, self.op.source
-        if self.operand < 0:
-            self.op.form, self.op.source = self.other.form, self.other.source
-        else:
-            operands = list(self.op.operands)
-            operands[self.operand] = len(numbering.env)
-            numbering.env.append(self.number)
-            self.op.operands = tuple(operands)
-        return kept
+    def exchange(self) -> None:
+        """Replaces the operation, or restores it."""
+        op, other = self.op, self.other
+        self.other = op.operands, op.form, op.source
+        op.operands, op.form, op.source = other
 
 
 class Exchange:
-    """The first differences of two numbered programs.
-
-    Args:
-        table: of both programs.
-        sides: the programs; operations of the candidate are changed and restored.
-        numberings: numberings of the programs.
-        results: the pairs of results.
-    """
+    """The first differences of two numbered programs, whose operations it changes and restores."""
 
     def __init__(
         self,
@@ -92,16 +76,12 @@ class Exchange:
         results: Sequence[tuple[int, int]],
     ):
         self._table, self._sides, self._numberings, self._results = table, sides, numberings, results
-        self._kept: dict[_Swap, tuple[tuple[int, ...], Form, Any]] = {}
+        self._used: list[_Swap] = []
         self._ends: list[list[int]] = []
         """The numbers of the results of both programs as they are."""
 
     def run(self, unequal: Sequence[int]) -> list[Frontier]:
-        """Returns the differences, at least one; graded ones come first.
-
-        Args:
-            unequal: positions of the pairs that are not shown equal.
-        """
+        """Returns the differences, at least one, graded ones first, for the positions of unequal pairs of results."""
         visited = sum(numbering.visited for numbering in self._numberings)
         entries, swaps = self._search(unequal)
         if not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
@@ -112,8 +92,8 @@ class Exchange:
             try:
                 entries = [*(self._decisive(swaps, unequal, rounds) if swaps else []), *entries]
             finally:
-                for swap in list(self._kept):
-                    self._undo(swap)
+                for swap in reversed(self._used):
+                    swap.exchange()
             if not any(map(grade, entries)):
                 if swaps:
                     self._renumbered(1)  # without the exchanges
@@ -125,8 +105,8 @@ class Exchange:
         search = Search(self._table, self._sides, self._numberings)
         entries, swaps = [], []
         for entry in search.run(self._results, unequal):
-            swap = _swap(search, entry)
-            swaps += [swap] if swap and swap.op not in {one.op for one in self._kept} else []
+            swap = _swap(search, entry, self._numberings[1].env)
+            swaps += [swap] if swap and swap.op not in {one.op for one in self._used} else []
             entries.append(swap.entry if swap else entry)
         return entries, swaps
 
@@ -135,24 +115,26 @@ class Exchange:
         left = unequal
         for _ in range(rounds):
             for swap in swaps:
-                self._kept[swap] = swap.apply(self._numberings[1])
+                swap.exchange()
+            self._used += swaps
             left = self._unequal(unequal, 1)
             if not left or not swaps:
                 break
             _, swaps = self._search(left)
-        equal, tried = set(unequal) - set(left), list(self._kept)
-        if not equal or regrouped([swap.entry.unlike for swap in tried if swap.entry.unlike]):
+        equal = set(unequal) - set(left)
+        if not equal or regrouped([swap.entry.unlike for swap in self._used if swap.entry.unlike]):
             return []
-        for swap in tried:
+        for swap in self._used:
             assert swap.entry.unlike is not None
             entry = dataclasses.replace(
                 swap.entry, unlike=dataclasses.replace(swap.entry.unlike, decides=True)
             )
             if grade(entry):
-                self._undo(swap)
-                if equal & set(self._unequal(unequal, 1)):
+                swap.exchange()
+                decides = bool(equal & set(self._unequal(unequal, 1)))
+                swap.exchange()
+                if decides:
                     return [entry]
-                self._kept[swap] = swap.apply(self._numberings[1])
         return []
 
     def _one_sided(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
@@ -175,14 +157,8 @@ class Exchange:
 
     def _settles(self, side: int, same: Mapping[int, int], unequal: Sequence[int]) -> bool:
         """True if some results are equal once values of a side are replaced."""
-        restore = without(self._sides[side], same)
-        try:
+        with replaced(self._sides[side], same):
             return bool(same) and len(self._unequal(unequal, side)) < len(unequal)
-        finally:
-            restore()
-
-    def _undo(self, swap: _Swap) -> None:
-        swap.op.operands, swap.op.form, swap.op.source = self._kept.pop(swap)
 
     def _renumbered(self, side: int) -> list[int]:
         """Numbers a program again and returns the numbers of its results."""
@@ -203,16 +179,13 @@ def _added(
 ) -> list[tuple[str, Op, dict[int, int]]]:
     """Returns the small constants that one side adds to floats in sums that the other side does not have.
 
-    Larger ones change numbers, unless a softmax removes them.
-
-    Returns:
-        Each constant, its first sum, and the other operand of each of its sums, by the sum; then each sum alone.
+    Larger ones change numbers, unless a softmax removes them. Each has its first sum, and the other operand of each of
+    its sums, by the sum; then follows each sum alone.
     """
     made = {result: op for op in program.body.walk() if op.live is not None for result in op.results}
     found: dict[float, dict[int, int]] = {}
     for result, op in made.items():
-        kind = parse_array(op.form.slots_out[0]) if op.form.name in _SUMS else None
-        if kind is None or is_whole_number(kind.element) or numbers[result] in others:
+        if op.form.name not in _SUMS or is_whole_number(op.form.elements[0]) or numbers[result] in others:
             continue
         ends = [filling(made, value) for value in op.operands]
         place = 0 if ends[1] is None and op.form.name == "stablehlo.add" else 1
@@ -227,13 +200,12 @@ def _added(
 def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
     """Returns a condition, or an added constant, that only one side has."""
     texts = (constant, "0") if side == 0 else ("0", constant)
-    kind = parse_array(op.form.slots_out[0])
     unlike = Unlike(
         trait=trait,
         operation=op.form.name,
         reference=texts[0],
         candidate=texts[1],
-        element=kind.element if kind else "",
+        element=op.form.elements[0],
         decides=True,
     )
     place = side_of(op)
@@ -246,8 +218,13 @@ def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
     )
 
 
-def _swap(search: Search, entry: Frontier) -> _Swap | None:
-    """Returns a difference as data with its exchange; None if it is not one trait of two like operations."""
+def _swap(search: Search, entry: Frontier, env: list[int]) -> _Swap | None:
+    """Returns a difference as data with its exchange; None if it is not one trait of two like operations.
+
+    Args:
+        search, entry: the search, and what it found.
+        env: the numbers of the candidate's values, to which the number of another operand is added.
+    """
     if entry not in search.compared:
         return None
     left, right, loops = search.compared[entry]
@@ -256,11 +233,16 @@ def _swap(search: Search, entry: Frontier) -> _Swap | None:
             continue
         if not search.types_alike(first, second):
             continue
-        found = _attribute(search, first, second) or _operand(search, first, second, loops)
-        if found is not None:
-            unlike, operand, number = found
-            entry = dataclasses.replace(entry, unlike=unlike)
-            return _Swap(entry=entry, op=second, operand=operand, number=number, other=first)
+        if unlike := _attribute(search, first, second):
+            other = second.operands, first.form, first.source
+        elif found := _operand(search, first, second, loops):
+            unlike, place, number = found
+            operands = *second.operands[:place], len(env), *second.operands[place + 1 :]
+            env.append(number)
+            other = operands, second.form, second.source
+        else:
+            continue
+        return _Swap(dataclasses.replace(entry, unlike=unlike), second, other)
     return None
 
 
@@ -280,10 +262,7 @@ def _alike(search: Search, left: Op, right: Op) -> Iterator[tuple[Op, Op]]:
     yield readers[0], readers[1]
 
 
-_Found = tuple[Unlike, int, int]
-
-
-def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
+def _attribute(search: Search, left: Op, right: Op) -> Unlike | None:
     """Returns the attributes in which two operations on equal operands differ."""
     first, second = attributes_of(left), attributes_of(right)
     names = {name for name in (*first, *second) if first.get(name) != second.get(name)}
@@ -295,12 +274,15 @@ def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
     texts = [", ".join(each.get(name, "none") for name in sorted(names)) for each in (first, second)]
     if trait is Trait.COMPARISON and all(_chooses(search, side, op) for side, op in enumerate((left, right))):
         return None
-    unlike = Unlike(trait=trait, operation=left.form.name, reference=texts[0], candidate=texts[1])
-    return unlike, -1, 0
+    return Unlike(trait=trait, operation=left.form.name, reference=texts[0], candidate=texts[1])
 
 
-def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
-    """Returns the only operand in which two operations of one form differ: a constant, or a counter."""
+def _operand(search: Search, left: Op, right: Op, loops: int) -> tuple[Unlike, int, int] | None:
+    """Returns the only operand in which two operations of one form differ: a constant, or a counter.
+
+    Returns:
+        The difference, the place of the operand in the second operation, and the number of the first one's operand.
+    """
     first, second = search.numbers(0, left), search.numbers(1, right)
     if attributes_of(left) != attributes_of(right) or len(first) != len(second):
         return None
@@ -318,7 +300,7 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
         return None
     found = search.number(0, values[0])
     if None not in texts and name in _ARITHMETIC | _READS_TABLES:
-        texts = apart_in(*map(_array, search.programs, values)) or texts
+        texts = apart_in(*map(_array, map(_made, search.programs), values)) or texts
         if name not in _ARITHMETIC and texts[0] == search.literal(0, values[0]):
             return None
         flips = name not in _BOUNDED and len({str(text).lstrip("-") for text in texts}) == 1
@@ -345,13 +327,13 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
 
 def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
     """Returns the only argument that a counter comes from, and the last operation on it as text."""
-    made = {result: op for op in program.body.ops for result in op.results}
+    made = _made(program)
     last, words = made.get(value), ""
     if last is not None:
         words = f"{last.form.name} at {inlined_source(last)}"
     while value in made:
         op = made[value]
-        inputs = [each for each in op.operands if not _is_constant(made, each)]
+        inputs = [each for each in op.operands if filling(made, each) is None]
         if op.form.name not in _COUNTING or len(inputs) != 1:
             return None
         value = inputs[0]
@@ -360,36 +342,26 @@ def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
     return value, words or f"the argument {program.argument_names[program.body.parameters.index(value)]}"
 
 
-def _is_constant(made: dict[int, Op], value: int) -> bool:
-    op = made.get(value)
-    if op is None:
-        return False
-    return op.form.name == "stablehlo.constant" or (
-        op.form.name in MOVES and _is_constant(made, op.operands[0])
-    )
+def _made(program: StableProgram) -> dict[int, Op]:
+    """Returns the operations outside of loops and branches, by their results."""
+    return {result: op for op in program.body.ops for result in op.results}
 
 
-def _array(program: StableProgram, value: int) -> np.ndarray | None:
+def _array(made: Mapping[int, Op], value: int) -> np.ndarray | None:
     """Returns the entries of a constant; None if it is computed, too large, or has no NumPy type."""
-    made = {result: op for op in program.body.ops for result in op.results}
-
-    def entries(value: int) -> np.ndarray | None:
-        op = made.get(value)
-        if op is None or op.form.name not in _SHAPED:
-            return None
-        if op.form.name == "stablehlo.constant":
-            return dense_array(op.form.attributes["value"])
-        inner, kind = entries(op.operands[0]), parse_array(op.form.slots_out[0])
-        if inner is None or kind is None or kind.count > MOST_ENTRIES:
-            return None
-        if op.form.name == "stablehlo.reshape":
-            return inner.reshape(kind.shape)
-        places = op.form.attributes["broadcast_dimensions"]
-        sizes = dict(zip(places, inner.shape, strict=True))
-        lined = inner.reshape([sizes.get(axis, 1) for axis in range(len(kind.shape))])
-        return np.broadcast_to(lined, kind.shape)
-
-    return entries(value)
+    op = made.get(value)
+    if op is None or op.form.name not in _SHAPED:
+        return None
+    if op.form.name == "stablehlo.constant":
+        return dense_array(op.form.attributes["value"])
+    inner, shape = _array(made, op.operands[0]), op.form.shapes[0]
+    if inner is None or math.prod(shape) > MOST_ENTRIES:
+        return None
+    if op.form.name == "stablehlo.reshape":
+        return inner.reshape(shape)
+    places = list(op.form.attributes["broadcast_dimensions"])
+    added = [axis for axis in range(len(shape)) if axis not in places]
+    return np.broadcast_to(np.expand_dims(inner, added), shape)
 
 
 def _chooses(search: Search, side: int, op: Op) -> bool:

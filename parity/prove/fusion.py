@@ -98,12 +98,7 @@ def _inputs(op: Op) -> Iterator[int]:
 
 
 class _Sums:
-    """The sums of two products.
-
-    Args:
-        ops: the operations of a program.
-        made: the operation that computes each value.
-    """
+    """The sums of two products of a program, given the operation that computes each value."""
 
     def __init__(self, ops: Sequence[Op], made: dict[int, Op]):
         self._ops, self._made = ops, made

@@ -20,9 +20,6 @@ def grade(entry: Frontier) -> str:
 
     Another form, order or grouping may rest on numbers. Another constant, comparison, precision or value of a counter
     may not, if it is the only difference of the programs, or if no later operation can undo it.
-
-    Args:
-        entry: the difference; nothing else is read.
     """
     unlike = entry.unlike
     if unlike is None or not (unlike.decides or unlike.lasts):
@@ -34,11 +31,7 @@ def grade(entry: Frontier) -> str:
 
 
 def regrouped(several: Sequence[Unlike]) -> bool:
-    """True if constants that differ may be the same ones in another order or grouping.
-
-    Args:
-        several: all differences that were removed before results became equal.
-    """
+    """True if constants may be the same ones in another order or grouping, given all differences that were removed."""
     constants = [one for one in several if one.trait is Trait.CONSTANT]
     if None in [number(text) for one in constants for text in (one.reference, one.candidate)]:
         return True  # its value is unknown, so it may compensate another
@@ -57,10 +50,6 @@ def apart_in(left: np.ndarray | None, right: np.ndarray | None) -> list[str] | N
     """Returns the entries with the largest difference of two tables, as text; None unless most entries are equal.
 
     A table that was computed differently differs in many entries, none of which is significant.
-
-    Args:
-        left: the reference's.
-        right: the candidate's.
     """
     if left is None or right is None or left.size != right.size or left.size < 2:
         return None

@@ -236,11 +236,14 @@ class Numbering:
         return group
 
     def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
+        return self._choice(op, depth, tail, self.env[op.operands[0]], op.regions)
+
+    def _choice(self, op: Op, depth: int, tail: list[int], index: int, regions: Sequence[Region]) -> int:
+        """Numbers a branch by the number of an index and the regions that it chooses from."""
         table, env, form = self.table, self.env, op.form
-        index = env[op.operands[0]]
         with self.inside(op):
-            effects = [table.number("#effects", *self.region(each, depth)) for each in op.regions]
-            outputs = {slot: [env[each.outputs[slot]] for each in op.regions] for slot in op.live or ()}
+            effects = [table.number("#effects", *self.region(each, depth)) for each in regions]
+            outputs = {slot: [env[each.outputs[slot]] for each in regions] for slot in op.live or ()}
         tail = [*tail, *effects] if op.effect else tail
         for slot, ends in outputs.items():
             word = f"{form.bare} {form.slots_out[slot]}"
@@ -351,12 +354,16 @@ class Numbering:
         return identity
 
     def _enter(self, op: Op, moving: Sequence[int]) -> None:
-        """Records which of the carries that a loop does not change are known."""
-        for slot, value in enumerate(op.operands):
+        """Records what is known of the carries of a loop."""
+        for slot, start in enumerate(op.operands):
             for held in (*(each.parameters[slot] for each in op.regions), op.results[slot]):
-                self._fixed.pop(held, None)
-                if value in self._fixed and slot not in moving:
-                    self._fixed[held] = (_CARRIED, set())
+                self._hold(held, start, slot in moving)
+
+    def _hold(self, held: int, start: int, moves: bool) -> None:
+        """Records that a carry is known if its start is, and the loop does not change it."""
+        self._fixed.pop(held, None)
+        if start in self._fixed and not moves:
+            self._fixed[held] = (_CARRIED, set())
 
     def _stabilise(
         self, op: Op, depth: int, colours: dict[int, int], moving: list[int]
@@ -404,8 +411,7 @@ def number_program(
     """Numbers a program.
 
     Args:
-        program: the program.
-        table: the shared table.
+        program, table: what is numbered, and where.
         arguments: a number for each argument of ``@main`` by position, except hoisted constants.
         reorder: see `Numbering`.
         as_written: True to keep the order of the operands of all operations.

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from parity.ir.stablehlo.program import StableProgram
@@ -135,9 +135,7 @@ def prove(
     alone: UnpairedPositions = NO_UNPAIRED,
     ignore_shardings: bool = False,
 ) -> Proof:
-    """Compares two lowered programs operation by operation, for all inputs, without running them.
-
-    ``docs/soundness.md`` defines the claim of a proof and explains it.
+    """Compares two lowered programs operation by operation, for all inputs; ``docs/soundness.md`` defines the claim.
 
     Args:
         reference: a ``jax.stages.Lowered``, an MLIR module, or the result of ``read_program`` for either.
@@ -220,11 +218,13 @@ def _paired(
         ValueError: if they are not paired one to one.
     """
     _check_hoisted(sides, arguments)
-    left = [_names(side.argument_names, side.constants) for side in sides]
     aside = _aside(alone)
-    check_pairs("arguments", arguments, (left[0], left[1]), aside.arguments)
-    names = [_names(side.result_names) for side in sides]
-    check_pairs("results", results, (names[0], names[1]), aside.results)
+    names = [
+        {place: name for place, name in enumerate(side.argument_names) if place not in side.constants}
+        for side in sides
+    ]
+    check_pairs("arguments", arguments, names, aside.arguments)
+    check_pairs("results", results, [dict(enumerate(side.result_names)) for side in sides], aside.results)
     return _side_differences(*sides, arguments, results)
 
 
@@ -241,10 +241,7 @@ class _Attempt:
     """Both programs numbered in one table.
 
     Args:
-        sides: the programs.
-        arguments, results: the pairs.
-        alone: arguments of one side only, each of which equals no other value, and arrays with another layout on one
-            side.
+        sides, arguments, results, alone: as for `prove`.
         rules: names of the rules that may be used; None for the strict proof.
         **order: ``reorder`` or ``as_written`` of `number_program`.
     """
@@ -301,10 +298,6 @@ def _needed(found: _Attempt, attempt: Callable[..., _Attempt]) -> dict[str, int]
     return dict(found.table.used)
 
 
-def _names(names: Sequence[str], without: Container[int] = ()) -> dict[int, str]:
-    return {position: name for position, name in enumerate(names) if position not in without}
-
-
 def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
     """Checks that no pair names a hoisted constant; these are compared by their bytes."""
     for side, label in enumerate(SIDES):
@@ -317,15 +310,9 @@ def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
 
 
 def check_pairs(
-    what: str, pairs: _Pairs, names: tuple[Mapping[int, str], Mapping[int, str]], alone: _Positions = ((), ())
+    what: str, pairs: _Pairs, names: Sequence[Mapping[int, str]], alone: _Positions = ((), ())
 ) -> None:
     """Checks that pairs of positions, and the positions of one side only, are total and one-to-one.
-
-    Args:
-        what: arguments or results.
-        pairs: (reference, candidate) positions.
-        names: for each side the name of each position that must be paired.
-        alone: positions of one side only.
 
     Raises:
         ValueError: naming every position that is out of range, used twice or left over.

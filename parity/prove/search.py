@@ -1,12 +1,12 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from parity.ir.functions import Frame, function_of
+from parity.ir.functions import function_of
 from parity.ir.location import inlined_source
 from parity.ir.makers import table_makers
 from parity.ir.mlir import dense_numbers
@@ -30,8 +30,6 @@ from parity.prove.rules.types import parse_array
 from parity.verdicts import SIDES, listed
 
 BARRIER = "stablehlo.optimization_barrier"
-OPEN = "{?"
-"""A dimension that a sharding leaves open, as a vmap does without ``spmd_axis_name``."""
 STACKS = "stablehlo.dynamic_update_slice"
 _MAX_ROUNDS = 6
 _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
@@ -39,31 +37,26 @@ _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 _Pair = tuple[Op | None, Op | None]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Marks:
-    """The properties of an operation by which it is paired: name, numbers of operands, result types, name stack."""
+class _Marks(NamedTuple):
+    """The properties of an operation by which it is paired."""
 
     name: str
-    inputs: frozenset[int]
     types: tuple[str, ...]
     stack: str
+    inputs: set[int]
 
-    def likeness(self, other: "_Marks") -> float:
-        """Returns a number that is larger for likelier partners."""
-        shared = len(self.inputs & other.inputs) / max(len(self.inputs | other.inputs), 1)
-        equal = (self.types == other.types) + (self.stack == other.stack)
-        return 4 * (self.name == other.name) + 3 * shared + equal
+
+def _likeness(left: _Marks, right: _Marks) -> float:
+    """Returns a number that is larger for likelier partners."""
+    name, types, stack = (one == other for one, other in zip(left[:3], right[:3], strict=True))
+    shared = len(left.inputs & right.inputs) / max(len(left.inputs | right.inputs), 1)
+    return 4 * name + 3 * shared + types + stack
 
 
 class Search:
     """Searches two numbered programs for their first differences.
 
     With rules, each value is identified by its elements in order, so that a change of shape is no difference.
-
-    Args:
-        table: of both programs.
-        programs: the reference and the candidate.
-        numberings: numberings of the programs.
     """
 
     def __init__(self, table: Table, programs: Sequence[StableProgram], numberings: Sequence[Numbering]):
@@ -94,8 +87,7 @@ class Search:
         ]
 
     def _entries(self, bodies: tuple[Region, Region]) -> list[Frontier]:
-        known = tuple(self._known(side, body.parameters) for side, body in enumerate(bodies))
-        return list(dict.fromkeys(self._regions(bodies, known, 0, 0)))
+        return list(dict.fromkeys(self._regions(bodies, (set(), set()), 0, 0)))
 
     @contextlib.contextmanager
     def _without_barriers(self) -> Iterator[None]:
@@ -151,8 +143,8 @@ class Search:
             numbering.region(region, depth)
         live = [[op for op in region.ops if op.live is not None] for region in regions]
         here = tuple(
-            outer | self._known(side, (value for op in ops for value in op.results))
-            for side, (outer, ops) in enumerate(zip(known, live, strict=True))
+            outer | self._known(side, [*region.parameters, *(value for op in ops for value in op.results)])
+            for side, (outer, region, ops) in enumerate(zip(known, regions, live, strict=True))
         )
         unequal = self._known(0, regions[0].outputs) != self._known(1, regions[1].outputs)
         fronts: list[list[Op]] = [[], []]
@@ -238,20 +230,18 @@ class Search:
         """
         marks = [[self._marks(side, op) for op in ops] for side, ops in enumerate((left, right))]
         first, rest = dict(enumerate(marks[0])), dict(enumerate(marks[1]))
-        for equal in (("name", "types"), ("name",), ()):
+        for equal in (2, 1, 0):  # name and types, the name, nothing
             for number, one in list(first.items()):
-                best = max(rest, key=lambda other, one=one: one.likeness(rest[other]), default=None)
-                if best is not None and all(
-                    getattr(rest[best], each) == getattr(one, each) for each in equal
-                ):
+                best = max(rest, key=lambda other, one=one: _likeness(one, rest[other]), default=None)
+                if best is not None and rest[best][:equal] == one[:equal]:
                     del first[number], rest[best]
                     yield left[number], right[best]
         yield from ((left[number], None) for number in first)
         yield from ((None, right[number]) for number in rest)
 
-    def _marks(self, side: int, op: Op) -> "_Marks":
-        inputs = frozenset(self._known(side, _inputs(op)))
-        return _Marks(op.form.name, inputs, tuple(op.form.slots_out), inlined_source(op).stack)
+    def _marks(self, side: int, op: Op) -> _Marks:
+        inputs = self._known(side, _inputs(op))
+        return _Marks(op.form.name, op.form.slots_out, inlined_source(op).stack, inputs)
 
     def _correspond(self, left: Op, right: Op) -> bool:
         """True if two operations are likely one place of both programs; else a report must not join their lines."""
@@ -259,13 +249,9 @@ class Search:
             return left.form.kind != Kind.BRANCH or self.types_alike(left, right)
         if inlined_source(left).backward != inlined_source(right).backward:
             return False
-        matching, shared = self.types_alike(left, right), self._shared(left, right) > 0
+        matching = self.types_alike(left, right)
+        shared = not self._known(0, _inputs(left)).isdisjoint(self._known(1, _inputs(right)))
         return matching or shared if left.form.name == right.form.name else matching and shared
-
-    def _shared(self, left: Op, right: Op) -> float:
-        """Returns the share of equal operands."""
-        first, second = self._known(0, _inputs(left)), self._known(1, _inputs(right))
-        return len(first & second) / max(len(first | second), 1)
 
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
         left, right = pair
@@ -286,43 +272,34 @@ class Search:
                     regions = (left.regions[number], right.regions[number])
                     inner = depth + (left.form.kind == Kind.REGION)
                     with self._numberings[0].inside(left), self._numberings[1].inside(right):
-                        entries += self._regions(regions, self._with_parameters(regions, known), inner, loops)
+                        entries += self._regions(regions, known, inner, loops)
                         entries += [] if entries else self._outputs(pair, regions)
         return entries or [self._entry(left, right, loops, lines)]
 
-    def _with_parameters(self, regions: tuple, known: tuple) -> tuple:
-        return tuple(
-            outer | self._known(side, region.parameters)
-            for side, (outer, region) in enumerate(zip(known, regions, strict=True))
-        )
-
     def _outputs(self, pair: tuple[Op, Op], regions: tuple) -> list[Frontier]:
-        envs = [numbering.env for numbering in self._numberings]
         return [
             self._wiring(f"output {slot} of a region of {pair[0].form.name}", regions, ends)
             for slot, ends in enumerate(zip(*[region.outputs for region in regions], strict=False))
-            if envs[0][ends[0]] != envs[1][ends[1]]
+            if self.number(0, ends[0]) != self.number(1, ends[1])
         ][:1]
 
     def _loops(
         self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int
     ) -> tuple[list[Frontier], dict[str, tuple[int, int]]]:
         """Compares two loops whose initial values agree, slot by slot under the likeliest pairing."""
-        colours = self._pair_carries(pair, depth)
-        bodies = (pair[0].regions[1], pair[1].regions[1])
-        tests = (pair[0].regions[0], pair[1].regions[0])
-        self._assign(tests, colours)
-        entries = self._regions(tests, self._with_parameters(tests, known), depth + 1, loops + 1)
-        self._assign(bodies, colours)
-        entries += self._regions(bodies, self._with_parameters(bodies, known), depth + 1, loops + 1)
+        colours, entries = self._pair_carries(pair, depth), []
+        tests, bodies = zip(*(op.regions for op in pair), strict=True)
+        for regions in (tests, bodies):
+            self._assign(regions, colours)
+            entries += self._regions(regions, known, depth + 1, loops + 1)
         lines = self._carry_lines(pair, colours)
         if not (entries or lines):
             slots = {colour: slot for slot, colour in colours[1].items()}
             for slot, colour in colours[0].items():
-                ends = (
-                    (bodies[0].outputs[slot], bodies[1].outputs[slots[colour]]) if colour in slots else None
-                )
-                if ends and self._numberings[0].env[ends[0]] != self._numberings[1].env[ends[1]]:
+                if colour not in slots:
+                    continue
+                ends = bodies[0].outputs[slot], bodies[1].outputs[slots[colour]]
+                if self.number(0, ends[0]) != self.number(1, ends[1]):
                     entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends))
         return entries, lines
 
@@ -380,18 +357,6 @@ class Search:
         starts = [numbering.carries(op, depth) for op, numbering in zip(pair, self._numberings, strict=True)]
         colours = (dict(starts[0][0]), dict(starts[1][0]))
         moving = (starts[0][1], starts[1][1])
-        for side, op in enumerate(pair):  # a carry that only the other loop changes
-            counts = (
-                collections.Counter(colours[at][slot] for slot in moving[at]) for at in (1 - side, side)
-            )
-            changed = next(counts) - next(counts)
-            for slot in set(colours[side]).difference(moving[side]) if changed else ():
-                start = self._numberings[side].env[op.operands[slot]]
-                colour = self._table.number(f"#carry {depth} {op.form.slots_out[slot]}", start)
-                if changed[colour] > 0:
-                    changed[colour] -= 1
-                    colours[side][slot] = colour
-                    moving[side].append(slot)
         bodies = (pair[0].regions[1], pair[1].regions[1])
         for _ in range(_MAX_ROUNDS):
             self._assign(bodies, colours)
@@ -446,10 +411,9 @@ class Search:
         """Returns the differences of operands as text: literals by value, others together."""
         lines: list[str] = []
         others: list[str] = []
-        envs = [numbering.env for numbering in self._numberings]
         for position, (first, second) in enumerate(zip(*numbers, strict=False)):
-            read = [env[op.operands[position]] for env, op in zip(envs, pair, strict=True)]
-            texts = [self._literals.get(number, "a computed value") for number in read]
+            read = [self.literal(side, op.operands[position]) for side, op in enumerate(pair)]
+            texts = ["a computed value" if text is None else text for text in read]
             if texts[0] != texts[1]:
                 tables = all(text.startswith(('"', "[")) for text in texts)
                 words = TABLE if tables else difference(*texts)
@@ -467,8 +431,6 @@ class Search:
             sides = [self._alone(0, left), self._alone(1, right)]
         else:
             sides = [side_of(op) for op in (left, right)]
-            if len({OPEN in str(attributes_of(op)) for op in (left, right)}) == 2:
-                sides = [side and dataclasses.replace(side, user=_mapped_at(side)) for side in sides]
             if any(TABLE in line for line in lines) and all(side and side.place.own for side in sides):
                 one, other = (side.place.own[0] for side in sides if side)
                 made = table_makers(one, other, self._functions)
@@ -543,11 +505,6 @@ def _is_like(left: Op | None, right: Op | None) -> bool:
 def attributes_of(op: Op) -> dict[str, str]:
     """Returns the attributes of an operation as text, without a constant's value and without the callee."""
     return {name: str(value) for name, value in op.form.attributes.items() if name not in ("value", "callee")}
-
-
-def _mapped_at(side: FrontierSide) -> Frame | None:
-    """Returns the line around an operation in the function that maps it over a dimension."""
-    return next((frame for frame in side.place.own[1:] if "vmap(" in function_of(frame)[1]), None)
 
 
 def _types(op: Op) -> str:

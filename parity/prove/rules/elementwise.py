@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from parity.prove.rules.logic import Call
+from parity.prove.rules.logic import COMPARED
 from parity.prove.rules.registry import SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
 from parity.prove.rules.types import is_whole_number, numpy_type
 from parity.prove.rules.views import View, compose, merged, refined, whole
 
 _MAX_STEPS = 16
-_COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
 _FOLDS = {
     "add": np.add,
     "subtract": np.subtract,
@@ -31,21 +30,14 @@ _BOOLEANS = frozenset({"and", "or", "xor", "not"})
 
 
 def elementwise(table: Terms, op: Application, name: str, commutes: bool) -> View:
-    """Returns an elementwise operation in normal form.
-
-    Args:
-        table: the table in which terms are numbered.
-        op: the operation.
-        name: its name, with its dialect.
-        commutes: True if its operands may be exchanged.
-    """
+    """Returns an elementwise operation in normal form, given its name with its dialect."""
     count, out = op.out.count, op.out
     views = tuple(_spread(operand, count) for operand in op.operands)
     elements = tuple(operand.type.element for operand in op.operands)
     short = name.partition(".")[2]
     commutes &= len(views) == 2 and table.may_swap(*views)
     note = _note(table, short, op.attributes, elements)
-    found = _simplified(table, Call(short, note, views, elements, out.element, commutes))
+    found = _simplified(table, Term(short, note, views, elements, out.element, commutes))
     return found if isinstance(found, View) else _hoisted(table, found, out.shape)
 
 
@@ -74,7 +66,7 @@ def _spread(operand: Value, count: int) -> View:
     return operand.view.moved([[(count, 0)]])
 
 
-def _simplified(table: Terms, call: Call) -> Call | View:
+def _simplified(table: Terms, call: Term) -> Term | View:
     for _ in range(_MAX_STEPS):
         for rule, simplify in SIMPLIFICATIONS.get(call.name, ()):
             found = simplify(table, call) if table.allows(rule.name) else None
@@ -90,7 +82,7 @@ def _simplified(table: Terms, call: Call) -> Call | View:
     return call
 
 
-def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
+def _hoisted(table: Terms, call: Term, shape: tuple[int, ...]) -> View:
     """Numbers an operation on the sources of its operands, as far as one view serves them all."""
     past = _past(table, call)
     moving = [view for view in call.operands if not view.is_splat]
@@ -148,7 +140,7 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
     "converted boolean a selection, unless a move is between them.",
     attacked_by="whole numbers tripled before or after broadcast",
 )
-def _past(table: Terms, call: Call) -> dict[str, str]:
+def _past(table: Terms, call: Term) -> dict[str, str]:
     """Returns the movements that may pass an operation, each with the rule that allows it."""
     elements = (*call.elements, call.element)
     rules = {"unit-dims": "past-unit-dims"} | dict.fromkeys(
@@ -175,7 +167,7 @@ def _order(
 
 
 def _core(
-    table: Terms, call: Call, operands: tuple[View, ...], shape: tuple[int, ...], past: Mapping[str, str]
+    table: Terms, call: Term, operands: tuple[View, ...], shape: tuple[int, ...], past: Mapping[str, str]
 ) -> View:
     count = math.prod(shape)
     if call.commutes and table.flat(operands[0]) > table.flat(operands[1]):
@@ -183,15 +175,15 @@ def _core(
     folded = _folded(table, call, operands, count)
     if folded is not None:
         return folded
-    term = Term(call.name, call.note, operands, call.elements)
+    term = dataclasses.replace(call, operands=operands)
     if "reshape" in past:
         table.use(past["reshape"])
-        return _of_remainder(table, call, term, count)
+        return _of_remainder(table, term, count)
     if "unit-dims" in past:
         if 1 in shape:
             table.use(past["unit-dims"])
         shape = tuple(size for size in shape if size > 1)
-    return table.term(term, call.element, count, f" {shape}")
+    return table.term(term, count, f" {shape}")
 
 
 def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
@@ -209,7 +201,7 @@ def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
     "constants when it compiles.",
     attacked_by="table of whole numbers, less one",
 )
-def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> View | None:
+def _folded(table: Terms, call: Term, operands: Sequence[View], count: int) -> View | None:
     """Computes an operation on known integers and booleans."""
     kind = numpy_type(call.element)
     if kind is None or count > FOLDED or not operands or not table.allows("fold"):
@@ -233,12 +225,12 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
     argument="Integers are exact. Nothing is added up, and at most one operation rounds.",
     attacked_by="remainder greater than zero or not zero",
 )
-def _of_remainder(table: Terms, call: Call, term: Term, count: int) -> View:
+def _of_remainder(table: Terms, term: Term, count: int) -> View:
     """Returns an operation in normal form, and stores its values if it depends on one remainder only."""
-    found = _values(table, call, term.operands) if table.moved and table.allows("moved-integers") else None
+    found = _values(table, term) if table.moved and table.allows("moved-integers") else None
+    made = table.term(term, count).source
     if found is None:
-        return table.term(term, call.element, count)
-    made = table.term(term, call.element, count).source
+        return whole(made, count)
     base, data = made if found[0] is None else found[0], found[1]
     table.tables[made] = base, data
     first = table.tabled.setdefault((base, data.dtype, data.tobytes()), made)
@@ -248,9 +240,9 @@ def _of_remainder(table: Terms, call: Call, term: Term, count: int) -> View:
     return whole(first, count)
 
 
-def _values(table: Terms, call: Call, views: Sequence[View]) -> tuple[int | None, np.ndarray] | None:
+def _values(table: Terms, call: Term) -> tuple[int | None, np.ndarray] | None:
     """Returns a remainder, None if the operation is one, and the operation's values for each value of it."""
-    kind = numpy_type(call.element)
+    kind, views = numpy_type(call.element), call.operands
     if kind is None:
         return None
     if call.name == "remainder":
@@ -270,10 +262,10 @@ def _values(table: Terms, call: Call, views: Sequence[View]) -> tuple[int | None
     return None if made is None else (bases.pop(), made.astype(kind))
 
 
-def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:
+def _computed(call: Term, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:
     if call.name == "compare":
         direction, _, order = call.note.partition(" ")
-        compared = _COMPARED.get(direction)
+        compared = COMPARED.get(direction)
         usual = order == _usual_order(call.elements[0])
         return None if compared is None or not usual else compared(*data)
     if call.name == "select":

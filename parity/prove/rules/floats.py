@@ -2,17 +2,15 @@
 
 import dataclasses
 import math
-import operator
 
 import numpy as np
 
-from parity.prove.rules.logic import Call, inside
+from parity.prove.rules.logic import COMPARED, inside
 from parity.prove.rules.registry import RewriteRule
-from parity.prove.rules.terms import Terms
-from parity.prove.rules.types import holds, is_number, is_whole_number, reciprocal
+from parity.prove.rules.terms import Term, Terms
+from parity.prove.rules.types import holds, is_number, is_whole_number, numpy_type, reciprocal
 from parity.prove.rules.views import View
 
-_COMPARED = {"EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le}
 _ROUNDED_ONCE = {
     "add": np.add,
     "subtract": np.subtract,
@@ -45,10 +43,10 @@ _SIGNS = {"add": "subtract", "subtract": "add"}
     attacked_by="square or product",
     keeps_narrow=True,
 )
-def _square(table: Terms, call: Call) -> Call | None:
+def _square(table: Terms, call: Term) -> Term | None:
     if not is_number(call.element):
         return None
-    return Call("multiply", "[]", call.operands * 2, call.elements * 2, call.element)
+    return Term("multiply", "[]", call.operands * 2, call.elements * 2, call.element)
 
 
 @RewriteRule(
@@ -60,7 +58,7 @@ def _square(table: Terms, call: Call) -> Call | None:
     attacked_by="half by division or by product",
     keeps_narrow=True,
 )
-def _by_power_of_two(table: Terms, call: Call) -> Call | None:
+def _by_power_of_two(table: Terms, call: Term) -> Term | None:
     value = table.real(call.operands[1])
     inverse = None if value is None else reciprocal(value, call.element)
     if inverse is None:
@@ -78,7 +76,7 @@ def _by_power_of_two(table: Terms, call: Call) -> Call | None:
     argument="The result is x for each x, -0 and infinities included. Compilers remove these first of all.",
     attacked_by="neutral floats",
 )
-def _neutral(table: Terms, call: Call) -> View | None:
+def _neutral(table: Terms, call: Term) -> View | None:
     if not is_number(call.element):
         return None
     neutral = (_NEUTRAL_INTEGERS if is_whole_number(call.element) else _NEUTRAL).get(call.name)
@@ -105,7 +103,7 @@ def _neutral(table: Terms, call: Call) -> View | None:
     attacked_by="constants computed or written",
     keeps_narrow=True,
 )
-def _folded_float(table: Terms, call: Call) -> View | None:
+def _folded_float(table: Terms, call: Term) -> View | None:
     is_number = call.elements[0] != "i1" and not table.is_table(call.operands[0])
     known = [table.known(view) if is_number else table.real(view) for view in call.operands]
     values = [value for value in known if value is not None and holds(value, "f32")]
@@ -131,18 +129,18 @@ def _folded_float(table: Terms, call: Call) -> View | None:
     argument="IEEE 754 defines a difference as the sum with the negated operand; a factor of -1 flips the sign.",
     attacked_by="minus as plus the negated",
 )
-def _signs(table: Terms, call: Call) -> Call | None:
+def _signs(table: Terms, call: Term) -> Term | None:
     if is_whole_number(call.element) or not is_number(call.element):
         return None
     left, right = call.operands
     for one, other in ((left, right), (right, left)):
         if call.name == "multiply":
             if table.real(other) == -1.0:
-                return Call("negate", "[]", (one,), call.elements[:1], call.element)
+                return Term("negate", "[]", (one,), call.elements[:1], call.element)
         elif (found := inside(table, other, "negate")) and (
             other is right or (call.name == "add" and table.may_swap(left, right))
         ):
-            return dataclasses.replace(call, name=_SIGNS[call.name], operands=(one, found[1][0]))
+            return dataclasses.replace(call, name=_SIGNS[call.name], operands=(one, found.operands[0]))
     return None
 
 
@@ -155,15 +153,15 @@ def _signs(table: Terms, call: Call) -> Call | None:
     attacked_by="clip by bounds in either order",
     keeps_narrow=True,
 )
-def _bounds(table: Terms, call: Call) -> Call | None:
+def _bounds(table: Terms, call: Term) -> Term | None:
     inner = "maximum" if call.name == "minimum" else "minimum"
     for one, other in (call.operands, call.operands[::-1]):
         found = inside(table, one, inner)
-        for x, bound in () if found is None else (found[1], found[1][::-1]):
+        for x, bound in () if found is None else (found.operands, found.operands[::-1]):
             ends = (bound, other) if inner == "maximum" else (other, bound)
             low, high = map(table.known, ends)
             if low is not None and high is not None and low < high:
-                return Call("clamp", "[]", (ends[0], x, ends[1]), call.elements[:1] * 3, call.element)
+                return Term("clamp", "[]", (ends[0], x, ends[1]), call.elements[:1] * 3, call.element)
     return None
 
 
@@ -176,21 +174,21 @@ def _bounds(table: Terms, call: Call) -> Call | None:
     attacked_by="mask of numbers compared",
     keeps_narrow=True,
 )
-def _compared_choice(table: Terms, call: Call) -> Call | View | None:
+def _compared_choice(table: Terms, call: Term) -> Term | View | None:
     direction, _, order = call.note.partition(" ")
-    if direction not in _COMPARED or order not in ("FLOAT", "SIGNED"):
+    if direction not in COMPARED or order not in ("FLOAT", "SIGNED"):
         return None
-    compare, known = _COMPARED[direction], [table.known(view) for view in call.operands]
+    compare, known = COMPARED[direction], [table.known(view) for view in call.operands]
     if None not in known:
         return table.constant(np.array([compare(*known)]), "i1").moved([[(call.operands[0].count, 0)]])
     for place, view in enumerate(call.operands):
         found, bound = inside(table, view, "select"), known[1 - place]
-        numbers = [] if found is None else [table.known(each) for each in found[1][1:]]
+        numbers = [] if found is None else [table.known(each) for each in found.operands[1:]]
         if found is None or None in numbers or bound is None:
             continue
         yes, no = (compare(*((each, bound)[:: -1 if place else 1])) for each in numbers)
         if yes != no:
-            return found[1][0] if yes else Call("not", "[]", found[1][:1], ("i1",), "i1")
+            return found.operands[0] if yes else Term("not", "[]", found.operands[:1], ("i1",), "i1")
     return None
 
 
@@ -205,7 +203,7 @@ def _compared_choice(table: Terms, call: Call) -> Call | View | None:
     attacked_by="operands in either order",
     keeps_narrow=True,
 )
-def _order(table: Terms, call: Call) -> Call | None:
+def _order(table: Terms, call: Term) -> Term | None:
     if call.commutes or is_whole_number(call.element) or not is_number(call.element):
         return None
     if not table.may_swap(*call.operands):
@@ -225,7 +223,7 @@ def _order(table: Terms, call: Call) -> Call | None:
     argument="Exact in arithmetic modulo 2**bits.",
     attacked_by="whole numbers: less a constant",
 )
-def _integer_sums(table: Terms, call: Call) -> Call | None:
+def _integer_sums(table: Terms, call: Term) -> Term | None:
     left, right = call.operands
     if not is_whole_number(call.element) or call.element == "i1":
         return None
@@ -234,8 +232,9 @@ def _integer_sums(table: Terms, call: Call) -> Call | None:
     else:
         known = table.scalar(right)
         name, value = "add", None if known is None else -known
-    made = None if value is None else table.whole_number(value, call.element)
-    if made is None:
+    kind = numpy_type(call.element)
+    if value is None or kind is None:
         return None
+    made = table.constant(np.array([value % 2**64], np.uint64).astype(kind), call.element)
     operands = (left, made.moved([[(left.count, 0)]]))
     return dataclasses.replace(call, name=name, operands=operands, commutes=True)

@@ -2,46 +2,29 @@
 
 import dataclasses
 
+import numpy as np
+
 from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms, Value
 from parity.prove.rules.types import Array, is_whole_number
 from parity.prove.rules.views import View, compose
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
-_OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "LE", "LE": "LT"}
-"""The direction of the negation; the orders exchange operands, too, and have one for integers only."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Call:
-    """An elementwise operation that is about to be numbered.
-
-    Args:
-        name: name of the operation, without its dialect.
-        note: its attributes as text; for ``compare`` the direction and the kind of order.
-        operands: views, all of as many elements as the result.
-        elements: types of the operands' elements.
-        element: type of the result's elements.
-        commutes: True if its two operands may be exchanged.
-    """
-
-    name: str
-    note: str
-    operands: tuple[View, ...]
-    elements: tuple[str, ...]
-    element: str
-    commutes: bool = False
+COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
+"""The comparisons in normal form."""
 
 
-def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]] | None:
-    """Returns the term behind a view, and its operands as seen through that view, if it has the given name."""
+def inside(table: Terms, view: View, name: str) -> Term | None:
+    """Returns the term behind a view, with its operands as seen through that view, if it has the given name."""
     term = table.terms.get(view.source)
     if term is None or term.name != name:
         return None
-    operands = [compose(view, operand) for operand in term.operands]
-    if any(operand is None for operand in operands):
-        return None
-    return term, tuple(operand for operand in operands if operand is not None)
+    operands = [operand for each in term.operands if (operand := compose(view, each)) is not None]
+    return (
+        dataclasses.replace(term, operands=tuple(operands)) if len(operands) == len(term.operands) else None
+    )
 
 
 @RewriteRule(
@@ -53,7 +36,7 @@ def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]]
     attacked_by="greater or less",
     keeps_narrow=True,
 )
-def _direction(table: Terms, call: Call) -> Call | None:
+def _direction(table: Terms, call: Term) -> Term | None:
     """Returns ``a > b`` as ``b < a``, and ``a == b`` with exchangeable operands."""
     direction, _, order = call.note.partition(" ")
     if not table.may_swap(*call.operands):
@@ -65,16 +48,6 @@ def _direction(table: Terms, call: Call) -> Call | None:
     return dataclasses.replace(call, note=f"{_SWAPPED[direction]} {order}", operands=call.operands[::-1])
 
 
-def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, ...]] | None:
-    """Returns the note and the operands of the opposite comparison; None for orders of floats, because of NaN."""
-    direction, _, order = term.note.partition(" ")
-    is_order = direction not in ("EQ", "NE")
-    if direction not in _OPPOSITE or (is_order and not is_whole_number(term.elements[0])):
-        return None
-    note = f"{_OPPOSITE[direction]} {order}"
-    return note, operands[::-1] if is_order else operands
-
-
 @RewriteRule(
     name="select-known",
     on=("select",),
@@ -83,7 +56,7 @@ def _negated(term: Term, operands: tuple[View, ...]) -> tuple[str, tuple[View, .
     argument="Case by case. XLA removes such a selection before anything is fused.",
     attacked_by="selection by a constant",
 )
-def _known_predicate(table: Terms, call: Call) -> View | None:
+def _known_predicate(table: Terms, call: Term) -> View | None:
     _, data = table.tables.get(call.operands[0].source, (0, None))
     if table.moved and data is not None and data.all():
         return table.accept("moved-integers", call.operands[1])
@@ -100,12 +73,12 @@ def _known_predicate(table: Terms, call: Call) -> View | None:
     attacked_by="choice of true or false",
     keeps_narrow=True,
 )
-def _chosen_boolean(table: Terms, call: Call) -> Call | View | None:
+def _chosen_boolean(table: Terms, call: Term) -> Term | View | None:
     predicate, yes, no = call.operands
     known = [table.scalar(view) for view in (yes, no)] if call.element == "i1" else []
     if known == [1, 0]:
         return predicate
-    return Call("not", "[]", (predicate,), ("i1",), "i1") if known == [0, 1] else None
+    return Term("not", "[]", (predicate,), ("i1",), "i1") if known == [0, 1] else None
 
 
 @RewriteRule(
@@ -117,7 +90,7 @@ def _chosen_boolean(table: Terms, call: Call) -> Call | View | None:
     attacked_by="selection by the opposite",
     keeps_narrow=True,
 )
-def _negated_predicate(table: Terms, call: Call) -> Call | None:
+def _negated_predicate(table: Terms, call: Term) -> Term | None:
     """Swaps the branches if the predicate is a negation, an inequality, or known and false in its first element.
 
     For integers ``a <= b`` counts as the negation of ``b < a``.
@@ -136,14 +109,18 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
     if data is not None:
         return None if data[0] else table.constant(~data, "i1")
     if found := inside(table, predicate, "not"):
-        return found[1][0]
+        return found.operands[0]
     term = table.terms.get(predicate.source)
     if term is None or term.name != "compare":
         return None
-    opposite = _negated(term, term.operands) if term.note[:2] in ("NE", "LE") else None
-    if opposite is None:
+    direction, _, order = term.note.partition(" ")
+    if direction == "NE":
+        opposite = dataclasses.replace(term, note=f"EQ {order}")
+    elif direction == "LE" and is_whole_number(term.elements[0]):  # with floats, NaN makes both false
+        opposite = dataclasses.replace(term, note=f"LT {order}", operands=term.operands[::-1])
+    else:
         return None
-    made = table.term(Term("compare", *opposite, term.elements), "i1", predicate.size)
+    made = table.term(opposite, predicate.size)
     return compose(View(made.source, made.size, predicate.offset, predicate.factors), made)
 
 
@@ -156,7 +133,7 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
     attacked_by="to its own type",
     keeps_narrow=True,
 )
-def _same_type(table: Terms, call: Call) -> View | None:
+def _same_type(table: Terms, call: Term) -> View | None:
     return call.operands[0] if call.elements[0] == call.element else None
 
 
@@ -186,11 +163,11 @@ def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | N
         table.use("known-branch")
         return None, [value if 0 <= value < count else count - 1]
     found = inside(table, known.view, "convert")
-    if count != 2 or found is None or found[0].elements != ("i1",) or not table.allows("opposite-branch"):
+    if count != 2 or found is None or found.elements != ("i1",) or not table.allows("opposite-branch"):
         return None
-    opposite = _opposite_of(table, found[1][0])
+    opposite = _opposite_of(table, found.operands[0])
     if opposite is None:
         return None
     table.use("opposite-branch")
-    made = table.term(Term("convert", found[0].note, (opposite,), ("i1",)), kind.element, 1)
+    made = table.term(dataclasses.replace(found, operands=(opposite,)), 1)
     return table.shaped(Value(made, Array((), kind.element))), [1, 0]

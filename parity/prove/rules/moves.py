@@ -204,7 +204,9 @@ def _concatenate(table: Terms, op: Application) -> View | None:
     joint, views = _joint(out.shape, axis), tuple(operand.view for operand in op.operands)
     widths = [operand.type.shape[axis] for operand in op.operands]
     number = table.number(f"~concatenate {joint} {widths}", *map(table.flat, views))
-    table.terms.setdefault(number, Term("concatenate", joint, views, (out.element,) * len(views)))
+    table.terms.setdefault(
+        number, Term("concatenate", joint, views, (out.element,) * len(views), out.element)
+    )
     table.use("concatenate")
     return whole(number, out.count)
 

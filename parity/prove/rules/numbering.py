@@ -1,13 +1,11 @@
 """Value numbering whose keys are first brought into normal form."""
 
 import collections
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, is_float
 from parity.prove.numbering import Numbering
@@ -18,7 +16,7 @@ from parity.prove.rules.moves import window_replaced
 from parity.prove.rules.registry import NORMAL_FORMS
 from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
-from parity.prove.rules.views import whole
+from parity.prove.rules.views import View, whole
 
 _Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
 """The function that brings an operation into normal form, the operation's attributes, and its result type."""
@@ -163,12 +161,10 @@ class RuledNumbering(Numbering):
         known = self.table.values.get(number)
         return self.table.plain(known.view).source if known else number
 
-    def _enter(self, op: Op, moving: Sequence[int]) -> None:
-        super()._enter(op, moving)
-        for slot, value in enumerate(op.operands):
-            for held in (*(each.parameters[slot] for each in op.regions), op.results[slot]):
-                if slot not in moving:
-                    self._keep_shape(held, value)
+    def _hold(self, held: int, start: int, moves: bool) -> None:
+        super()._hold(held, start, moves)
+        if not moves:
+            self._keep_shape(held, start)
 
     def _keep_shape(self, value: int, same: int) -> None:
         """Gives a value the shape in which another one, which it equals, was computed."""
@@ -237,7 +233,7 @@ class RuledNumbering(Numbering):
 
     def _normaliser(self, op: Op) -> _Normaliser | None:
         """Returns how a form is normalised; None if the rules do not know it, its type, or one of its attributes."""
-        form, known, attributes = op.form, facts(op.form.name), dict(attribute_items(op.source))
+        form, known, attributes = op.form, facts(op.form.name), op.form.attributes
         normalise = NORMAL_FORMS.get(form.name)
         if normalise is None and known.group is Group.ELEMENTWISE:
             commutes = form.kind >= self._commuting
@@ -269,20 +265,15 @@ class RuledNumbering(Numbering):
         if chosen is None:
             return super()._branch(op, depth, tail)
         taken, order = chosen
-        with contextlib.nullcontext() if taken is None else self.inside(op):
-            effects = [self.region(op.regions[k], depth) for k in order]
-            ends = {slot: [env[op.regions[k].outputs[slot]] for k in order] for slot in op.live or ()}
-        if any(effects):
-            return super()._branch(op, depth, tail)
-        for slot, outputs in ends.items():
-            word = f"{op.form.bare} {op.form.slots_out[slot]}"
-            env[op.results[slot]] = outputs[0] if taken is None else table.number(word, taken, *outputs)
-            if taken is None:
-                self._keep_shape(op.results[slot], op.regions[order[0]].outputs[slot])
-        if taken is None:
-            self.vanished.add(op.results.start)
-            return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
-        return table.number(op.form.bare, taken)
+        if taken is not None:
+            return self._choice(op, depth, tail, taken, [op.regions[k] for k in order])
+        region = op.regions[order[0]]
+        self.region(region, depth)
+        for slot in op.live or ():
+            env[op.results[slot]] = env[region.outputs[slot]]
+            self._keep_shape(op.results[slot], region.outputs[slot])
+        self.vanished.add(op.results.start)
+        return table.number(f"#taken {op.form.bare}", *[env[op.results[slot]] for slot in op.live or ()])
 
     def _crossed(self, number: int) -> int:
         table, value = self.table, self.table.values.get(number)
@@ -295,51 +286,50 @@ class RuledNumbering(Numbering):
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
-        known = None if tail else methods.get(op.form.name)
-        found = None if known is None else known(op, depth)
-        return super()._opaque(op, depth, tail) if found is None else found
-
-    def _scatter(self, op: Op, _: int) -> int | None:
-        """Numbers a scatter that replaces one window at a known place; None for all others."""
-        table, operands, (body,) = self.table, self._operands(op), op.regions
-        out = parse_array(op.form.slots_out[0])
-        if operands is None or len(operands) != 3 or out is None or body.outputs != body.parameters[1:]:
-            return None
+        method, table = None if tail else methods.get(op.form.name), self.table
+        operands = None if method is None else self._operands(op)
+        out = None if method is None else parse_array(op.form.slots_out[0])
+        if method is None or operands is None or out is None:
+            return super()._opaque(op, depth, tail)
         table.narrow = _is_narrow(operands)
         table.moved, table.built = op.results.start in self.fusions.moved, False
-        text = str(dict(attribute_items(op.source))["scatter_dimension_numbers"])
-        view = window_replaced(table, text, out, operands)
+        view = method(op, operands, out, depth)
         if view is None:
-            return None
+            return super()._opaque(op, depth, tail)
         self.vanished.update(() if table.built else op.results)
         return self._bind(op, table.shaped(Value(view, out)))
 
-    def _reduction(self, op: Op, depth: int) -> int | None:
-        """Numbers a reduction by the order of kept and reduced axes, regardless of their shape; None without a rule."""
-        table, operands, out = self.table, self._operands(op), parse_array(op.form.slots_out[0])
-        items = dict(attribute_items(op.source))
-        if operands is None or len(operands) != 2 or out is None or set(items) != {"dimensions"}:
+    def _scatter(self, op: Op, operands: Sequence[Value], out: Array, _: int) -> View | None:
+        """Returns a scatter that replaces one window at a known place; None for all others."""
+        (body,) = op.regions
+        if len(operands) != 3 or body.outputs != body.parameters[1:]:
             return None
-        table.narrow = _is_narrow(operands)
-        axes, view = list(items["dimensions"]), None
+        text = str(op.form.attributes["scatter_dimension_numbers"])
+        return window_replaced(self.table, text, out, operands)
+
+    def _reduction(self, op: Op, operands: Sequence[Value], out: Array, depth: int) -> View | None:
+        """Returns a reduction by the order of kept and reduced axes, regardless of their shape; None without a rule."""
+        table = self.table
+        if len(operands) != 2 or set(op.form.attributes) != {"dimensions"}:
+            return None
+        axes, view = list(op.form.attributes["dimensions"]), None
         if op.operands[0] not in self._written or out.element == "i1":
             view = sum_of_one(table, operands[0], operands[1], axes, op.regions[0])
         if view is not None:
-            self.vanished.add(op.results.start)
             self._certain.update(op.results if op.operands[0] in self._certain else ())
-        elif (pattern := reduction_pattern(table, operands[0].type.shape, axes)) is not None:
-            keys = (
-                table.flat(operands[0].view),
-                self.env[op.operands[1]],
-                self._closed(op.regions[0], depth + 1),
-            )
-            view = whole(table.number(f"#reduction {pattern} {out.element}", *keys), out.count)
-        return None if view is None else self._bind(op, table.shaped(Value(view, out)))
+            return view
+        pattern = reduction_pattern(table, operands[0].type.shape, axes)
+        if pattern is None:
+            return None
+        flat, body = table.flat(operands[0].view), self._closed(op.regions[0], depth + 1)
+        table.built = True
+        word = f"#reduction {pattern} {out.element}"
+        return whole(table.number(word, flat, self.env[op.operands[1]], body), out.count)
 
     def _adds_up(self, op: Op) -> bool:
         """True if a reduction is over several elements that are not one repeated."""
         known, kind = self.table.values.get(self.env[op.operands[0]]), op.source.operands[0].type
-        axes = dict(attribute_items(op.source))["dimensions"]
+        axes = op.form.attributes["dimensions"]
         return all(kind.shape[axis] > 1 for axis in axes) and not (known and known.view.repeats)
 
 
@@ -360,11 +350,6 @@ def shared_alike(
     One side may write a value in two forms, the other twice in one form. The compiler shares equal
     expressions, so it computes the value twice on one side and once on the other. Fusion with its readers differs, and
     so may the rounding.
-
-    Args:
-        table: that of the ruled numbering.
-        sides: both programs.
-        strict, ruled: numberings of the programs without rules, and with them.
     """
     left, right = (_forms(table, *each) for each in zip(sides, strict, ruled, strict=True))
     return all(len(left[value]) == len(right[value]) for value in left.keys() & right.keys())

@@ -32,13 +32,7 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Application:
-    """An operation and the arrays it is applied to, about to be numbered.
-
-    Args:
-        attributes: its attributes by name, all of them known to the rules.
-        out: the type of its result.
-        operands: the arrays it is applied to.
-    """
+    """An operation that is about to be numbered: attributes, all known to the rules, type of the result, operands."""
 
     attributes: Mapping[str, Any]
     out: Array
@@ -47,19 +41,23 @@ class Application:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Term:
-    """An operation that the rules built, with its operands as views.
+    """An operation as the rules rewrite and build it, with its operands as views.
 
     Args:
-        name: name of the operation.
-        note: its attributes as text.
-        operands: views, each of as many elements as the operation has; for ``concatenate`` the parts.
+        name: name of the operation, without its dialect.
+        note: its attributes as text; for ``compare`` the direction and the kind of order.
+        operands: views, each of as many elements as the result; for ``concatenate`` the parts.
         elements: types of the operands' elements.
+        element: type of the result's elements.
+        commutes: True if its two operands may be exchanged.
     """
 
     name: str
     note: str
     operands: tuple[View, ...]
     elements: tuple[str, ...]
+    element: str
+    commutes: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,16 +166,9 @@ class Terms(Table):
             return view.source
         return self.number(f"#flat {view.offset} {view.factors} of {view.size}", view.source)
 
-    def term(self, term: Term, element: str, count: int, more: str = "") -> View:
-        """Returns an operation on flat operands as a view of itself.
-
-        Args:
-            term: the operation.
-            element: type of its elements.
-            count: number of its elements.
-            more: further text that distinguishes it from others.
-        """
-        word = f"~{term.name} {term.note} {element} {count}{more}"
+    def term(self, term: Term, count: int, more: str = "") -> View:
+        """Returns an operation of some elements as a view of itself; further text distinguishes it from others."""
+        word = f"~{term.name} {term.note} {term.element} {count}{more}"
         number = self.number(word, *[self.flat(view) for view in term.operands])
         self.terms.setdefault(number, term)
         self.built = True
@@ -271,12 +262,6 @@ class Terms(Table):
         """Returns the number that all elements of a view equal, integer or float; None if it is not known."""
         value = self.real(view)
         return self.scalar(view) if value is None else value
-
-    def whole_number(self, value: int, element: str) -> View | None:
-        """Returns an integer modulo the size of its type, as one element; None if its type does not fill bytes."""
-        kind = numpy_type(element)
-        number = np.array([value % 2**64], np.uint64)
-        return None if kind is None else self.constant(number.astype(kind), element)
 
     def settled(self, view: View, element: str) -> View:
         """Returns a view; a view of a folded array is replaced by its elements."""

@@ -140,11 +140,8 @@ def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Valu
         return None
     table.use(rule)
     for name, numbers in steps:
-        made = (
-            [_step(table, name, numbers, values)]
-            if name == "join"
-            else [_step(table, name, numbers, [x]) for x in values]
-        )
+        groups = [values] if name == "join" else [[value] for value in values]
+        made = [_step(table, name, numbers, group) for group in groups]
         values = [value for value in made if value is not None]
         if len(values) < len(made):
             return None
@@ -152,17 +149,17 @@ def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Valu
 
 
 def _step(table: Terms, name: str, numbers: tuple[int, ...], values: Sequence[Value]) -> Value | None:
-    shape, element = values[0].type.shape, values[0].type.element
+    shape = values[0].type.shape
     if name == "reshape":
         assert math.prod(numbers) == math.prod(shape), (numbers, shape)
-        out, attributes, operation = Array(numbers, element), {}, "stablehlo.reshape"
+        made, attributes, operation = numbers, {}, "stablehlo.reshape"
     elif name == "transpose":
-        out = Array(tuple(shape[axis] for axis in numbers), element)
-        attributes, operation = {"permutation": numbers}, "stablehlo.transpose"
+        made, operation = tuple(shape[axis] for axis in numbers), "stablehlo.transpose"
+        attributes = {"permutation": numbers}
     else:
-        (axis,) = numbers
-        length = sum(value.type.shape[axis] for value in values)
-        out = Array((*shape[:axis], length, *shape[axis + 1 :]), element)
-        attributes, operation = {"dimension": axis}, "stablehlo.concatenate"
+        (axis,), operation = numbers, "stablehlo.concatenate"
+        made = (*shape[:axis], sum(value.type.shape[axis] for value in values), *shape[axis + 1 :])
+        attributes = {"dimension": axis}
+    out = Array(made, values[0].type.element)
     view = NORMAL_FORMS[operation](table, Application(attributes, out, values))
     return None if view is None else Value(view, out)

@@ -266,29 +266,3 @@ def test_an_operation_of_shared_code_is_placed_where_only_one_side_calls_it():
     sides = [jax.jit(run).lower(jnp.ones(D)) for run in (calls_twice, calls_once)]
     (finding,) = prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).findings()
     assert "in wave, called at " in finding.reference and "in ended" in finding.reference, finding
-
-
-def test_a_dimension_that_one_side_leaves_open_is_placed_at_the_vmap():
-    rows = jax.sharding.NamedSharding(
-        jax.sharding.Mesh(jax.devices()[:1], ("rows",)), jax.sharding.PartitionSpec()
-    )
-
-    def placed(x):
-        return lax.with_sharding_constraint(jnp.tanh(x), rows)
-
-    def of_row(x):
-        return placed(x)
-
-    def of_free_row(x):
-        return placed(x)
-
-    def by_rows(x):
-        return jax.vmap(of_row, spmd_axis_name="rows")(x)
-
-    def by_free_rows(x):
-        return jax.vmap(of_free_row)(x)
-
-    sides = [jax.jit(run).lower(jnp.ones((B, D))) for run in (by_rows, by_free_rows)]
-    (finding,) = prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).findings()
-    assert "placed, called at " in finding.reference, finding
-    assert finding.reference.endswith("by_rows") and finding.candidate.endswith("by_free_rows"), finding

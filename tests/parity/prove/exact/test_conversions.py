@@ -11,7 +11,7 @@ from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.scalars import rounded
 from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
 from parity.prove.rules.elementwise import _computed
-from parity.prove.rules.logic import Call
+from parity.prove.rules.terms import Term
 from parity.prove.rules.types import numpy_type
 
 INTEGERS = {"i1": "bool"} | {
@@ -108,5 +108,5 @@ def test_the_rules_of_the_prover_fold_integers_likewise(source):
         made = jax.jit(lambda x: [x.astype(INTEGERS[t]) for t in targets])(given)
     for target, row in zip(targets, made, strict=True):
         kind = numpy_type(target)
-        found = _computed(Call("convert", "", (), (source,), target), [given], kind)
+        found = _computed(Term("convert", "", (), (source,), target), [given], kind)
         np.testing.assert_array_equal(found.astype(kind), np.asarray(row), strict=True)

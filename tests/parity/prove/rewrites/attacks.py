@@ -203,9 +203,9 @@ def _no_pattern(rule: RewriteRule) -> Any:
 
 
 def _any_integer(rule: RewriteRule) -> Any:
-    def careless(table: Terms, call: Any, term: Term, count: int) -> View:
-        if numpy_type(call.element) is None:
-            return table.term(term, call.element, count)
+    def careless(table: Terms, term: Term, count: int) -> View:
+        if numpy_type(term.element) is None:
+            return table.term(term, count)
         table.use(rule.name)
         return _anything(table, count)
 
@@ -237,7 +237,7 @@ def _unmoved(rule: RewriteRule) -> Any:
     def careless(table: Terms, call: Any, shape: tuple[int, ...]) -> View:
         table.use(rule.name)
         operands = tuple(whole(view.source, view.size) for view in call.operands)
-        return table.term(Term(call.name, call.note, operands, call.elements), call.element, math.prod(shape))
+        return table.term(dataclasses.replace(call, operands=operands), math.prod(shape))
 
     return careless
 
