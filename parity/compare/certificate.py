@@ -35,7 +35,6 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     These, and leaves that the program does not read, rest only on a total and one-to-one map.
 
     Args:
-        evidence: evidence of a program that returns values.
         entries: the entries to certify; all by default.
 
     Raises:

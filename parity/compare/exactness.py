@@ -117,7 +117,6 @@ def equal_exactly(
     """Proves both sides of a case equal in exact arithmetic.
 
     Args:
-        sides, weights, case: what is compared.
         cache: shared with other proofs; None for a proof that the case does not request: it has few steps, its errors
             are refusals, and it ends with the values if these differ, because their gradients take longer.
     """

@@ -32,12 +32,7 @@ class Memo:
     def share(self, function: Callable[..., T], *arguments: Any, by: tuple[Hashable, ...]) -> T:
         """Returns ``function(*arguments)``, or an earlier result for the same values.
 
-        A failure is not kept, because it may depend on the rest of the arguments.
-
-        Args:
-            function: the function.
-            *arguments: its arguments, if it must be called.
-            by: the values that a result depends on.
+        A failure is not kept, because it may depend on arguments that are not ``by``, which a result depends on.
         """
         return self._outcome((function, *by), function, arguments, keep_failure=False)
 

@@ -57,7 +57,6 @@ def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
     A value that is only cast or moved has at least the noise of its operands.
 
     Args:
-        reference: the program evaluated.
         nudged: evaluations from weights and inputs that differ by one unit in the last place, one per draw.
     """
     found = []
@@ -147,11 +146,7 @@ class Alignment:
         )
 
     def more(self, first: int, second: int) -> int | None:
-        """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is.
-
-        Args:
-            first, second: two values that are not the same.
-        """
+        """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is."""
         for side, at, other in ((0, first, second), (1, second, first)):
             made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
             if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:

@@ -60,7 +60,6 @@ def find_divergences(
     further on, they were only computed in another way.
 
     Args:
-        alignment: both programs.
         failing: value numbers of results that differ, of both sides.
         leaves: paths of the results that differ; a stopped gradient must be behind all that the forward pass reads.
     """

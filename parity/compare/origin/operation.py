@@ -35,8 +35,7 @@ def locate(case: Case, session: Session, channel: str) -> SearchResult:
     If no result of the standard batch differs, they are evaluated on the stress inputs on which the channel fails.
 
     Args:
-        case: the case.
-        session: its session; an evaluation that it holds is not repeated.
+        session: an evaluation that it holds is not repeated.
         channel: the channel that fails.
     """
     work = Evidence.of(on_one_device(case), session)
@@ -51,8 +50,6 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     """Returns the divergences; a search that is not sure of the place adds the first difference of the proof.
 
     Args:
-        work: the case.
-        found: both sides evaluated.
         channel: the channel that fails; its differences may reach no result on the batch.
     """
     result = describe(found)
@@ -69,12 +66,7 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
 
 
 def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
-    """Returns the divergences of two programs, and the lines to blame.
-
-    Args:
-        found: both evaluated.
-        strategies: for the lines to blame, in the order of the attempts.
-    """
+    """Returns the divergences of two programs, and the lines to blame by the first strategy that finds any."""
     if not found.failing:
         return SearchResult.nothing(
             "op",
@@ -177,13 +169,7 @@ class _Entry:
         return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:
-        """Returns the divergence as a finding.
-
-        Args:
-            step: the step in which values differ.
-            other: the operation of a side that has none there, from `missing`.
-            distance: the result that it reaches, and how far.
-        """
+        """Returns the divergence as a finding, with the operation from `missing`."""
         operation, where, left, right = self.row()
         return Finding(
             where=f"{f'step {step}, ' if step > 1 else ''}{operation} ({where})",
@@ -212,11 +198,7 @@ class _Entry:
         return f", the {SIDES[side]} goes on with {node.name} at {text}"
 
     def doubt(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
-        """Returns the reason why the place may not be the cause; empty if it is certain.
-
-        Args:
-            partners, guessed: see `Evaluated`.
-        """
+        """Returns the reason why the place may not be the cause; empty if it is certain."""
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"

@@ -19,20 +19,11 @@ def functions_around(node: Node) -> tuple[str, ...]:
 
 
 def shared(sites: Iterable[Iterable[SourceLocation]]) -> frozenset[Hashable]:
-    """Returns the functions with equal text on both sides; they cannot cause a difference.
-
-    Args:
-        sites: for each side, the source locations of its operations.
-    """
+    """Returns the functions with equal text on both sides; they cannot cause a difference."""
     left, right = ({function_of(frame) for each in side for frame in each.own} for side in sites)
     return frozenset(left & right)
 
 
 def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | None:
-    """Returns the innermost line in a function that the other side does not have; None if there is none.
-
-    Args:
-        frames: frames of a call stack, innermost first.
-        common: from `shared`.
-    """
+    """Returns the first of some lines, innermost first, in a function that is not common; None if there is none."""
     return next((frame for frame in frames if function_of(frame) not in common), None)

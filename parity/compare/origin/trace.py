@@ -79,8 +79,6 @@ def evaluate(
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:
-        jaxpr: the closed program.
-        arguments: flat.
         labels: names of the arguments.
         layouts: the layouts of weights that the other side holds in another way.
         wide: computes in float32 instead of narrow floats.
