@@ -7,13 +7,15 @@ import itertools
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, SHORT, Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.sketch import opposite
 from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
 
 BRANCH = frozenset({"branch"})
+NEAR = 3
+"""Innermost functions around an operation that identify the code that made it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,12 +45,9 @@ class Divergence:
         """True if both sides do one operation with different constants."""
         if self.reference is None or self.candidate is None or not self.operands:
             return False
-        ends = [
-            (trace.nodes[at], trace.nodes)
-            for trace, at in zip(alignment.traces, (self.reference, self.candidate), strict=True)
-        ]
-        same = ends[0][0].name == ends[1][0].name
-        return same and all(nodes[node.inputs[at]].literal for node, nodes in ends for at in self.operands)
+        one, other = alignment.pair(self.reference, self.candidate)
+        given = [node for at in self.operands for node in alignment.pair(one.inputs[at], other.inputs[at])]
+        return one.name == other.name and all(node.literal for node in given)
 
 
 def find_divergences(
@@ -79,7 +78,7 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
     Empty if an argument is NaN, or if other functions make values on the way to it that the other side lacks.
     """
     for pair in failing:
-        has_nan = [trace.nodes[at].sketch.has_nan for trace, at in zip(alignment.traces, pair, strict=True)]
+        has_nan = [node.sketch.has_nan for node in alignment.pair(*pair)]
         if has_nan[0] != has_nan[1]:
             side = has_nan.index(True)
             at, nodes = pair[side], alignment.traces[side].nodes
@@ -147,7 +146,7 @@ class _Search:
 
     def _is_form(self, first: int, second: int) -> bool:
         """True if one operation takes values that differ in their form only, such as once for all rows."""
-        one, other = (trace.nodes[at] for trace, at in zip(self._traces, (first, second), strict=True))
+        one, other = self._alignment.pair(first, second)
         operands = self._alignment.unlike(first, second)
         ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
         return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
@@ -240,12 +239,10 @@ class _Search:
         """Returns the reference's numbers of those values that both sides compute."""
         nodes, found = self._traces[side].nodes, [self._alignment.unmoved(side, i) for i in values]
         pairs = [ordered(side, i, self._matches[side][i]) for i in found if not nodes[i].literal]
-        return [left for left, right in pairs if min(left, right) >= 0 and not self._is_given(left, right)]
-
-    def _is_given(self, first: int, second: int) -> bool:
-        """True if a side has a value as an argument or a constant."""
-        names = {trace.nodes[at].name for trace, at in zip(self._traces, (first, second), strict=True)}
-        return not GIVEN.isdisjoint(names)
+        pairs = [pair for pair in pairs if min(pair) >= 0]
+        return [
+            pair[0] for pair in pairs if GIVEN.isdisjoint(node.name for node in self._alignment.pair(*pair))
+        ]
 
     def _pair(self, first: list[int], second: list[int], known: Sequence[tuple]) -> list[Divergence]:
         """Pairs corresponding operations: known results, then the most likely pairs."""
@@ -263,7 +260,7 @@ class _Search:
 
     def _likeness(self, first: int, second: int) -> float:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
-        left, right = self._traces[0].nodes[first], self._traces[1].nodes[second]
+        left, right = self._alignment.pair(first, second)
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         given = [
             [self._alignment.unmoved(side, i) for i in node.inputs] for side, node in enumerate((left, right))
@@ -280,18 +277,14 @@ class _Search:
 
         The counterpart may make a value that is correct elsewhere, such as the mask of another layer.
         """
-        ends = pair.path[0] if pair.path else (pair.reference, pair.candidate)
-        known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
-        kinds = {self._traces[side].nodes[at].name for _, side, at in known}
-        functions = {functions_around(self._traces[side].nodes[at])[:1] for _, side, at in known}
-        loop_indices = {tuple(_turn(self._traces[side].nodes[at])) for _, side, at in known}
-        if (
-            len(known) == 2
-            and len(kinds) == len(functions) == 1
-            and (len(loop_indices) == 1 or self._alignment.shares(*(at for *_, at in known)))
-        ):
-            return pair
-        for _, side, at in sorted(known):
+        ends = self._ends(pair)
+        if len(ends) == 2:
+            (_, first), (_, second) = ends
+            one, other = self._alignment.pair(first, second)
+            of_one_code = one.name == other.name and functions_around(one)[:1] == functions_around(other)[:1]
+            if of_one_code and (_turn(one) == _turn(other) or self._alignment.shares(first, second)):
+                return pair
+        for _, side, at in sorted((self._place(side, at), side, at) for side, at in ends):
             other = self._standing(side, at)
             if other is not None:
                 return self._descend(*ordered(side, at, other), pair.place)
@@ -344,12 +337,12 @@ class _Search:
         path = [self._unmoved(first, second, BRANCH)]
         start = found = self._between(path, place)
         while found.operands:
-            left, right = (trace.nodes[at] for trace, at in zip(self._traces, path[-1], strict=True))
+            left, right = self._alignment.pair(*path[-1])
             if left.name != right.name or len(left.inputs) != len(right.inputs):
                 break
             position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
             pair = self._unmoved(left.inputs[position], right.inputs[position])
-            makers = [trace.nodes[at].name for trace, at in zip(self._traces, pair, strict=True)]
+            makers = [node.name for node in self._alignment.pair(*pair)]
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
                 break
@@ -363,16 +356,17 @@ class _Search:
 
     def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
         """Returns two values; if different operations make them, the values before they were moved."""
-        ends = [first, second]
-        nodes = [trace.nodes for trace in self._traces]
-        if nodes[0][first].name != nodes[1][second].name:
-            for side in (0, 1):
-                while nodes[side][ends[side]].name in moves:
-                    below = nodes[side][ends[side]].inputs[0]
-                    if nodes[side][below].name in GIVEN:
-                        break
-                    ends[side] = below
-        return ends[0], ends[1]
+        left, right = self._alignment.pair(first, second)
+        if left.name == right.name:
+            return first, second
+
+        def before(side: int, at: int) -> int:
+            nodes = self._traces[side].nodes
+            while nodes[at].name in moves and nodes[below := nodes[at].inputs[0]].name not in GIVEN:
+                at = below
+            return at
+
+        return before(0, first), before(1, second)
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
         operands = self._alignment.unlike(*path[-1])
