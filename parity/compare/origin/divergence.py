@@ -13,7 +13,6 @@ from parity.compare.origin.source import functions_around, site
 from parity.compare.origin.trace import Node
 from parity.ir.makers import backward_rule
 
-BRANCH = frozenset({"branch"})
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
 
@@ -131,7 +130,7 @@ class _Search:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
         A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does an operation that is only another form, and a mask whose opposite the other side uses.
+        compute. So does a value that leads to one that both sides have, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
@@ -139,17 +138,10 @@ class _Search:
         alone = len(ends) == 1
         if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-            form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
+            form = form or (alone and self._agrees_again(*ends[0]))
         else:
             form = opposite(*(node.sketch for node in nodes))
         return follows, form, self.for_backward(pair), pair.place, alone
-
-    def _is_form(self, first: int, second: int) -> bool:
-        """True if one operation takes values that differ in their form only, such as once for all rows."""
-        one, other = self._alignment.pair(first, second)
-        operands = self._alignment.unlike(first, second)
-        ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
-        return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
 
     def _agrees_again(self, side: int, at: int) -> bool:
         """True if a value that one side has alone, no random key, leads to one that both sides have.
@@ -334,14 +326,14 @@ class _Search:
 
     def _descend(self, first: int, second: int, place: int) -> Divergence:
         """Follows differing operands, whose values exist on both sides, to their origin."""
-        path = [self._unmoved(first, second, BRANCH)]
+        path = [(first, second)]
         start = found = self._between(path, place)
         while found.operands:
             left, right = self._alignment.pair(*path[-1])
             if left.name != right.name or len(left.inputs) != len(right.inputs):
                 break
             position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
-            pair = self._unmoved(left.inputs[position], right.inputs[position])
+            pair = left.inputs[position], right.inputs[position]
             makers = [node.name for node in self._alignment.pair(*pair)]
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
@@ -353,20 +345,6 @@ class _Search:
             if self._alignment.more(*pair) is not None:
                 break
         return dataclasses.replace(found, path=tuple(path))
-
-    def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
-        """Returns two values; if different operations make them, the values before they were moved."""
-        left, right = self._alignment.pair(first, second)
-        if left.name == right.name:
-            return first, second
-
-        def before(side: int, at: int) -> int:
-            nodes = self._traces[side].nodes
-            while nodes[at].name in moves and nodes[below := nodes[at].inputs[0]].name not in GIVEN:
-                at = below
-            return at
-
-        return before(0, first), before(1, second)
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
         operands = self._alignment.unlike(*path[-1])
@@ -395,26 +373,13 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
             continue  # the rule may stop the gradient, too
         left, right = ordered(side, at, other)
-        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, left)
+        made_of = _leaves_below(alignment, left)
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
             found.append((-len(made_of), left, right))
     if not found:
         return []
     _, left, right = max(found, key=lambda each: each[:2])
     return [Divergence(reference=left, candidate=right, place=left)]
-
-
-def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
-    """True if only integers and masks are computed from a value, which pass no gradient anyway."""
-    nodes, waiting, seen = alignment.traces[side].nodes, [at], {at}
-    while waiting:
-        users = [each for each in alignment.users(side, waiting.pop()) if nodes[each].sketch.epsilon]
-        fresh = set(users) - seen
-        if any(not alignment.users(side, each) for each in fresh):
-            return False
-        seen |= fresh
-        waiting += fresh
-    return bool(alignment.users(side, at))
 
 
 def _used_instead(alignment: Alignment, side: int, at: int) -> int:
