@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
 from parity.compare.origin.divergence import Divergence
-from parity.compare.origin.source import functions_around, innermost, site
-from parity.compare.origin.trace import Node
+from parity.compare.origin.trace import Node, functions_around, innermost, site
 from parity.ir.functions import function_of, made_at, origin, set_outside, together
 from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers

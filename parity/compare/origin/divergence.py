@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.sketch import opposite
-from parity.compare.origin.source import functions_around, site
-from parity.compare.origin.trace import Node
+from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.makers import backward_rule
 
 NEAR = 3

@@ -11,8 +11,7 @@ from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.source import innermost, shared, site
-from parity.compare.origin.trace import Node, Trace
+from parity.compare.origin.trace import Node, Trace, innermost, shared, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.functions import deciding_call, function_of, written

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from parity.compare.origin.source import functions_around, site
+from parity.compare.origin.trace import functions_around, site
 from parity.ir.functions import deciding_call
 from parity.ir.location import Frame
 from parity.ir.makers import table_makers
