@@ -101,7 +101,9 @@ def _strongest(evidence: Evidence) -> str:
     if evidence.reference.backend.executes:
         backend = evidence.reference.backend.name
         one = _compiles_to_one(evidence)
-        return f"; but both compile to one program on {backend}: equal bits there for all inputs" if one else ""
+        return (
+            f"; but both compile to one program on {backend}: equal bits there for all inputs" if one else ""
+        )
     return f"; but {evidence.exact_claim}" if evidence.exact_claim else ""
 
 

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ MARGIN = 16
 """Distance that counters keep from the maximum of their dtype."""
 SCALES = (1e-16, 1e4)
 """Range of the magnitudes that leaves are scaled to."""
+T = TypeVar("T")
 Place = tuple[bool, str]
 """True if it is an input, and its path; for a leaf of the state, the reference's path."""
 Key = tuple[Use, float, Place | None, float]
@@ -63,28 +65,20 @@ def harvest(evidence: Evidence) -> Aims:
     found = [_by_place(own, places_of) for own, places_of in zip(constants, places, strict=True)]
     alone = set(found[0]) ^ set(found[1])
     seen = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
-    numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
-    marks: dict[str, dict[float, None]] = collections.defaultdict(dict)
-    clamps: dict[str, dict[float, None]] = collections.defaultdict(dict)
-    ends: dict[Place, list[float]] = collections.defaultdict(list)
-    for (use, _, place, number), each in seen:
-        if place is not None:
-            numbers[place][number] = None
-            if use is Use.WRITTEN and number >= 0:
-                ends[place].append(number)
-        if place is not None and place[0] and use is Use.COMPARED and _is_mark(each):
-            marks[place[1]][number] = None
-        if place is not None and place[0] and use is Use.CLAMPED:
-            clamps[place[1]][number] = None
+    used = [(use, place, number, each) for (use, _, place, number), each in seen if place is not None]
+    of_inputs = [(use, path, number, each) for use, (inputs, path), number, each in used if inputs]
+    ends = _grouped((place, number) for use, place, number, _ in used if use is Use.WRITTEN and number >= 0)
     past = (Use.COMPARED, Use.CLAMPED, Use.DIVIDED)
-    for use, _, place, number in found[0].keys() | found[1].keys():
+    for use, place, number, _ in used:
         if use in past and place in ends and number > max(ends[place]):
             del ends[place]  # a counter that the programs expect past the end
     return Aims(
         read=frozenset(place for own in places for each in own.values() for place in each),
-        numbers={place: tuple(each) for place, each in numbers.items()},
-        marks={path: tuple(each) for path, each in marks.items()},
-        clamps={path: tuple(each) for path, each in clamps.items()},
+        numbers=_grouped((place, number) for _, place, number, _ in used),
+        marks=_grouped(
+            (path, number) for use, path, number, each in of_inputs if use is Use.COMPARED and _is_mark(each)
+        ),
+        clamps=_grouped((path, number) for use, path, number, _ in of_inputs if use is Use.CLAMPED),
         ends={place: min(each) for place, each in ends.items()},
         wraps={
             name: divisor
@@ -102,6 +96,14 @@ def harvest(evidence: Evidence) -> Aims:
             and _is_elsewhere(evidence, key[2], each)
         ),
     )
+
+
+def _grouped(pairs: Iterable[tuple[T, float]]) -> dict[T, tuple[float, ...]]:
+    """Returns the numbers of each place, without repetition, in order."""
+    found: dict[T, dict[float, None]] = collections.defaultdict(dict)
+    for place, number in pairs:
+        found[place][number] = None
+    return {place: tuple(numbers) for place, numbers in found.items()}
 
 
 def _places(side: Side, names: Mapping[str, Sequence[str]]) -> dict[int, list[Place]]:

@@ -35,7 +35,6 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     These, and leaves that the program does not read, rest only on a total and one-to-one map.
 
     Args:
-        evidence: evidence of a program that returns values.
         entries: the entries to certify; all by default.
 
     Raises:
@@ -111,11 +110,8 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
 
 def _change(moved: np.ndarray, start: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
-        return np.nan_to_num(_wide(moved) - _wide(start))  # infinite before and after: no change
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array, np.float64)
+        # infinite before and after: no change
+        return np.nan_to_num(moved.astype(np.float64) - start.astype(np.float64))
 
 
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:

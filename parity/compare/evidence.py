@@ -77,7 +77,7 @@ class Evidence:
 
     def read(self, reader: Callable[["Evidence"], T]) -> T:
         """Returns a reading of this evidence, such as its runs; made once, and its failure is kept."""
-        return self.memo.of_owner(reader, self)
+        return self.memo(reader, self, by=())
 
     @Once
     def reference(self) -> Side:

@@ -26,28 +26,26 @@ ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
 
 def difference(found: Equality) -> Finding:
     """Returns the first difference of two sides that are not proved equal, as a finding."""
-    if found.refusal:
-        return Finding(
-            where="exact arithmetic",
-            reference="expected operations that proofs in exact arithmetic know",
-            candidate=found.refusal,
-            labels=("", ""),
-            next_step="docs/exact.md says where such proofs end; let the case not ask for one",
-        )
     where, made, terms = _split(found)
-    if not terms:
+    if found.refusal:
+        expected, got = "operations that proofs in exact arithmetic know", found.refusal
+        next_step = "docs/exact.md says where such proofs end; let the case not ask for one"
+    elif not terms:
+        expected, got = "results of equal shapes and kinds of numbers", where
+        next_step = "compare what both sides return"
+    else:
         return Finding(
-            where="exact arithmetic",
-            reference="expected results of equal shapes and kinds of numbers",
-            candidate=where,
-            labels=("", ""),
-            next_step="compare what both sides return",
+            where=where,
+            **dict(zip(SIDES, made, strict=True)),
+            cause="another function",
+            next_step=f"as terms: {' against '.join(terms)}",
         )
     return Finding(
-        where=where,
-        **dict(zip(SIDES, made, strict=True)),
-        cause="another function",
-        next_step=f"as terms: {' against '.join(terms)}",
+        where="exact arithmetic",
+        reference=f"expected {expected}",
+        candidate=got,
+        labels=("", ""),
+        next_step=next_step,
     )
 
 
@@ -117,7 +115,6 @@ def equal_exactly(
     """Proves both sides of a case equal in exact arithmetic.
 
     Args:
-        sides, weights, case: what is compared.
         cache: shared with other proofs; None for a proof that the case does not request: it has few steps, its errors
             are refusals, and it ends with the values if these differ, because their gradients take longer.
     """

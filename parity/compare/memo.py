@@ -21,33 +21,20 @@ class Memo:
     def __init__(self):
         self._outcomes: dict[tuple[Hashable, ...], _Outcome] = {}
 
-    def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Returns ``function(*arguments)`` or raises its exception; calls it only the first time."""
-        return self._outcome((function, *arguments), function, arguments, keep_failure=True)
-
-    def of_owner(self, function: Callable[[Any], T], owner: Any) -> T:
-        """Returns ``function(owner)``, or raises its exception; the memo belongs to this owner only."""
-        return self._outcome((function,), function, (owner,), keep_failure=True)
-
-    def share(self, function: Callable[..., T], *arguments: Any, by: tuple[Hashable, ...]) -> T:
-        """Returns ``function(*arguments)``, or an earlier result for the same values.
-
-        A failure is not kept, because it may depend on the rest of the arguments.
+    def __call__(
+        self,
+        function: Callable[..., T],
+        *arguments: Any,
+        by: tuple[Hashable, ...] | None = None,
+        keep_failure: bool = True,
+    ) -> T:
+        """Returns ``function(*arguments)`` or raises its exception; calls it only the first time.
 
         Args:
-            function: the function.
-            *arguments: its arguments, if it must be called.
-            by: the values that a result depends on.
+            by: the values that the outcome depends on; all arguments by default.
+            keep_failure: False if a failure may depend on other values, too.
         """
-        return self._outcome((function, *by), function, arguments, keep_failure=False)
-
-    def __contains__(self, one: "Once[Any]") -> bool:
-        """Returns True if a property of the owner was read before, as in ``Side.compiled in side.memo``."""
-        return (one.function,) in self._outcomes
-
-    def _outcome(
-        self, key: tuple[Hashable, ...], function: Callable[..., T], arguments: tuple, *, keep_failure: bool
-    ) -> T:
+        key = (function, *(arguments if by is None else by))
         if key not in self._outcomes:
             try:
                 self._outcomes[key] = _Outcome(function(*arguments))
@@ -59,6 +46,14 @@ class Memo:
         if error is not None:
             raise error.with_traceback(frames)
         return result
+
+    def share(self, function: Callable[..., T], *arguments: Any, by: tuple[Hashable, ...]) -> T:
+        """Returns ``function(*arguments)``, or an earlier result for the values ``by``, which decide no failure."""
+        return self(function, *arguments, by=by, keep_failure=False)
+
+    def __contains__(self, one: "Once[Any]") -> bool:
+        """Returns True if a property of the owner was read before, as in ``Side.compiled in side.memo``."""
+        return (one.function,) in self._outcomes
 
 
 class Once(Generic[T]):
@@ -74,4 +69,4 @@ class Once(Generic[T]):
     def __get__(self, instance: object, owner: type) -> T: ...
 
     def __get__(self, instance: Any, owner: type) -> "Once[T] | T":
-        return self if instance is None else instance.memo.of_owner(self.function, instance)
+        return self if instance is None else instance.memo(self.function, instance, by=())

@@ -15,11 +15,8 @@ def compile_to_one(evidence: Evidence) -> bool:
     """Returns True if both sides compile to one program, up to names: on this backend equal bits for all inputs.
 
     Compares the whole text of both compiled programs, see `parity.ir.hlo.anonymous`: HLO is all that later stages of
-    the compiler read. Arguments and results must have the same positions and placements.
-
-    Args:
-        evidence: the case; both sides are compiled, unless the lowered programs exclude it. Read it with
-            `Evidence.read`, which keeps the result.
+    the compiler read. Arguments and results must have the same positions and placements. Both sides are compiled,
+    unless the lowered programs exclude it; `Evidence.read` keeps the result.
     """
     sides = evidence.sides
     if (

@@ -18,9 +18,7 @@ from parity.builds.weights.transforms import (
 )
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
-from parity.ir.functions import together
 from parity.ir.jaxprs import first_uses
-from parity.ir.location import inlined_source
 from parity.ir.stablehlo.program import Op
 from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
@@ -219,7 +217,7 @@ def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Fron
     entries = []
     for (verb, module), ones in list(groups.items())[:MOST_ENTRIES]:
         (one, _), more = ones[0], f" and {len(ones) - 1} more" if len(ones) > 1 else ""
-        place = _called([op for _, op in ones if op], readers[one.side])
+        place = side_of(next((op for _, op in ones if op), None))
         entries.append(
             Frontier(
                 where=f"{module} with {len(ones)} leaves" if isinstance(module, str) else f"{one.name}{more}",
@@ -254,23 +252,6 @@ def _used_by(one: Unmatched, side: Side, readers: Mapping[int, Sequence]) -> Op 
     else:
         found = (op for op in body.ops if body.outputs[one.position] in op.results)
     return next(found, None)
-
-
-def _called(ops: Sequence[Op], readers: Mapping[int, Sequence]) -> FrontierSide | None:
-    """Returns the first operation, in the function that all are in, called by one that reads that function's result."""
-    side, seen, work = side_of(next(iter(ops), None)), set(ops), list(ops)
-    own = side.place.own if side else ()
-    inner = min((together(own, inlined_source(op).own) for op in ops), default=0)
-    while side and work:
-        for user, _ in (each for value in work.pop(0).results for each in readers[value]):
-            depth = together(own, inlined_source(user).own) if user else 0
-            if 0 < depth < inner:
-                library = side.place.library if inner == len(own) else ()
-                frames = (*library, own[-inner], *own[-depth:])
-                return dataclasses.replace(side, place=dataclasses.replace(side.place, frames=frames))
-            work += [user] if depth and user not in seen else []
-            seen.add(user)
-    return side
 
 
 def _moving(weights: WeightMap) -> list[Entry]:

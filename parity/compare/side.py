@@ -54,7 +54,7 @@ class Side:
 
     def read(self, reader: Callable[["Side"], T]) -> T:
         """Returns a reading of this side, such as the positions of its arguments; made once."""
-        return self.memo.of_owner(reader, self)
+        return self.memo(reader, self, by=())
 
     @Once
     def specs(self) -> dict[str, jax.sharding.PartitionSpec]:

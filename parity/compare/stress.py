@@ -85,17 +85,17 @@ def stress(evidence: Evidence) -> Stressed:
     first: dict[str, Trial] = {}
     runs, left_out = {}, 0
     for kind, trials in kinds.items():
-        tried = [(trial, _Run.of(evidence, trial)) for trial in trials]
+        tried = [_Run.of(evidence, trial) for trial in trials]
         runs[kind] = len(tried)
-        left_out += sum(run.routes_apart for _, run in tried)
-        for one in tried:
-            differences = [] if one[1].routes_apart else _beyond_rounding(evidence, _on, [one])
-            for off in _not_arbitrated(evidence, *one, differences):
+        compared = [run for run in tried if not run.routes_apart]
+        left_out += len(tried) - len(compared)
+        for run in compared:
+            for off in _not_arbitrated(evidence, run, _beyond_rounding(evidence, _on, [run])):
                 found.setdefault(off[0], []).append(_finding(off))
-                first.setdefault(off[0], one[0])
+                first.setdefault(off[0], run.trial)
     trials, wanted = at_counts(evidence, aims)
-    starts = [(trial, _Run.of(evidence, trial)) for trial in trials]
-    compared = [(trial, run) for trial, run in starts if not run.routes_apart]
+    starts = [_Run.of(evidence, trial) for trial in trials]
+    compared = [run for run in starts if not run.routes_apart]
     # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
     checks = [count_checks(side.traced.jaxpr) for side in evidence.sides]
     spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
@@ -115,6 +115,7 @@ def stress(evidence: Evidence) -> Stressed:
 class _Run:
     """The results of both sides in a trial, and a function from side and seed to its results from perturbed numbers."""
 
+    trial: Trial
     reference: Outputs
     candidate: Outputs
     nudged: Callable[[int, int], Outputs]
@@ -126,7 +127,8 @@ class _Run:
         """Runs both sides, in another precision if ``changed`` is given."""
         sides = [_run(evidence, trial, place, changed) for place in (0, 1)]
         reference, candidate = pair_outputs(evidence, *sides)
-        return cls(reference=reference, candidate=candidate, nudged=_nudged(evidence, trial, changed))
+        nudged = _nudged(evidence, trial, changed)
+        return cls(trial=trial, reference=reference, candidate=candidate, nudged=nudged)
 
     @property
     def routes_apart(self) -> bool:
@@ -194,7 +196,7 @@ def _run(
     return evidence.sides[place].read(changed).run(carried, SEED, alter, trial.steps)
 
 
-Runs = Sequence[tuple[Trial, _Run]]
+Runs = Sequence[_Run]
 Off = tuple[Group, Deviation, float, str]
 """A difference: the group of the output, its deviation, the noise, and the inputs as text."""
 
@@ -210,13 +212,10 @@ def _beyond_rounding(evidence: Evidence, judge: Callable[[Runs], Iterator[Off]],
     def again(changed: Callable[[Side], Side], **moved: Move) -> Runs:
         """Returns the runs with the noise of a changed side, or of numbers that move in another way."""
         return [
-            (
-                trial,
-                dataclasses.replace(
-                    run, nudged=_nudged(evidence, dataclasses.replace(trial, **moved), changed)
-                ),
+            dataclasses.replace(
+                run, nudged=_nudged(evidence, dataclasses.replace(run.trial, **moved), changed)
             )
-            for trial, run in runs
+            for run in runs
         ]
 
     def kept(found: Sequence[Off], *changed: Runs) -> list[Off]:
@@ -231,14 +230,15 @@ def _beyond_rounding(evidence: Evidence, judge: Callable[[Runs], Iterator[Off]],
         still = kept(ranged, again(lambda side: side, move=resized(factor)))
         found = [each for each in found if each not in ranged or each in still]
     if found and not evidence.read(unmeasured_rounding):
-        wide = [(trial, _Run.of(evidence, trial, widened_side)) for trial, _ in runs]
+        wide = [_Run.of(evidence, run.trial, widened_side) for run in runs]
         found = kept(found, again(rounded_side), wide)
     return found
 
 
-def _not_arbitrated(evidence: Evidence, trial: Trial, run: _Run, found: Sequence[Off]) -> list[Off]:
+def _not_arbitrated(evidence: Evidence, run: _Run, found: Sequence[Off]) -> list[Off]:
     """Returns the differences, unless the candidate is about as close to a float64 run as the reference is."""
     side, inputs = evidence.read(float64_side) if found else Absent(""), evidence.builds[0].abstract_inputs
+    trial = run.trial
     if isinstance(side, Absent):
         return [*found]
 
@@ -258,7 +258,8 @@ def _not_arbitrated(evidence: Evidence, trial: Trial, run: _Run, found: Sequence
 
 def _on(runs: Runs) -> Iterator[Off]:
     """Yields the differences in trials."""
-    for trial, run in runs:
+    for run in runs:
+        trial = run.trial
         for group in COMPARED[: 2 if trial.saturates else 3]:
             left, right = (side.get(group, {}) for side in (run.reference, run.candidate))
             shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
@@ -303,7 +304,7 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
     """Yields the differences from some start of the counters."""
     if not starts:
         return
-    tiny = {path: abs(array) < 2 * TINY for path, array in starts[0][0].state.items() if is_float(array)}
+    tiny = {path: abs(array) < 2 * TINY for path, array in starts[0].trial.state.items() if is_float(array)}
     tiny = {path: mask for path, mask in tiny.items() if mask.any() and not mask.all()}
 
     def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:
@@ -313,15 +314,15 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
         return {**leaves, **(parts if group is Group.STATE else {})}
 
     for group in COMPARED:
-        reference = [parted(run.reference, group) for _, run in starts]
-        candidate = [parted(run.candidate, group) for _, run in starts]
-        counts = [trial.count for trial, _ in starts]
+        reference = [parted(run.reference, group) for run in starts]
+        candidate = [parted(run.candidate, group) for run in starts]
+        counts = [run.trial.count for run in starts]
 
         def again(start: int, group: Group = group) -> dict[str, np.ndarray]:
-            return parted(starts[start][1].nudged(0, 3_000), group)
+            return parted(starts[start].nudged(0, 3_000), group)
 
         for start, off, noise in off_over_counts(counts, reference, candidate, again):
-            yield group, off, noise, f"with {starts[start][0].name}"
+            yield group, off, noise, f"with {starts[start].trial.name}"
 
 
 def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -99,37 +100,33 @@ def extreme_trials(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
 
 def over_scales(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields trials of about the size of each constant that computed numbers are used with, and of its square root."""
-    leaves = evidence.builds[0].leaves
-
-    def sized(flat: Mapping[str, np.ndarray], size: float, paths: Sequence[str]) -> Flat:
-        return {**flat, **{path: _sized(flat[path], size) for path in paths if is_float(flat[path])}}
-
-    params = [path for path, leaf in leaves.items() if leaf.role is Role.PARAMS]
+    params = [path for path, leaf in evidence.builds[0].leaves.items() if leaf.role is Role.PARAMS]
+    inputs = list(evidence.reference.build.abstract_inputs)
     for scale in aims.scales[:MOST_SCALES]:
-        root = math.sqrt(scale)
-        state = _with_moments(evidence, lambda rng, shape, scale=scale: scale ** rng.uniform(1, 2, shape))
-        yield Trial(
-            name=f"inputs of size {root:.3g}",
-            state=evidence.state,
-            alter=lambda batch, root=root: sized(batch, root, list(batch)),
-            move=perturb,
-        )
-        yield Trial(
-            name=f"parameters of size {root:.3g}", state=sized(evidence.state, root, params), move=perturb
-        )
-        least = scale / BELOW
-        yield Trial(
-            name=f"everything of size {least:.3g}",
-            state=sized(state, least, params),
-            alter=lambda batch, least=least: sized(batch, least, list(batch)),
-            move=perturb,
-        )
+        root, least = math.sqrt(scale), scale / BELOW
+        moments = _with_moments(evidence, lambda rng, shape, scale=scale: scale ** rng.uniform(1, 2, shape))
+        for words, size, state, leaves, entries in (
+            ("inputs", root, evidence.state, [], inputs),
+            ("parameters", root, evidence.state, params, []),
+            ("everything", least, moments, params, inputs),
+        ):
+            yield Trial(
+                name=f"{words} of size {size:.3g}",
+                state=_sized(state, leaves, size),
+                alter=functools.partial(_sized, paths=entries, size=size),
+                move=perturb,
+            )
 
 
-def _sized(array: np.ndarray, size: float) -> np.ndarray:
-    wide = array.astype(np.float64)
-    own = float(np.sqrt(np.mean(np.square(wide)))) if array.size else 0.0
-    return (wide * (size / own)).astype(array.dtype) if own and math.isfinite(own) else array
+def _sized(flat: Mapping[str, np.ndarray], paths: Sequence[str], size: float) -> Flat:
+    """Returns arrays of which some floats have a root mean square of ``size``; zeros and infinite ones stay."""
+    changed = dict(flat)
+    for path in [path for path in paths if is_float(flat[path]) and flat[path].size]:
+        wide = flat[path].astype(np.float64)
+        own = float(np.sqrt(np.mean(np.square(wide))))
+        if own and math.isfinite(own):
+            changed[path] = (wide * (size / own)).astype(flat[path].dtype)
+    return changed
 
 
 def aimed(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
@@ -190,9 +187,9 @@ def padded(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
         )
     masks = [path for path, array in batch.items() if is_mask(array) and array.ndim and array.any()]
     rows = [path for path in masks if batch[path].ndim > 1]
-    for words, paths in (("", masks), ("a row of ", rows)):
+    for words, paths, entries in (("", masks, slice(None)), ("a row of ", rows, slice(1))):
         if paths:
-            alter = functools.partial(_without, paths=paths, row=bool(words))
+            alter = functools.partial(_filled, paths=paths, entries=entries, number=0)
             name = f"{words}{', '.join(paths)} = 0"
             yield Trial(name=name, state=dict(evidence.state), alter=alter, pads=True, empties=True)
 
@@ -223,10 +220,11 @@ def _pad(batch: Flat, marks: Mapping[str, float]) -> Flat:
     return changed
 
 
-def _without(batch: Flat, paths: Sequence[str], row: bool) -> Flat:
-    changed = {path: np.array(array) for path, array in batch.items()}
+def _filled(flat: Mapping[str, np.ndarray], paths: Sequence[str], entries: Any, number: float) -> Flat:
+    """Returns arrays of which some have a number in some of their entries."""
+    changed = {path: np.array(array) for path, array in flat.items()}
     for path in paths:
-        changed[path][: 1 if row else None] = 0
+        changed[path][entries] = number
     return changed
 
 
@@ -282,23 +280,18 @@ def not_finite(evidence: Evidence) -> Iterator[Trial]:
     No parameter becomes infinite: none of a trained model is, and equal formulas part there.
     """
 
-    def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float = np.nan) -> Flat:
-        changed = {path: np.array(array) for path, array in flat.items()}
-        for path in paths:
-            changed[path][..., :1] = number
-        return changed
-
     def floats(flat: Mapping[str, np.ndarray]) -> list[str]:
         return [path for path, array in sorted(flat.items()) if is_float(array) and array.ndim]
 
+    first = (..., slice(1))
     inputs = floats(evidence.reference.build.inputs(SEED))
     for number in (np.nan, np.inf) if inputs else ():
-        alter = functools.partial(spoilt, paths=inputs, number=number)
+        alter = functools.partial(_filled, paths=inputs, entries=first, number=number)
         yield Trial(name=f"inputs with {number}", state=dict(evidence.state), alter=alter)
     leaves = evidence.builds[0].leaves
     params = [path for path in floats(evidence.state) if leaves[path].role is Role.PARAMS]
     for path in params[:MOST_SPOILT]:
-        yield Trial(name=f"{path} with nan", state=spoilt(evidence.state, [path]))
+        yield Trial(name=f"{path} with nan", state=_filled(evidence.state, [path], first, np.nan))
 
 
 def _with_moments(

@@ -43,7 +43,6 @@ def describe_unpaired(
 
     Args:
         abstract: ``{path: jax.ShapeDtypeStruct}`` of that side's state.
-        paths: paths of the leaves.
         tiled: True if arrays are stored in tiles, as on a TPU.
     """
     found = []
@@ -107,12 +106,7 @@ def split_step(path: str) -> tuple[str, str]:
 def without_unpaired(
     outputs: Mapping[str, Mapping[str, np.ndarray]], paths: Collection[str]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns outputs without the leaves that have no partner, in all steps.
-
-    Args:
-        outputs: ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on.
-        paths: paths of the leaves.
-    """
+    """Returns outputs, ``{group: {path: array}}``, without the leaves that have no partner, in all steps."""
     gone = set(paths)
     return {
         group: {path: array for path, array in leaves.items() if not gone & {path, split_step(path)[1]}}
@@ -156,12 +150,7 @@ def carry_state(
 
 
 def rename_to_reference(weights: WeightMap, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the candidate's leaves under the reference's paths; others, such as ``logits``, keep their paths.
-
-    Args:
-        weights: the map.
-        leaves: by path; with several steps the paths begin with ``step1/`` and so on.
-    """
+    """Returns the candidate's leaves under the reference's paths; others, such as ``logits``, keep their paths."""
     targets = {path for entry in weights.entries for path in entry.candidate}
     steps: dict[str, dict[str, np.ndarray]] = {}
     for path, array in leaves.items():

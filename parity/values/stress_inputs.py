@@ -11,7 +11,6 @@ from parity.values.ladder import FLOOR_FACTOR, Deviation, deviation
 from parity.values.noise import finite_norm, is_float
 
 Flat = Mapping[str, np.ndarray]
-Factors = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 """Draws the factors of the entries of a leaf of a shape."""
 COARSE = 10.0
 """Bound on a leaf's deviation, as a multiple of its change when the reference is perturbed."""
@@ -26,41 +25,44 @@ COUNT_RESOLUTION = float(jnp.finfo(jnp.float32).eps)
 ONE_SIDED = "finite on one side only"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class StressKind:
     """One kind of stress inputs.
 
     Args:
-        parameters, inputs: draw the factors of a leaf's entries.
+        parameters, inputs: range of the power of ten that scales the leaves of the state, or the batch.
         count: initial value of the optimizer's counters.
+        by_entry: True if each entry has a factor of its own, False if each leaf has one.
         saturates: True if a softmax may saturate, so that gradients cancel and optimizers step on the residue.
         edges: share of entries that become zero, tie with another, or are close to a constant of the programs.
     """
 
     name: str
-    parameters: Factors
-    inputs: Factors
+    parameters: tuple[float, float]
+    inputs: tuple[float, float]
     count: int
-    edges: float = 0.0
+    by_entry: bool = False
     saturates: bool = False
+    edges: float = 0.0
 
     def state(
         self, flat: Flat, leaves: Mapping[str, Leaf], constants: Sequence[float]
     ) -> dict[str, np.ndarray]:
         """Returns a state with scaled parameters, nonzero moments and changed counters."""
-        rng, extreme_trials = np.random.default_rng(11), dict(flat)
+        rng, scaled = np.random.default_rng(11), dict(flat)
         for path in sorted(flat):
             array, role = flat[path], leaves[path].role
             if is_float(array) and role is Role.OPTIMIZER:
                 if not array.ndim:  # a rate, a decay or an epsilon that the state carries
                     continue
-                moment = np.abs(rng.standard_normal(array.shape)) * self.parameters(rng, array.shape) * 1e-3
-                extreme_trials[path] = moment.astype(array.dtype)
+                moment = np.abs(rng.standard_normal(array.shape))
+                moment = moment * self._factors(self.parameters, rng, array.shape) * 1e-3
+                scaled[path] = moment.astype(array.dtype)
             elif is_float(array):
-                extreme_trials[path] = self._scaled(array, self.parameters, rng, constants)
+                scaled[path] = self._scaled(array, self.parameters, rng, constants)
             elif role is Role.OPTIMIZER and array.ndim == 0 and array.dtype.kind in "iu":
-                extreme_trials[path] = np.asarray(self.count, array.dtype)
-        return extreme_trials
+                scaled[path] = np.asarray(self.count, array.dtype)
+        return scaled
 
     def batch(self, flat: Flat, constants: Sequence[float]) -> dict[str, np.ndarray]:
         """Returns a batch with its floats scaled; integers stay, because they are indices."""
@@ -70,11 +72,20 @@ class StressKind:
             for path, array in flat.items()
         }
 
+    def _factors(
+        self, decades: tuple[float, float], rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray:
+        return 10.0 ** rng.uniform(*decades, shape if self.by_entry else ())
+
     def _scaled(
-        self, array: np.ndarray, factors: Factors, rng: np.random.Generator, constants: Sequence[float]
+        self,
+        array: np.ndarray,
+        decades: tuple[float, float],
+        rng: np.random.Generator,
+        constants: Sequence[float],
     ) -> np.ndarray:
         limit = float(jnp.finfo(array.dtype).max)
-        wide = array.astype(np.float64) * factors(rng, array.shape)
+        wide = array.astype(np.float64) * self._factors(decades, rng, array.shape)
         if self.edges and array.size > 1:
             flat, chosen = wide.reshape(-1), rng.random(array.size) < self.edges
             nearby = [0.0, *(c * (1 + side) for c in constants for side in (-1e-3, 0.0, 1e-3))]
@@ -83,42 +94,12 @@ class StressKind:
         return np.clip(wide, -limit, limit).astype(array.dtype)
 
 
-def _decades(low: float, high: float) -> Factors:
-    return lambda rng, shape: np.full(shape, 10.0 ** rng.uniform(low, high))
-
-
-def _entries(low: float, high: float) -> Factors:
-    return lambda rng, shape: 10.0 ** rng.uniform(low, high, shape)
-
-
-EXTREMES: tuple[StressKind, ...] = (
-    StressKind(
-        name="leaves over decades", parameters=_decades(-1.5, 1.0), inputs=_decades(-1.5, 1.5), count=7
-    ),
-    StressKind(
-        name="large numbers",
-        parameters=_decades(0.5, 1.0),
-        inputs=_decades(2.0, 3.0),
-        count=1_000,
-        saturates=True,
-    ),
-    StressKind(
-        name="tiny numbers", parameters=_decades(-3.0, -2.0), inputs=_decades(-4.0, -3.0), count=100_000
-    ),
-    StressKind(
-        name="entries over decades",
-        parameters=_entries(-1, 0.5),
-        inputs=_entries(-2, 2),
-        count=50,
-        saturates=True,
-    ),
-    StressKind(
-        name="zeros, ties and the programs' constants",
-        parameters=_decades(0, 0.1),
-        inputs=_decades(0, 0.1),
-        count=0,
-        edges=0.2,
-    ),
+EXTREMES = (
+    StressKind("leaves over decades", (-1.5, 1.0), (-1.5, 1.5), count=7),
+    StressKind("large numbers", (0.5, 1.0), (2.0, 3.0), count=1_000, saturates=True),
+    StressKind("tiny numbers", (-3.0, -2.0), (-4.0, -3.0), count=100_000),
+    StressKind("entries over decades", (-1, 0.5), (-2, 2), count=50, by_entry=True, saturates=True),
+    StressKind("zeros, ties and the programs' constants", (0, 0.1), (0, 0.1), count=0, edges=0.2),
 )
 
 

@@ -107,12 +107,7 @@ class Compiler:
         self._pool = Pool(limits.workers, environment, memory=limits.memory, seconds=limits.seconds)
 
     def start(self, function: str, request: Request) -> Callable[[], Compilation]:
-        """Starts to compile and returns a function that waits for the result.
-
-        Args:
-            function: ``module:function`` that takes the request and returns a `Compilation`.
-            request: the program.
-        """
+        """Starts ``module:function``, which returns a `Compilation`; returns a function that waits for the result."""
         key = request.key
         if (found := self._cached(key)) is not None:
             return lambda: found

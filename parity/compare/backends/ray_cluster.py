@@ -298,9 +298,7 @@ def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterato
 
     Args:
         site: the properties that this machine must have.
-        backend: the backend that JAX uses.
         function: ``module:function``, called with ``arguments`` and ``notify=``.
-        arguments: its arguments.
     """
     os.environ.update(site.variables)
     for name in DRIVERS if backend in PLATFORMS else ():

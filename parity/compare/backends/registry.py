@@ -34,7 +34,6 @@ def find(name: str, compiler: Compiler | None = None) -> Backend:
     """Returns the backend called ``name``.
 
     Args:
-        name: name on the command line.
         compiler: for backends that compile in other processes; by default they share one.
 
     Raises:

@@ -23,7 +23,6 @@ def call(function: str, arguments: tuple, notify: Notify) -> tuple[str, Any]:
 
     Args:
         function: gets ``arguments`` and ``notify=``.
-        arguments: its arguments.
         notify: takes a phase as text, which the parent names if the process dies.
     """
     module, _, name = function.partition(":")

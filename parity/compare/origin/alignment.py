@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from parity.compare.origin.sketch import Sketch, distance
-from parity.compare.origin.source import functions_around
 from parity.compare.origin.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
@@ -23,8 +22,6 @@ AMPLIFIED = 10
 """Factor by which an operation may enlarge a difference of its operands, in the norm of arrays."""
 SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
-NEAR = 3
-"""Innermost functions around an operation that identify the code that made it."""
 MOVES = frozenset(
     {"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy", "tile"}
 )
@@ -57,7 +54,6 @@ def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
     A value that is only cast or moved has at least the noise of its operands.
 
     Args:
-        reference: the program evaluated.
         nudged: evaluations from weights and inputs that differ by one unit in the last place, one per draw.
     """
     found = []
@@ -93,13 +89,17 @@ class Alignment:
         self.traces, self._noise = (reference, candidate), noise
         self.matches = self._match()
 
+    def pair(self, first: int, second: int) -> tuple[Node, Node]:
+        """Returns a value of the reference and one of the candidate by their numbers."""
+        return self.traces[0].nodes[first], self.traces[1].nodes[second]
+
     def same(self, first: int, second: int) -> bool:
         """True if a value of the reference and one of the candidate are equal up to noise."""
         return self.in_floors(first, second) <= FLOOR_FACTOR
 
     def in_floors(self, first: int, second: int) -> float:
         """Returns the distance of two values in units of the reference's noise; a value is near any of its parts."""
-        left, right = self.traces[0].nodes[first], self.traces[1].nodes[second]
+        left, right = self.pair(first, second)
         pairs = [(left.sketch, right.sketch)]
         pairs += [(part, right.sketch) for part in itertools.chain(*left.parts)]
         pairs += [(left.sketch, part) for part in itertools.chain(*right.parts)]
@@ -110,11 +110,13 @@ class Alignment:
         """True if operands that are equal up to noise differ by as much as the results of two operations."""
         if first is None or second is None or self.unlike(first, second):
             return False
-        left, right = self.traces[0].nodes, self.traces[1].nodes
-        given = zip(left[first].inputs, right[second].inputs, strict=False)
-        off = [distance(left[i].sketch, right[j].sketch) for i, j in given]
-        most = max(filter(np.isfinite, off), default=0.0)
-        return 0 < distance(left[first].sketch, right[second].sketch) <= AMPLIFIED * most
+
+        def off(one: int, other: int) -> float:
+            return distance(*(node.sketch for node in self.pair(one, other)))
+
+        left, right = self.pair(first, second)
+        given = itertools.starmap(off, zip(left.inputs, right.inputs, strict=False))
+        return 0 < off(first, second) <= AMPLIFIED * max(filter(np.isfinite, given), default=0.0)
 
     def equals(self, side: int, at: int) -> list[int]:
         """Returns the values of the other side that are equal to a value up to noise."""
@@ -127,8 +129,7 @@ class Alignment:
 
     def shares(self, first: int, second: int) -> bool:
         """True if two operations share an operand that is hardly equal by chance."""
-        inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (first, second), strict=True)]
-        for i, j in itertools.product(*inputs):
+        for i, j in itertools.product(*(node.inputs for node in self.pair(first, second))):
             sketch = self.traces[0].nodes[i].sketch
             if (not sketch.plain or sketch.norm > TELLING) and self.same(i, j):
                 return True
@@ -147,11 +148,7 @@ class Alignment:
         )
 
     def more(self, first: int, second: int) -> int | None:
-        """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is.
-
-        Args:
-            first, second: two values that are not the same.
-        """
+        """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is."""
         for side, at, other in ((0, first, second), (1, second, first)):
             made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
             if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
@@ -192,25 +189,9 @@ class Alignment:
 
     def unlike(self, first: int, second: int) -> tuple[int, ...]:
         """Returns the positions at which two operations take values that are not the same."""
-        inputs = [self.traces[side].nodes[at].inputs for side, at in enumerate((first, second))]
-        return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
-
-    def instead(self, side: int, at: int) -> int | None:
-        """Returns an operation of the other side that uses an operand of this one and has no counterpart here.
-
-        It is the first one whose call stack shares most functions with that of this one.
-        """
-        nodes, others = self.traces[side].nodes, self.traces[1 - side].nodes
-        around, found = set(functions_around(nodes[at])), []
-        for value in nodes[at].inputs:
-            if nodes[value].literal or nodes[value].sketch.plain:
-                continue
-            names = {nodes[user].name for user in self.users(side, value)} | RECAST | {"stop_gradient"}
-            backward = nodes[at].around.backward
-            for user in (user for each in self.equals(side, value) for user in self.users(1 - side, each)):
-                if others[user].name not in names and others[user].around.backward == backward:
-                    found.append(user)
-        return max(found, key=lambda each: len(around & set(functions_around(others[each]))), default=None)
+        left, right = self.pair(first, second)
+        given = zip(left.inputs, right.inputs, strict=False)
+        return tuple(at for at, values in enumerate(given) if not self.same(*values))
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""

@@ -10,12 +10,10 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
 from parity.compare.origin.divergence import Divergence
-from parity.compare.origin.source import functions_around, innermost, site
-from parity.compare.origin.trace import Node
-from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
+from parity.compare.origin.trace import Node, functions_around, innermost, site
+from parity.ir.functions import function_of, made_at, origin, set_outside, together
 from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers
 
@@ -62,13 +60,9 @@ class Parting:
         left, right = self.ends
         if left is not None and right is not None and self.divergence.operands:
             position = self.divergence.operands[0]
-            one, other = (node.inputs[position] for node in self.pair((left, right)))
-            if all(node.label for node in self.pair((one, other))):
+            one, other = (node.inputs[position] for node in self.alignment.pair(left, right))
+            if all(node.label for node in self.alignment.pair(one, other)):
                 yield (left, right), (one, other)
-
-    def pair(self, ends: tuple[int, int]) -> list[Node]:
-        """Returns the operations of both sides by their numbers."""
-        return [trace.nodes[at] for trace, at in zip(self.alignment.traces, ends, strict=True)]
 
     def set_outside(self) -> str:
         """Returns the function whose equal code makes both values by other operations; empty if there is none.
@@ -77,8 +71,9 @@ class Parting:
         """
         if not self.divergence.path:
             return ""
-        left, right = self.pair(ends := self.divergence.path[-1])
-        partners = self.pair((self.alignment.matches[1][ends[1]], self.alignment.matches[0][ends[0]]))
+        ends = self.divergence.path[-1]
+        left, right = self.alignment.pair(*ends)
+        partners = self.alignment.pair(self.alignment.matches[1][ends[1]], self.alignment.matches[0][ends[0]])
         if min(self.alignment.matches[side][at] for side, at in enumerate(ends)) >= 0 and all(
             _one_run(*each) for each in zip((left, right), partners, strict=True)
         ):
@@ -128,23 +123,19 @@ def _exchanged(parting: Parting) -> Blame | None:
     if not _all_right(parting):
         return None
     for users, operands in parting.levels:
-        nodes = parting.pair(operands)
+        nodes = parting.alignment.pair(*operands)
         if any(node.literal or node.sketch.plain for node in nodes):
             continue
-        chosen = [{node.name for node in pair} for pair in (parting.pair(users), nodes)]
+        chosen = [{node.name for node in pair} for pair in (parting.alignment.pair(*users), nodes)]
         if chosen[0] == {"branch"} or chosen[1] == {"select_n"}:
             continue  # the function inside chose it
         alignment = parting.alignment
         there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
         if not all(there):
             continue
-        found = [
-            _naming(parting, side, users[side], operands[side], there[side])
-            or _at_hand(parting, side, users[side], there[side])
-            for side in (0, 1)
-        ]
+        found = [_at_hand(parting, side, users[side], there[side]) for side in (0, 1)]
         if any(found):
-            stacks = [site(node).own for node in parting.pair(users)]
+            stacks = [site(node).own for node in parting.alignment.pair(*users)]
             frames = [
                 found[side] or next((each for each in stacks[side] if twins(each, found[1 - side])), None)
                 for side in (0, 1)
@@ -185,28 +176,10 @@ def _read_after_update(parting: Parting) -> Blame | None:
 def _all_right(parting: Parting) -> bool:
     """True if the other side also has every operand on the path, except constants and trivial values."""
     for _, operands in parting.levels:
-        for side, (at, node) in enumerate(zip(operands, parting.pair(operands), strict=True)):
+        for side, (at, node) in enumerate(zip(operands, parting.alignment.pair(*operands), strict=True)):
             if parting.alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain):
                 return False
     return True
-
-
-def _naming(parting: Parting, side: int, user: int, given: int, values: Sequence[int]) -> Frame | None:
-    """Returns the innermost line around an operation that names the weight it is given instead of another."""
-    nodes = parting.alignment.traces[side].nodes
-    right = {part for at in values for part in _weight(nodes, at)}
-    parts = _weight(nodes, given) - right if right else set()
-    return next((each for each in site(nodes[user]).own if parts & words_of(each)), None)
-
-
-def _weight(nodes: Sequence[Node], at: int) -> set[str]:
-    """Returns the parts of the path of the only argument that a value is computed from; empty if there are others."""
-    while not nodes[at].label:
-        below = [each for each in nodes[at].inputs if not nodes[each].literal]
-        if len(below) != 1:
-            return set()
-        (at,) = below
-    return set(nodes[at].label.split("/")) - HOLDERS
 
 
 def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:
@@ -240,8 +213,8 @@ def _step_left_out(parting: Parting) -> Blame | None:
         side = parting.alignment.more(*operands)
         if side is None:
             continue
-        more = site(parting.pair(operands)[side]).own
-        own = site(parting.pair(users)[1 - side]).own
+        more = site(parting.alignment.pair(*operands)[side]).own
+        own = site(parting.alignment.pair(*users)[1 - side]).own
         unlike = [frame for frame in own if function_of(frame) not in parting.common]
         known = (frame for each in more for frame in unlike if twins(frame, each))
         lacking = next(known, None) or innermost(own, parting.common)

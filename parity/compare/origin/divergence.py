@@ -7,13 +7,13 @@ import itertools
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, NEAR, PARTS, RECAST, SHORT, Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.sketch import opposite
-from parity.compare.origin.source import functions_around, site
-from parity.compare.origin.trace import Node
+from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.makers import backward_rule
 
-BRANCH = frozenset({"branch"})
+NEAR = 3
+"""Innermost functions around an operation that identify the code that made it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,12 +43,9 @@ class Divergence:
         """True if both sides do one operation with different constants."""
         if self.reference is None or self.candidate is None or not self.operands:
             return False
-        ends = [
-            (trace.nodes[at], trace.nodes)
-            for trace, at in zip(alignment.traces, (self.reference, self.candidate), strict=True)
-        ]
-        same = ends[0][0].name == ends[1][0].name
-        return same and all(nodes[node.inputs[at]].literal for node, nodes in ends for at in self.operands)
+        one, other = alignment.pair(self.reference, self.candidate)
+        given = [node for at in self.operands for node in alignment.pair(one.inputs[at], other.inputs[at])]
+        return one.name == other.name and all(node.literal for node in given)
 
 
 def find_divergences(
@@ -60,7 +57,6 @@ def find_divergences(
     further on, they were only computed in another way.
 
     Args:
-        alignment: both programs.
         failing: value numbers of results that differ, of both sides.
         leaves: paths of the results that differ; a stopped gradient must be behind all that the forward pass reads.
     """
@@ -80,7 +76,7 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
     Empty if an argument is NaN, or if other functions make values on the way to it that the other side lacks.
     """
     for pair in failing:
-        has_nan = [trace.nodes[at].sketch.has_nan for trace, at in zip(alignment.traces, pair, strict=True)]
+        has_nan = [node.sketch.has_nan for node in alignment.pair(*pair)]
         if has_nan[0] != has_nan[1]:
             side = has_nan.index(True)
             at, nodes = pair[side], alignment.traces[side].nodes
@@ -133,7 +129,7 @@ class _Search:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
         A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does an operation that is only another form, and a mask whose opposite the other side uses.
+        compute. So does a value that leads to one that both sides have, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
@@ -141,17 +137,10 @@ class _Search:
         alone = len(ends) == 1
         if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-            form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
+            form = form or (alone and self._agrees_again(*ends[0]))
         else:
             form = opposite(*(node.sketch for node in nodes))
         return follows, form, self.for_backward(pair), pair.place, alone
-
-    def _is_form(self, first: int, second: int) -> bool:
-        """True if one operation takes values that differ in their form only, such as once for all rows."""
-        one, other = (trace.nodes[at] for trace, at in zip(self._traces, (first, second), strict=True))
-        operands = self._alignment.unlike(first, second)
-        ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
-        return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
 
     def _agrees_again(self, side: int, at: int) -> bool:
         """True if a value that one side has alone, no random key, leads to one that both sides have.
@@ -241,12 +230,10 @@ class _Search:
         """Returns the reference's numbers of those values that both sides compute."""
         nodes, found = self._traces[side].nodes, [self._alignment.unmoved(side, i) for i in values]
         pairs = [ordered(side, i, self._matches[side][i]) for i in found if not nodes[i].literal]
-        return [left for left, right in pairs if min(left, right) >= 0 and not self._is_given(left, right)]
-
-    def _is_given(self, first: int, second: int) -> bool:
-        """True if a side has a value as an argument or a constant."""
-        names = {trace.nodes[at].name for trace, at in zip(self._traces, (first, second), strict=True)}
-        return not GIVEN.isdisjoint(names)
+        pairs = [pair for pair in pairs if min(pair) >= 0]
+        return [
+            pair[0] for pair in pairs if GIVEN.isdisjoint(node.name for node in self._alignment.pair(*pair))
+        ]
 
     def _pair(self, first: list[int], second: list[int], known: Sequence[tuple]) -> list[Divergence]:
         """Pairs corresponding operations: known results, then the most likely pairs."""
@@ -264,7 +251,7 @@ class _Search:
 
     def _likeness(self, first: int, second: int) -> float:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
-        left, right = self._traces[0].nodes[first], self._traces[1].nodes[second]
+        left, right = self._alignment.pair(first, second)
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         given = [
             [self._alignment.unmoved(side, i) for i in node.inputs] for side, node in enumerate((left, right))
@@ -281,18 +268,14 @@ class _Search:
 
         The counterpart may make a value that is correct elsewhere, such as the mask of another layer.
         """
-        ends = pair.path[0] if pair.path else (pair.reference, pair.candidate)
-        known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
-        kinds = {self._traces[side].nodes[at].name for _, side, at in known}
-        functions = {functions_around(self._traces[side].nodes[at])[:1] for _, side, at in known}
-        loop_indices = {tuple(_turn(self._traces[side].nodes[at])) for _, side, at in known}
-        if (
-            len(known) == 2
-            and len(kinds) == len(functions) == 1
-            and (len(loop_indices) == 1 or self._alignment.shares(*(at for *_, at in known)))
-        ):
-            return pair
-        for _, side, at in sorted(known):
+        ends = self._ends(pair)
+        if len(ends) == 2:
+            (_, first), (_, second) = ends
+            one, other = self._alignment.pair(first, second)
+            of_one_code = one.name == other.name and functions_around(one)[:1] == functions_around(other)[:1]
+            if of_one_code and (_turn(one) == _turn(other) or self._alignment.shares(first, second)):
+                return pair
+        for _, side, at in sorted((self._place(side, at), side, at) for side, at in ends):
             other = self._standing(side, at)
             if other is not None:
                 return self._descend(*ordered(side, at, other), pair.place)
@@ -342,15 +325,15 @@ class _Search:
 
     def _descend(self, first: int, second: int, place: int) -> Divergence:
         """Follows differing operands, whose values exist on both sides, to their origin."""
-        path = [self._unmoved(first, second, BRANCH)]
+        path = [(first, second)]
         start = found = self._between(path, place)
         while found.operands:
-            left, right = (trace.nodes[at] for trace, at in zip(self._traces, path[-1], strict=True))
+            left, right = self._alignment.pair(*path[-1])
             if left.name != right.name or len(left.inputs) != len(right.inputs):
                 break
             position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
-            pair = self._unmoved(left.inputs[position], right.inputs[position])
-            makers = [trace.nodes[at].name for trace, at in zip(self._traces, pair, strict=True)]
+            pair = left.inputs[position], right.inputs[position]
+            makers = [node.name for node in self._alignment.pair(*pair)]
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
                 break
@@ -361,19 +344,6 @@ class _Search:
             if self._alignment.more(*pair) is not None:
                 break
         return dataclasses.replace(found, path=tuple(path))
-
-    def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
-        """Returns two values; if different operations make them, the values before they were moved."""
-        ends = [first, second]
-        nodes = [trace.nodes for trace in self._traces]
-        if nodes[0][first].name != nodes[1][second].name:
-            for side in (0, 1):
-                while nodes[side][ends[side]].name in moves:
-                    below = nodes[side][ends[side]].inputs[0]
-                    if nodes[side][below].name in GIVEN:
-                        break
-                    ends[side] = below
-        return ends[0], ends[1]
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
         operands = self._alignment.unlike(*path[-1])
@@ -402,26 +372,13 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
             continue  # the rule may stop the gradient, too
         left, right = ordered(side, at, other)
-        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, left)
+        made_of = _leaves_below(alignment, left)
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
             found.append((-len(made_of), left, right))
     if not found:
         return []
     _, left, right = max(found, key=lambda each: each[:2])
     return [Divergence(reference=left, candidate=right, place=left)]
-
-
-def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
-    """True if only integers and masks are computed from a value, which pass no gradient anyway."""
-    nodes, waiting, seen = alignment.traces[side].nodes, [at], {at}
-    while waiting:
-        users = [each for each in alignment.users(side, waiting.pop()) if nodes[each].sketch.epsilon]
-        fresh = set(users) - seen
-        if any(not alignment.users(side, each) for each in fresh):
-            return False
-        seen |= fresh
-        waiting += fresh
-    return bool(alignment.users(side, at))
 
 
 def _used_instead(alignment: Alignment, side: int, at: int) -> int:

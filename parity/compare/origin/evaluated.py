@@ -77,7 +77,6 @@ def evaluate_case(work: Evidence, group: str = "", trial: Trial | None = None) -
     results agree there, the cause is the first operation in another type.
 
     Args:
-        work: a case.
         group: only results of this group count as differing, if any do; for values, only what they need is run.
         trial: the state and the batch; None for the standard ones.
 

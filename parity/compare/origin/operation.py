@@ -11,8 +11,7 @@ from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.source import innermost, shared, site
-from parity.compare.origin.trace import Node, Trace
+from parity.compare.origin.trace import Node, Trace, innermost, shared, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.functions import deciding_call, function_of, written
@@ -35,8 +34,7 @@ def locate(case: Case, session: Session, channel: str) -> SearchResult:
     If no result of the standard batch differs, they are evaluated on the stress inputs on which the channel fails.
 
     Args:
-        case: the case.
-        session: its session; an evaluation that it holds is not repeated.
+        session: an evaluation that it holds is not repeated.
         channel: the channel that fails.
     """
     work = Evidence.of(on_one_device(case), session)
@@ -51,8 +49,6 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     """Returns the divergences; a search that is not sure of the place adds the first difference of the proof.
 
     Args:
-        work: the case.
-        found: both sides evaluated.
         channel: the channel that fails; its differences may reach no result on the batch.
     """
     result = describe(found)
@@ -69,12 +65,7 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
 
 
 def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
-    """Returns the divergences of two programs, and the lines to blame.
-
-    Args:
-        found: both evaluated.
-        strategies: for the lines to blame, in the order of the attempts.
-    """
+    """Returns the divergences of two programs, and the lines to blame by the first strategy that finds any."""
     if not found.failing:
         return SearchResult.nothing(
             "op",
@@ -177,13 +168,7 @@ class _Entry:
         return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:
-        """Returns the divergence as a finding.
-
-        Args:
-            step: the step in which values differ.
-            other: the operation of a side that has none there, from `missing`.
-            distance: the result that it reaches, and how far.
-        """
+        """Returns the divergence as a finding, with the operation from `missing`."""
         operation, where, left, right = self.row()
         return Finding(
             where=f"{f'step {step}, ' if step > 1 else ''}{operation} ({where})",
@@ -197,26 +182,15 @@ class _Entry:
         if None not in self._nodes or self._parting.divergence.nan:
             return ""
         side = self._nodes.index(None)
-        at = self._alignment.instead(1 - side, self._ends()[0][1])
-        if at is not None:
-            node = self._alignment.traces[side].nodes[at]
-            frame = self._default(site(node))
-            text = _place(node, site(node), frame)
-        else:
-            after = next(((each, node) for each in entries if (node := each._nodes[side]) is not None), None)
-            if after is None:
-                return ""
-            entry, node = after
-            frame, text = entry.blamed[side], entry._texts()[side]
-        self.blamed[side], self._after = frame, (node.name,)
-        return f", the {SIDES[side]} goes on with {node.name} at {text}"
+        after = next(((each, node) for each in entries if (node := each._nodes[side]) is not None), None)
+        if after is None:
+            return ""
+        entry, node = after
+        self.blamed[side], self._after = entry.blamed[side], (node.name,)
+        return f", the {SIDES[side]} goes on with {node.name} at {entry._texts()[side]}"
 
     def doubt(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
-        """Returns the reason why the place may not be the cause; empty if it is certain.
-
-        Args:
-            partners, guessed: see `Evaluated`.
-        """
+        """Returns the reason why the place may not be the cause; empty if it is certain."""
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"

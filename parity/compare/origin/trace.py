@@ -1,9 +1,9 @@
-"""Evaluates a traced program operation by operation; records every value with its inputs."""
+"""Evaluates a traced program operation by operation; records every value with its inputs and its source."""
 
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,8 +12,10 @@ import numpy as np
 
 from parity.builds.weights.transforms import Transform
 from parity.compare.origin.sketch import Sketch, sketch
+from parity.ir.functions import function_of
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
+from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.precision import widen, widened
 
 Layouts = Mapping[tuple[int, ...], Sequence[tuple[Transform, bool]]]
@@ -79,8 +81,6 @@ def evaluate(
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:
-        jaxpr: the closed program.
-        arguments: flat.
         labels: names of the arguments.
         layouts: the layouts of weights that the other side holds in another way.
         wide: computes in float32 instead of narrow floats.
@@ -172,3 +172,25 @@ def _compiled(equation: Any) -> Any:
     """Returns a compiled operation that would otherwise run device by device in each iteration."""
     params = equation.primitive.get_bind_params(equation.params)
     return jax.jit(lambda *inputs: list(equation.primitive.bind(*inputs, **params)))
+
+
+def site(node: Node) -> SourceLocation:
+    """Returns the source location of a value; for slices and stacks of a loop, that of the loop."""
+    calls = node.around.calls if node.equation is None else (*node.around.calls, node.equation)
+    return equation_source(calls[-1], calls[:-1]) if calls else SourceLocation()
+
+
+def functions_around(node: Node) -> tuple[str, ...]:
+    """Returns the user's functions on the call stack of a value, innermost first."""
+    return tuple(frame.function for frame in site(node).own)
+
+
+def shared(sites: Iterable[Iterable[SourceLocation]]) -> frozenset[Hashable]:
+    """Returns the functions with equal text on both sides; they cannot cause a difference."""
+    left, right = ({function_of(frame) for each in side for frame in each.own} for side in sites)
+    return frozenset(left & right)
+
+
+def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | None:
+    """Returns the first of some lines, innermost first, in a function that is not common; None if there is none."""
+    return next((frame for frame in frames if function_of(frame) not in common), None)

@@ -128,7 +128,6 @@ def measure_scaling(
 
     Args:
         axis: a key of `AXES`.
-        sizes: at least one.
         whole: compares a case in a new session; left out on a backend that runs nothing.
         notify: called with each size.
     """

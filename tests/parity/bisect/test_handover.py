@@ -10,7 +10,7 @@ import pytest
 from parity.compare.origin import blame
 from parity.compare.origin.alignment import Alignment, floors
 from parity.compare.origin.blame import Parting
-from parity.compare.origin.divergence import _stopped, find_divergences
+from parity.compare.origin.divergence import find_divergences
 from parity.compare.origin.evaluated import Evaluated, Result
 from parity.compare.origin.operation import describe
 from parity.compare.origin.sketch import PROJECTIONS, _directions, distance, sketch
@@ -86,37 +86,6 @@ def test_a_value_of_another_part_is_blamed_on_the_function_that_had_both():
     """Both halves and the function that joins them are right: passing one of them twice is the bug."""
     finding, blamed = first(Whole().parted, FirstHalfTwice().parted, X, W)
     assert blamed[1] == "FirstHalfTwice.both", finding.sentence
-
-
-class Scaled:
-    def __call__(self, x, v, w):
-        self.given_1, self.given_2 = v, w
-        return self.end(self.start(x))
-
-    def start(self, x):
-        return jnp.tanh(x * (1 + self.given_1))
-
-    def end(self, x):
-        return jnp.sin(x * (1 + self.given_2))
-
-
-class ScaledByTheOther:
-    def __call__(self, x, v, w):
-        self.given_1, self.given_2 = v, w
-        started = self.start(x)
-        return self.end(started)
-
-    def start(self, x):
-        return jnp.tanh(x * (1 + self.given_2))
-
-    def end(self, x):
-        return jnp.sin(x * (1 + self.given_1))
-
-
-def test_a_weight_read_instead_of_another_is_blamed_on_the_function_that_names_it():
-    """Both are at hand where the methods are called, but the methods choose."""
-    finding, blamed = first(Scaled(), ScaledByTheOther(), X, W[:4], W[2:])
-    assert blamed == ["Scaled.start", "ScaledByTheOther.start"], finding.sentence
 
 
 def test_a_branch_that_one_side_takes_follows_from_its_condition():
@@ -467,19 +436,3 @@ def test_nan_that_follows_from_another_value_is_not_the_cause():
 
     finding, blamed = first(lambda x: logarithm(jnp.abs(x) + 1), lambda x: lowered(jnp.abs(x) + 1), X[:1])
     assert "NaN" not in finding.sentence and blamed[1].endswith("lowered"), finding.sentence
-
-
-@pytest.mark.parametrize(("decides", "number"), [(True, 0), (False, 1)])
-def test_a_stop_that_only_decides_stops_no_gradient(decides, number):
-    def cost(w, x, stop):
-        h = shared(x, w)
-        kept = stop(h * 2)
-        return jnp.sum(jnp.where(kept > 0.1, jnp.sin(h), 0 if decides else kept))
-
-    def cut(w, x):
-        return cost(w, x, jax.lax.stop_gradient)
-
-    def uncut(w, x):
-        return cost(w, x, lambda h: h)
-
-    assert len(_stopped(aligned(jax.grad(cut), jax.grad(uncut), W, X), ["given_0"])) == number

@@ -107,13 +107,6 @@ class LinenGain(linen.Module):
         return x * self.param("gain", linen.initializers.ones_init(), (1, WIDTH))
 
 
-class Wrapper(linen.Module):
-    inner: linen.Module
-
-    def __call__(self, x):
-        return self.inner(x)
-
-
 class LinenBlock(linen.Module):
     @linen.compact
     def __call__(self, x):
@@ -125,7 +118,7 @@ class LinenNet(linen.Module):
     def __call__(self, x):
         x = LinenBlock(name="first")(x)
         x = LinenBlock(name="second")(x)  # the omitted block
-        x = Wrapper(LinenGain(name="last"))(x)  # the omitted gain
+        x = LinenGain(name="last")(x)  # the omitted gain
         return jnp.sin(x)
 
 
