@@ -227,7 +227,7 @@ class _Cases:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Caches verdicts, and writes the report in the one process that has all records."""
-        self._uncached = self._schedule.cache.store_waiting()
+        self._uncached = self._schedule.cache.store()
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return
@@ -265,6 +265,7 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Runs the case and raises with its findings unless it passes."""
+        from parity.report.table import findings_text
         from parity.verdicts import plain
 
         result = self.run(self.case)
@@ -272,23 +273,8 @@ class CaseItem(pytest.Item):
         if result.verdict == "skipped":
             pytest.skip("; ".join(channel.detail for channel in result.channels.values()))
         if result.blocking:
-            raise CaseFailedError(result)
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style=None):
-        """Returns the findings instead of a traceback."""
-        if isinstance(excinfo.value, CaseFailedError):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+            pytest.fail(findings_text(result), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Returns the location of the test that pytest shows."""
         return self.path, None, self.case.id
-
-
-class CaseFailedError(AssertionError):
-    """A case did not pass; the message contains its findings."""
-
-    def __init__(self, result: "CaseResult"):
-        from parity.report.table import findings_text
-
-        super().__init__(findings_text(result))

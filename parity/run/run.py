@@ -161,11 +161,9 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
 
 def error_finding(where: str, error: BaseException) -> Finding:
     """Returns a finding on an exception."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    message = " ".join(lines)
+    message = " ".join(str(error).split())
     if len(message) > LONGEST:
-        first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # a colon needs the next line
-        message = f"{first[:LONGEST]} ... (the JSON report has the rest)"
+        message = f"{message[:LONGEST]} ... (the JSON report has the rest)"
     return Finding(
         where=where,
         reference="",

@@ -80,7 +80,7 @@ def execute(request: Request, listener: Listener | None = None) -> Report:
     except KeyboardInterrupt:
         pass
     finally:
-        changed, seconds = cache.store_waiting(), round(time.perf_counter() - start, 3)
+        changed, seconds = cache.store(), round(time.perf_counter() - start, 3)
         report = _report(schedule, results, why, environment=environment, seconds=seconds)
         listener.ended(report, changed)
     return report
