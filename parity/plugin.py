@@ -55,8 +55,7 @@ def _names_mark(expression: str) -> bool:
 def _is_requested(expression: str) -> bool:
     """True if an expression of ``-m`` names the mark, and selects an item that has it and no other mark.
 
-    Raises:
-        UsageError: the expression is malformed; pytest itself would report it only after collecting the tests.
+    A malformed one is a UsageError here; pytest itself would report it only after collecting the tests.
     """
     if not _names_mark(expression):
         return False
@@ -94,11 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _check_report(config: pytest.Config) -> None:
-    """Checks that the report can be written; makes its folder if only that is missing.
-
-    Raises:
-        OSError, ValueError: it cannot be written.
-    """
+    """Raises OSError or ValueError if the report cannot be written; makes its folder if only that is missing."""
     from parity.report.records import check_writable
 
     directory = config.option.parity_report
@@ -116,11 +111,7 @@ def _check_report(config: pytest.Config) -> None:
 
 
 def _request(config: pytest.Config) -> "Request":
-    """Returns the run request of the options; each xdist worker gets its share of the machine.
-
-    Raises:
-        ValueError: an option or the settings cannot be used.
-    """
+    """Returns the run request of the options; each xdist worker gets its share of the machine."""
     from parity.cases.settings import must_have_pairs, parse_settings
     from parity.run.request import CacheMode, Request
     from parity.verdicts import ANY_RUNG, Requirement

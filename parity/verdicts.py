@@ -102,15 +102,11 @@ class Requirement:
         where: str,
         known: Mapping[str, Sequence[Verdict]] | None = None,
     ) -> "Requirement":
-        """Returns the requirement of one rung, or of several of which any is enough.
+        """Returns the requirement of one rung, or of several of which any is enough; ValueError if one is not known.
 
         Args:
-            given: one name or several.
             where: the option that gave them, for the message.
             known: name -> verdicts; the rungs of the ladder by default.
-
-        Raises:
-            ValueError: there is no name, or one that is not known.
         """
         if isinstance(given, Requirement):
             return given

@@ -29,11 +29,7 @@ def search_commits(
     Args:
         check: repeated at each commit, in its worktree.
         where: a folder in the repository.
-        good, bad: a commit that passes and one that fails.
-        notify: called with the progress, as text.
-
-    Raises:
-        ValueError: no repository, no such commits, or the good one fails or the bad one passes.
+        good, bad: a commit that passes and one that fails, else ValueError.
     """
     low, high = (_commit(where, name) for name in (good, bad))
     _git(where, "merge-base", "--is-ancestor", low, high, why="--good must be an ancestor of --bad")

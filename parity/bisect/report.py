@@ -96,11 +96,8 @@ def bisect_case(
     """Returns the results of some searches for the cause of a case's failure.
 
     Args:
-        case: the failing case.
-        axes: their names.
-        result: result of a run of the case; None to run it.
-        bench: a session with the options of that run; one with the default options if None.
-        notify: called with the next attempt, as text.
+        result: of a run of the case; None to run it.
+        bench: a session with the options of that run.
         **more: other fields of `Question`.
     """
     bench = bench or Session()

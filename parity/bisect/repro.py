@@ -38,13 +38,8 @@ def write_repro(
 
     Args:
         folder: must be new or empty.
-        case: the case.
-        signature: its failure.
         pairs: further pairs in addition to the project's, ``module:ATTRIBUTE``.
         settings: config fields that are set.
-
-    Raises:
-        ValueError: the folder is not empty, or no pair has the case.
     """
     check_free(folder)
     partial = folder.with_name(f".{folder.name}.partial")
@@ -71,11 +66,7 @@ def write_repro(
 
 
 def check_free(folder: Path) -> None:
-    """Checks that a repro can be written to a folder.
-
-    Raises:
-        ValueError: the folder is not empty, or a file.
-    """
+    """Raises ValueError unless a repro can be written to a folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(
             f"--repro {folder}: got something that is there, expected a new folder or an empty one"
@@ -126,14 +117,7 @@ def _about(record: Mapping[str, Any], signature: Signature) -> str:
 
 
 def replay(folder: Path) -> int:
-    """Runs the case of a repro folder, prints whether the same failure occurs, and returns the exit code.
-
-    Args:
-        folder: from `write_repro`.
-
-    Raises:
-        ValueError: the folder is of another version, or its case cannot be made.
-    """
+    """Runs the case of a repro folder, prints whether the same failure occurs, and returns the exit code."""
     record = json.loads((folder / "repro.json").read_text())
     if record["schema"] != SCHEMA:
         raise ValueError(

@@ -24,15 +24,7 @@ Sizes = Mapping[str | int, int]
 
 
 def sized(case: Case, sizes: Sizes) -> Case:
-    """Returns a case in another size.
-
-    Args:
-        case: any; it needs ``with_settings`` if fields change.
-        sizes: sizes of the result; others stay as they are.
-
-    Raises:
-        ValueError: the sizes are invalid for the config.
-    """
+    """Returns a case in another size; ``sizes`` that it does not name stay. ValueError if the config refuses them."""
     made, own = case, case.explore.sizes
     changed = {str(name): str(size) for name, size in sizes.items() if name in own and own[str(name)] != size}
     if changed and case.explore.with_settings:

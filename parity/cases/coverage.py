@@ -13,11 +13,7 @@ def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
     """Returns ``{option: value}`` of a config; options of nested configs are joined by dots.
 
     Args:
-        config: a mapping, an instance of a dataclass or a pydantic model; None gives no options.
-        prefix: prefix of the names.
-
-    Raises:
-        TypeError: the config is of another type.
+        config: a mapping, an instance of a dataclass or a pydantic model; None gives no options; else a TypeError.
     """
     if config is None:
         return {}
@@ -70,11 +66,7 @@ def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
 
 
 def unvaried_text(found: Mapping[str, Mapping[str, str]], most: int | None = None) -> str:
-    """Returns the options that no case varies as one line.
-
-    Args:
-        most: maximum number of options that are named for each kind; None for all.
-    """
+    """Returns the options that no case varies as one line, at most ``most`` for each kind."""
     texts = {names: [f"{option}={value}" for option, value in only.items()] for names, only in found.items()}
     lines = (f"{names}: no case varies {listed(words, most or len(words))}" for names, words in texts.items())
     return "; ".join(lines)

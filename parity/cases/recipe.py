@@ -96,11 +96,7 @@ class CallSpec:
         return {name: jax.random.fold_in(root, number) for number, name in enumerate(self.streams)}
 
     def check_streams(self, model: nnx.Module) -> None:
-        """Checks that an NNX model draws from the given streams.
-
-        Raises:
-            ValueError: it lacks one of them and holds other streams.
-        """
+        """Raises ValueError if an NNX model lacks one of the streams and holds others."""
         if _takes_rngs(getattr(model, self.method[1])):
             return
         held = {variable.tag for _, variable in nnx.to_flat_state(nnx.state(model, nnx.RngKey))}
@@ -254,11 +250,7 @@ class _Trained(nnx.Module):
 
 
 def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest: dict[str, Any]) -> Build:
-    """Makes the build of an NNX module.
-
-    Args:
-        make: makes the module; called with ``rngs=``, its default stream and the streams of the calls.
-    """
+    """Makes the build of an NNX module; ``make`` gets ``rngs=``, with a default stream and those of the calls."""
 
     @traceable
     def model(key: jax.Array) -> nnx.Module:

@@ -177,10 +177,6 @@ def registered(
     Args:
         by: the function that registers it.
         builds: ``reference``, ``candidate`` and optionally ``float64_reference``, as `Case` takes them.
-
-    Raises:
-        TypeError: an unknown option, or one of the wrong type.
-        ValueError: an unknown rung, or other keys than `Keys` has.
     """
     if extra := sorted(set(options) - set(CaseOptions.__annotations__)):
         known = ", ".join(sorted(CaseOptions.__annotations__))

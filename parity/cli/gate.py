@@ -93,11 +93,7 @@ def gate(
 
 
 def _earlier(path: Path) -> "Report":
-    """Returns the report of a file with the current waivers, if it fits the cases of this checkout.
-
-    Raises:
-        ValueError: it is of another commit, or of cases with other settings.
-    """
+    """Returns the report of a file with the current waivers, if it is of this commit and of cases without --set."""
     from parity.cases.settings import collect
     from parity.compare.backends.environment import git_commit
     from parity.gate.current import with_current_waivers

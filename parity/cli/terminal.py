@@ -126,10 +126,7 @@ def finish(
 
 
 def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Report) -> None:
-    """Prints the paths of the written reports and the errors of the others; on GitHub also the annotations.
-
-    Exits if a report could not be written.
-    """
+    """Prints the paths of the reports, or exits with what could not be written; on GitHub also the annotations."""
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):
             echo(f"{'report' if name == 'json' else name}: {path}")

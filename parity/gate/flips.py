@@ -159,12 +159,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     def required(self, name: str, feature: str = "") -> dict[str, tuple[Requirement, str]]:
         """Returns channel -> requirement, and the key that has it: of a feature, else of its flip, else of the gate.
 
-        Args:
-            name: a flip.
-            feature: one of its features; empty for the requirements of the flip.
-
-        Raises:
-            ValueError: an unknown channel or requirement.
+        Without a feature: the requirements of the flip. ValueError for an unknown channel or requirement.
         """
         flip = self.flips[name]
         tables = {"gate.require": self.gate.require, f"flips.{name}.require": flip.require}
@@ -177,20 +172,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def budgets(self, name: str) -> dict[str, Budget]:
-        """Returns the budgets of a flip by ``channel.quantity``.
-
-        Raises:
-            ValueError: an unknown channel, quantity or field, or no reason.
-        """
+        """Returns the budgets of a flip by ``channel.quantity``, else ValueError."""
         return read_budgets(self.flips[name].budgets, f"flips.{name}.budgets")
 
 
 def find_rules(start: Path) -> Rules:
-    """Returns the rules of the project around a folder.
-
-    Raises:
-        SettingsError: it has no flips, or a setting has the wrong form.
-    """
+    """Returns the rules of the project around a folder; SettingsError if it has no flips, or wrong ones."""
     settings = find_settings(start)
     if settings.root is None or not settings.flips:
         raise SettingsError(
@@ -205,11 +192,7 @@ def find_rules(start: Path) -> Rules:
 
 
 def read_rules(table: Mapping[str, Any]) -> Rules:
-    """Returns the rules from the tables ``flips``, ``gate`` and ``relaxed``, as parsed TOML.
-
-    Raises:
-        ValueError: the place, the value, the expected one.
-    """
+    """Returns the rules from the tables ``flips``, ``gate`` and ``relaxed``, as parsed TOML, else ValueError."""
     rules = read(Rules, table)
     read_require(rules.gate.require, "gate.require")
     for name, value in rules.gate.tolerances.items():
@@ -231,11 +214,7 @@ def read_rules(table: Mapping[str, Any]) -> Rules:
 
 
 def read_require(table: Mapping[str, str | list[Any]], where: str) -> dict[str, Requirement]:
-    """Returns the requirement of each channel; several texts for one channel are alternatives.
-
-    Raises:
-        ValueError: an unknown channel or requirement.
-    """
+    """Returns the requirement of each channel, else ValueError; several texts for one channel are alternatives."""
     if strangers := [channel for channel in table if channel not in CHANNELS]:
         raise ValueError(f"{where}: {unknown(strangers[0], CHANNELS)}")
     return {

@@ -35,9 +35,7 @@ def judge(
     """Returns the readiness of a flip.
 
     Args:
-        name: the flip to judge.
         report: as read; it may contain further cases.
-        rules: have the flip.
         planned: ids of all existing cases; one without a result is missing.
         fallen: differences from baselines, by case.
         part: True if the report holds only some of the cases; absent ones are ``not in the record``, not ``missing``.

@@ -35,12 +35,7 @@ class Relaxation:
 
 
 def relaxed(rules: Rules, base: str = "") -> Relaxation:
-    """Compares the settings with those at the merge base.
-
-    Args:
-        rules: the current ones.
-        base: a branch or commit that overrides the settings; by default the first existing one of `BRANCHES`.
-    """
+    """Compares the settings with those at the merge base with ``base``, by default the first branch of `BRANCHES`."""
     named = base or rules.gate.base
     try:
         fork = _merge_base(rules.root, named)

@@ -177,9 +177,7 @@ def same_flavour(
     """Returns the case of two variants, or of one variant on two meshes, in one flavour.
 
     Args:
-        flavour: of both sides.
         name: first words of the id.
-        program: name of the program.
         reference, candidate: a variant and its mesh; the candidate's mesh is in the id.
         **more: other fields of `Case`.
     """
@@ -200,12 +198,7 @@ def same_flavour(
 
 
 def with_batches(case: Case, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> Case:
-    """Returns a case whose two builds have changed batches.
-
-    Args:
-        case: the case.
-        change: seed and batch -> batch.
-    """
+    """Returns a case whose two builds have changed batches; ``change`` gets the seed and the batch."""
 
     def changed(make: Callable[[], Build]) -> Callable[[], Build]:
         def build() -> Build:
@@ -235,13 +228,7 @@ TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy
 
 
 def full_size(names: Sequence[str], settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns cases of scanned models at published size in a training setup: bfloat16 compute, full remat.
-
-    The devices form ``fsdp x tensor``; see `Pair`.
-
-    Args:
-        names: of presets.
-    """
+    """Returns cases of scanned presets at published size on ``fsdp x tensor``: bfloat16 compute, full remat."""
     tensor = 8 if devices >= 64 else min(2, devices)
     mesh, shape = f"fsdp{devices // tensor}.tensor{tensor}-auto", (devices // tensor, 4_096)
     configs = {name: override(dataclasses.replace(preset(name), **TRAINING), settings) for name in names}

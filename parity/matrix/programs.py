@@ -80,9 +80,8 @@ def decoding(
     """Returns the programs that decode.
 
     Args:
-        prefill, generate: those of the flavour, called with the config of decoding and the model.
-        model_of, key_of: read a state.
-        cache_of: reads rows.
+        prefill, generate: of the flavour, called with the config of decoding and the model.
+        model_of, key_of: read a state; ``cache_of`` reads rows.
     """
 
     def start(state, batch, temperature=None, key=None):

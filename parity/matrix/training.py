@@ -86,12 +86,9 @@ def training(
             of its fields for replicas.
         mesh: such as ``stage2.fsdp2-explicit``; by default replicas, stages and ``fsdp2``.
         shape: rows and length of a batch.
-        seed: of parameters, dropout and data.
 
     Raises:
-        ConfigError: an unknown preset, or an invalid setting.
-        ShardingError: the mesh does not fit the stages or the rows.
-        ValueError: the mesh cannot be parsed.
+        ValueError: an unknown preset, an invalid setting, or a mesh that does not fit.
     """
     mtp, pipeline, diloco = (_part(part, settings) for part in ("mtp", "pipeline", "diloco"))
     config = preset(name) if full_size else tiny(preset(name))
@@ -123,12 +120,7 @@ def training(
 
 
 def _check_places(run: Training) -> None:
-    """Checks early the conditions that the models check only during the slow tracing.
-
-    Raises:
-        ShardingError: the mesh does not fit the stages, or an explicit one does not fit the rows of a microbatch.
-        ConfigError: the microbatches do not divide the rows.
-    """
+    """Checks early the conditions that the models check only during the slow tracing."""
     (rows, _), pipeline, mesh = run.shape, run.config.pipeline, run.mesh.abstract()
     with jax.sharding.use_abstract_mesh(mesh):
         if pipeline:
@@ -146,11 +138,7 @@ def _check_places(run: Training) -> None:
 
 
 def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the settings of a part of the run, by field; None if the run is to be without it.
-
-    Raises:
-        ConfigError: the part is set to other text than none, or to none and has further settings.
-    """
+    """Returns the settings of a part of the run, by field; None if the run is to be without it."""
     fields = {name[len(part) + 1 :]: text for name, text in settings.items() if name.startswith(f"{part}.")}
     if (text := settings.get(part)) is None:
         return fields
@@ -232,22 +220,14 @@ class Trainer:
         return self._loop.checkpoint.named(self._state)
 
     def save(self, folder: Path, so_far: Mapping[int, float]) -> Path:
-        """Writes the state and the losses of the steps so far to this step's checkpoint folder.
-
-        Raises:
-            CheckpointError: the checkpoint exists already, or the disk is full.
-        """
+        """Writes the state and the losses of the steps so far to this step's checkpoint folder."""
         numbers = {str(step): loss if math.isfinite(loss) else None for step, loss in so_far.items()}
         about = {**self._run.asked, "losses": numbers}
         return self._loop.checkpoint.save(store.step_folder(folder, self.done), self._state, about)
 
 
 def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
-    """Returns the last checkpoint in a folder and the losses of the steps before it.
-
-    Raises:
-        CheckpointError: there is none, it is damaged, or it belongs to another run.
-    """
+    """Returns the last checkpoint in a folder and the losses of the steps before it, else CheckpointError."""
     found = store.find(folder)
     about = dict(store.inspect(found).about)
     numbers = about.pop("losses", {})
@@ -263,11 +243,7 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
 
 
 def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array]) -> None:
-    """Checks, before training starts, that checkpoints of some steps can be written to a folder.
-
-    Raises:
-        CheckpointError: the folder has one of them already, is not writable, or has no space for ``state``.
-    """
+    """Raises CheckpointError, before training starts, if checkpoints of some steps cannot be written to a folder."""
     try:
         store.check_writable(folder, state)
     except store.CheckpointError as error:

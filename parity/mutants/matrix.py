@@ -61,11 +61,7 @@ def as_json(outcomes: Sequence[Outcome], environment: Mapping[str, Any]) -> dict
 
 
 def read_outcomes(path: Path) -> dict[str, Outcome]:
-    """Returns the outcomes of a record by id; empty if there is no file.
-
-    Raises:
-        MutantError: the file is not a record of mutants.
-    """
+    """Returns the outcomes of a record by id, empty if there is no file; MutantError if it is no such record."""
     if not path.exists():
         return {}
     try:

@@ -212,11 +212,7 @@ def print_proofs(console: Console, report: Report) -> None:
 
 
 def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
-    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes.
-
-    Args:
-        runnable: True if commands know the case by its id.
-    """
+    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes."""
     found = explain(result.id, result.channels, options=result.options, runnable=runnable)
     return "\n".join([found.headline, *found.rest]) if found else ""
 

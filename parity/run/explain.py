@@ -95,7 +95,7 @@ def explain(
     """Returns the explanation of a failure; None if no channel blocks.
 
     Args:
-        options: options that commands need to find the case.
+        options: of the command line, which find the case.
         runnable: True if commands know the case by its id.
     """
     held = blocking(channels.values())

@@ -59,11 +59,7 @@ class Schedule:
 def execute(request: Request, listener: Listener | None = None) -> Report:
     """Runs the cases of a request; an interrupted run returns its results so far.
 
-    Returns:
-        The record, with results in the order of the cases.
-
-    Raises:
-        ValueError: a part of the request cannot be used; raised before any work.
+    Results are in the order of the cases. ValueError, before any work, if a part of the request cannot be used.
     """
     listener, schedule = listener or Listener(), Schedule(request)
     cache, environment, results, why = schedule.cache, describe_run(request), [], ""
@@ -147,11 +143,7 @@ def describe_run(request: Request) -> dict[str, object]:
 
 
 def check_schedule(request: Request) -> None:
-    """Checks that the scheduling options of a request can be combined.
-
-    Raises:
-        ValueError: they cannot; names the options of the command line.
-    """
+    """Raises ValueError, with the options of the command line, if scheduling options cannot be combined."""
     alone, cached = request.processes > 1, request.cache is not CacheMode.IGNORE
     cluster = request.ray not in (None, OWN)
     accelerator = request.backend in PLATFORMS and not request.is_elsewhere

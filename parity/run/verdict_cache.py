@@ -22,11 +22,7 @@ def folder() -> Path:
 
 
 def take_manifest(request: Request) -> Manifest | None:
-    """Returns the manifest of a request's project, and begins to watch files; None if the request ignores the cache.
-
-    Raises:
-        ValueError: the project has too many files, or its settings cannot be used.
-    """
+    """Returns the manifest of a request's project, and begins to watch files; None if the request ignores the cache."""
     if request.cache is CacheMode.IGNORE:
         return None
     settings = find_settings(request.start)

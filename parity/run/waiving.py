@@ -77,11 +77,7 @@ def _near(channel: str) -> str:
 
 
 def check_channels(cases: Iterable[Case]) -> None:
-    """Checks that ``not_applicable`` of each case names channels.
-
-    Raises:
-        ValueError: a name is not that of a channel; the message has the nearest one.
-    """
+    """Raises ValueError, with the nearest name, if ``not_applicable`` of a case names no channel."""
     for case in cases:
         for name in case.accept.not_applicable:
             if name not in CHANNELS:
