@@ -195,13 +195,7 @@ class History:
 
 
 def result_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> PlaceResult:
-    """Returns the result of a report in the JSON schema for a case, and the signature of its failure.
-
-    Args:
-        report: of ``parity run --json``.
-        case: its id.
-        signature: the failure that counts; None for the worst one.
-    """
+    """Returns the result of a case in a report; ``signature`` is the failure that counts, by default the worst one."""
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
         return PlaceResult(Status.OTHER, why=f"its report has no case {case}")

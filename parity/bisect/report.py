@@ -96,7 +96,7 @@ def bisect_case(
     """Returns the results of some searches for the cause of a case's failure.
 
     Args:
-        result: of a run of the case; None to run it.
+        result: result of a run of the case; None to run it.
         bench: a session with the options of that run.
         **more: other fields of `Question`.
     """

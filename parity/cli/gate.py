@@ -56,7 +56,6 @@ def gate(
     from parity.gate.relaxation import relaxed
     from parity.gate.table import print_gate
     from parity.report.formats import write_forms
-    from parity.run.record import Judgement
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     rules = find_rules(Path.cwd())
@@ -78,8 +77,7 @@ def gate(
     planned = [case.id for case in collect()[1]]
     lower = fallen(rules.baselines, report.cases) if rules.baselines else {}
     readiness = tuple(judge(flip, report, rules, planned, lower, part) for flip in chosen)
-    looser = relaxed(rules, base)
-    judged = Judgement(flips=readiness, relaxed=tuple(looser.blocks), notes=tuple(looser.notes))
+    judged = dataclasses.replace(relaxed(rules, base), flips=readiness)
     report = dataclasses.replace(report, gate=judged)
     if part and all(flip.absent == len(flip.cells) for flip in readiness):
         echo(f"--part: {earlier} has no case of these flips, so nothing is judged")

@@ -126,7 +126,7 @@ def finish(
 
 
 def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Report) -> None:
-    """Prints the paths of the reports, or exits with what could not be written; on GitHub also the annotations."""
+    """Prints the paths of the reports, and on GitHub annotations; exits if a report could not be written."""
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):
             echo(f"{'report' if name == 'json' else name}: {path}")

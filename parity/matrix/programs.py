@@ -80,7 +80,7 @@ def decoding(
     """Returns the programs that decode.
 
     Args:
-        prefill, generate: of the flavour, called with the config of decoding and the model.
+        prefill, generate: those of the flavour, called with the config of decoding and the model.
         model_of, key_of: read a state; ``cache_of`` reads rows.
     """
 

@@ -95,7 +95,7 @@ def explain(
     """Returns the explanation of a failure; None if no channel blocks.
 
     Args:
-        options: of the command line, which find the case.
+        options: words of the command line that find the case.
         runnable: True if commands know the case by its id.
     """
     held = blocking(channels.values())

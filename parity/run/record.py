@@ -216,11 +216,11 @@ class Readiness:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The readiness of flips, the settings that were relaxed without an entry, and remarks."""
+    """The readiness of flips, the settings that were relaxed without an entry, and remarks, as sentences."""
 
-    flips: tuple[Readiness, ...]
-    relaxed: tuple[str, ...]
-    notes: tuple[str, ...]
+    flips: tuple[Readiness, ...] = ()
+    relaxed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def blocks(self) -> list[str]:
