@@ -86,8 +86,12 @@ FOUR = {"stages": 4, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEA
 
 
 def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> ModelConfig:
-    """Returns a preset with a pipeline of these options, the number of layers that it needs, and further changes."""
-    pipeline = PipelineConfig(**options)
+    """Returns a preset with a pipeline of these options, see `staged`."""
+    return staged(base, PipelineConfig(**options), **changes)
+
+
+def staged(base: ModelConfig, pipeline: PipelineConfig, **changes: Any) -> ModelConfig:
+    """Returns a preset with a pipeline, the number of layers that it needs, and further changes."""
     cycles = pipeline.layers_inside + pipeline.layers_outside
     layers = base.dense_layers + cycles * len(base.attention.cycle)
     return dataclasses.replace(base, pipeline=pipeline, layers=layers, **changes)

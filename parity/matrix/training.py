@@ -27,6 +27,7 @@ from parity.builds.meshes import MeshSpec, Mode
 from parity.builds.tree import to_host
 from parity.compare.backends.backend import quiet
 from parity.matrix.decoders import Variant, builder, input_specs, replica_batches
+from parity.matrix.pipeline import staged
 
 PIPELINE = PipelineConfig(stages=2, microbatches=4, layers_per_stage=2)
 DILOCO = DilocoConfig(replicas=2, period=4)
@@ -97,7 +98,7 @@ def training(
     elif mtp:
         config = dataclasses.replace(config, mtp=override(config.mtp or MtpConfig(), mtp))
     if pipeline is not None:
-        config = _staged(config, override(PIPELINE, pipeline), settings.get("layers", ""))
+        config = staged(config, override(PIPELINE, pipeline))
     replicas = override(DILOCO, diloco) if diloco else None
     run = Training(
         name=name,
@@ -148,14 +149,6 @@ def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
     if fields:
         raise ConfigError(part, f"none and {part}.{next(iter(fields))}", expected)
     return None
-
-
-def _staged(config: ModelConfig, pipeline: PipelineConfig, layers: str) -> ModelConfig:
-    """Returns a model in a pipeline; the number of layers follows from the pipeline unless it is set."""
-    cycles = pipeline.layers_inside + pipeline.layers_outside
-    fitting = config.dense_layers + cycles * len(config.attention.cycle)
-    chosen = int(layers) if layers.isdecimal() else fitting
-    return dataclasses.replace(config, layers=chosen, pipeline=pipeline)
 
 
 def _places(config: ModelConfig, diloco: DilocoConfig | None) -> str:
@@ -231,13 +224,12 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
     found = store.find(folder)
     about = dict(store.inspect(found).about)
     numbers = about.pop("losses", {})
-    other = [f"{name} {about.get(name)!r}" for name, value in run.asked.items() if about.get(name) != value]
-    if other:
-        expected = ", ".join(
-            f"{name} {value!r}" for name, value in run.asked.items() if about.get(name) != value
+    if other := [name for name, value in run.asked.items() if about.get(name) != value]:
+        got, expected = (
+            ", ".join(f"{name} {options.get(name)!r}" for name in other) for options in (about, run.asked)
         )
         raise store.CheckpointError(
-            f"{found}: got a run with {', '.join(other)}, expected {expected}; give the options of the saved run"
+            f"{found}: got a run with {got}, expected {expected}; give the options of the saved run"
         )
     return found, {int(step): math.nan if loss is None else loss for step, loss in numbers.items()}
 

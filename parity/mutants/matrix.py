@@ -12,7 +12,7 @@ from rich.text import Text
 
 from parity.cases.tables import read
 from parity.channels import ALL
-from parity.mutants.mutant import PREFIX, Mutant, MutantError
+from parity.mutants.mutant import Mutant, MutantError
 from parity.mutants.trial import Outcome, Status
 from parity.report.table import make_table
 
@@ -107,10 +107,7 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
-    """Returns the matrix as a page: the score, catches by channel, and a row for each mutant, survivors first.
-
-    Benign edits made by rules are counted by rule; only those that raise an alarm have a row.
-    """
+    """Returns the matrix as a page: the score, catches by channel, and a row for each mutant, survivors first."""
     of = {mutant.id: mutant for mutant in mutants}
     lines = [
         "# The kill matrix",
@@ -121,21 +118,8 @@ def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
         "|---|---|---|",
     ]
     lines += [f"| `{name}` | {n} | {alone} |" for name, (n, alone) in catches(outcomes).items()]
-    rules = collections.defaultdict(list)
-    for outcome in outcomes:
-        if outcome.id.startswith(PREFIX):
-            rules[outcome.id.split("/")[1]].append(outcome)
-    if rules:
-        lines += ["", "| benign edits by rule | tried | proved | alarms |", "|---|---|---|---|"]
-        for name, found in sorted(rules.items()):
-            proved = sum(one.why == "program proved" for one in found)
-            lines.append(
-                f"| {name} | {len(found)} | {proved} | {sum(not one.as_expected for one in found)} |"
-            )
     lines += ["", "| mutant | origin | in | armed by | status | caught by |", "|---|---|---|---|---|---|"]
     for outcome in _sorted(outcomes):
-        if outcome.id.startswith(PREFIX) and outcome.as_expected:
-            continue
         mutant = of[outcome.id]
         files = ", ".join(dict.fromkeys(f"`{edit.file}`" for edit in mutant.edits))
         armed = mutant.case or Path(mutant.oracle.split("::")[0]).name
