@@ -144,9 +144,6 @@ class _Cases:
     """Collects the cases as items, runs them and writes the report.
 
     It also collects in the process that starts xdist's workers, so that a wrong option is refused there.
-
-    Raises:
-        ValueError: settings, selectors, backend or meshes cannot be used.
     """
 
     def __init__(self, config: pytest.Config, request: "Request"):
@@ -241,13 +238,7 @@ class _Matrix(pytest.Collector):
 
 
 class CaseItem(pytest.Item):
-    """One case as a test.
-
-    Args:
-        case: the case.
-        run: runs it.
-        **rest: of `pytest.Item`.
-    """
+    """One case as a test; ``run`` runs it."""
 
     def __init__(self, *, case: "Case", run: "Callable[[Case], CaseResult]", **rest: Any):
         super().__init__(**rest)

@@ -87,11 +87,7 @@ def weakest(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Requirement:
-    """Verdicts of which one must be reached.
-
-    Args:
-        rungs: the least verdicts that satisfy it.
-    """
+    """Verdicts of which one must be reached: the least ones that satisfy it."""
 
     rungs: tuple[Verdict, ...]
 
@@ -151,8 +147,6 @@ class Finding:
 
     Args:
         where: the leaf, loop, operation or option that differs.
-        reference: the reference build's version.
-        candidate: the candidate build's version.
         distance: size of the difference, with its unit; empty if it makes no sense.
         cause: the likely cause in a few words; empty if unknown.
         next_step: what the reader can do now; empty if unknown.
@@ -197,8 +191,6 @@ class ChannelResult:
 
     Args:
         name: the channel; `Channel.look` sets it.
-        verdict: its verdict.
-        detail: a summary in a few words.
         findings: the differences, worst first.
         notes: remarks that do not affect the verdict.
         measures: numbers for tools, such as operations or bytes.

@@ -30,7 +30,6 @@ class Signature:
     """The properties by which two failures are the same.
 
     Args:
-        channel: the channel that fails.
         leaf: the leaf that differs, without numbers such as layers and indices.
         kind: the verdict; for an error also its detail.
     """
@@ -91,11 +90,7 @@ class Question:
     """A failure, and the context of the search for its cause.
 
     Args:
-        case: the case that fails.
-        signature: the failure.
-        bench: the session that cases share.
         remade: makes the case under some of the given settings; None if there are none.
-        given: these settings.
         notify: called with the next attempt, as text.
     """
 

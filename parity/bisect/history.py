@@ -31,14 +31,7 @@ Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str
 
 
 class PlaceResult(msgspec.Struct, frozen=True, omit_defaults=True, rename={"status": "answer"}):
-    """The result of one place.
-
-    Args:
-        status: result of the case there.
-        name: the place.
-        why: the reason why it could not be tested, in one line.
-        signature: the failure.
-    """
+    """The result of one place; ``why`` it could not be tested, in one line."""
 
     status: Status
     name: str = ""
@@ -55,8 +48,6 @@ class Found:
 
     Args:
         outcome: ``culprit``; ``several`` that may be the culprit; ``ambiguous`` if a check disagrees with itself.
-        culprits: the culprit, or all candidates.
-        signature: the failure.
         log: the result of each place, in the order of the checks.
         fixed: True if the culprit is the first that passes.
     """
@@ -79,26 +70,14 @@ class UntestableError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """A command that is repeated at many places.
-
-    Args:
-        words: its words; ``{report}`` is the file that it writes.
-        case: id of the case in the report.
-    """
+    """A command that is repeated at many places; ``{report}`` is the file that it writes."""
 
     words: tuple[str, ...]
     case: str
 
 
 class History:
-    """The results of places; the first failure becomes the one that counts at all of them.
-
-    Args:
-        folder: folder of the search; a later search there continues this one.
-        check: repeated at each place.
-        lay: prepares a place.
-        notify: called with the name of the next place.
-    """
+    """The results of places, in a folder; the first failure becomes the one that counts at all of them."""
 
     def __init__(self, folder: Path, check: Check, lay: Lay, notify: Callable[[str], None]):
         folder.mkdir(parents=True, exist_ok=True)

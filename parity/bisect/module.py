@@ -19,14 +19,7 @@ MOST = 24
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """The first value that is computed from a weight and another value.
-
-    Args:
-        leaf: path of the weight.
-        node: number of the value.
-        backward: True if the backward pass computes it.
-        loop_indices: the iterations of the loops around it.
-    """
+    """The first value that is computed from a weight and another value, forward or backward."""
 
     leaf: str
     node: int

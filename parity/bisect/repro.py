@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,11 @@ def write_repro(
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / CODE).mkdir(parents=True)
-    pair = _pair_of(case, pairs, settings)
-    for name in _modules():
-        _copy(name, partial / CODE)
+    pair = _pair_of(case, pairs)
+    loaded = [name for name, one in sys.modules.items() if is_users(getattr(one, "__file__", None) or "<")]
+    for name in sorted(loaded):
+        if name.partition(".")[0] not in {"parity", "conftest", "__main__"}:
+            _copy(name, partial / CODE)
     (partial / CODE / "pyproject.toml").write_text(f"[tool.parity]\npairs = [{json.dumps(pair)}]\n")
     record = {
         "schema": SCHEMA,
@@ -73,27 +75,13 @@ def check_free(folder: Path) -> None:
         )
 
 
-def _pair_of(case: Case, pairs: Sequence[str], settings: Mapping[str, str]) -> str:
+def _pair_of(case: Case, pairs: Sequence[str]) -> str:
     """Returns the name of the pair that has the case."""
     names = dict.fromkeys((*pairs, *find_settings(Path.cwd()).pairs))
     for name in names:
-        for pair in load_pairs(name):
-            if any(one.id == case.id for one in _cases(pair, settings)):
-                return name
+        if any(one.id == case.id for pair in load_pairs(name) for one in pair.cases({})):
+            return name
     raise ValueError(f"repro of {case.id}: none of the pairs {', '.join(names)} has this case")
-
-
-def _cases(pair: Any, settings: Mapping[str, str]) -> Iterable[Case]:
-    try:
-        return pair.cases(settings)
-    except ValueError:  # settings that only some of its cases accept
-        return pair.cases({})
-
-
-def _modules() -> list[str]:
-    """Returns the modules of the project that are loaded."""
-    own = [name for name, module in sys.modules.items() if is_users(getattr(module, "__file__", None) or "<")]
-    return sorted(name for name in own if name.partition(".")[0] not in {"parity", "conftest", "__main__"})
 
 
 def _copy(name: str, folder: Path) -> None:

@@ -49,14 +49,8 @@ class CallSpec:
     """Properties that both flavours of a user's pair share.
 
     Args:
-        inputs: seed -> batch.
-        loss: ``(outputs, batch) -> scalar``.
-        arguments: names of the inputs that a model takes by position, in order.
-        keywords: names of the inputs that it takes by keyword.
         options: further constant keyword arguments of the Linen and of the NNX model.
-        method: names of the called methods, Linen's and NNX's.
         streams: names of the random streams that both receive.
-        optimizer: for ``train_step``.
         wide: True if JAX uses 64-bit numbers when the pair is registered.
     """
 

@@ -35,7 +35,6 @@ class Terminal(Listener):
     Args:
         files: the report's files, by name of the form.
         earlier: reports that forms compare with, the oldest first.
-        screen: the console; that of the commands by default.
     """
 
     def __init__(

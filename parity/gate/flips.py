@@ -34,12 +34,7 @@ Cases = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description='selec
 
 
 class Feature(Table, frozen=True):
-    """A part of the code base that a flip affects.
-
-    Args:
-        cases: selectors of its cases; each must select at least one.
-        require: channel -> requirement; overrides the flip's.
-    """
+    """Cases that a flip affects; ``require`` overrides the requirements of the flip."""
 
     cases: Cases
     require: Demands = msgspec.field(default_factory=dict)
@@ -80,14 +75,7 @@ class Flip(Table, frozen=True, kw_only=True):
 
 
 class NoQuestion(Table, frozen=True, kw_only=True):
-    """Cells that may be skipped, because the channel does not apply there.
-
-    Args:
-        feature, mesh, channel: globs.
-
-    Raises:
-        ValueError: no reason.
-    """
+    """Cells, as globs, that may be skipped with a reason, because the channel does not apply there."""
 
     reason: Annotated[str, msgspec.Meta(description='"why nothing can be compared there"')]
     feature: str = "*"
@@ -110,8 +98,6 @@ class Gate(Table, frozen=True, kw_only=True):
     Args:
         base: branch that settings are compared with; empty to find one.
         baselines: folder of the accepted verdicts; empty for none.
-        require: channel -> requirement.
-        not_applicable: cells that may be skipped.
         tolerances: those of the engine, repeated.
     """
 

@@ -38,7 +38,8 @@ def relaxed(rules: Rules, base: str = "") -> Judgement:
         demands(before)
     except ValueError as error:
         return Judgement(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
-    return compare(before, _table(rules.root), rules.entries, fork[:10])
+    now = tomllib.loads((rules.root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["parity"]
+    return compare(before, now, rules.entries, fork[:10])
 
 
 def compare(
@@ -135,10 +136,6 @@ def _default(key: str) -> Strictness:
     if key.startswith("budgets."):
         return -1.0 if key.endswith(".ratio") else 0.0
     return frozenset() if ".require." in key else ABSENT
-
-
-def _table(root: Path) -> Mapping[str, Any]:
-    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["parity"]
 
 
 class _GitError(Exception):

@@ -42,8 +42,6 @@ class Variant:
     """A named decoder that can be built in either flavour.
 
     Args:
-        name: unique among the variants.
-        config, train: model and train step.
         shape: rows and length of a batch, or of one replica's batch if there are several.
         diloco: how replicas synchronise; None for one model.
         saved: True if its state can be saved and loaded.

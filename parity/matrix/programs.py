@@ -23,7 +23,6 @@ class Loop(NamedTuple):
     """Training as functions of a tree of arrays.
 
     Args:
-        create: key -> state.
         step: (state, batch) -> state and metrics.
         example: abstract state, with its boxes or in its Variables.
         checkpoint: the flavour's module of that name.

@@ -41,11 +41,7 @@ PARTS: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(Variant):
-    """Description of a training run of a variant.
-
-    Args:
-        asked: the requested options as JSON values; a resumed run must have the same.
-    """
+    """Description of a training run of a variant; ``asked`` are the options, which a resumed run must have, too."""
 
     mesh: MeshSpec
     seed: int
@@ -163,10 +159,6 @@ class Trainer:
 
     Args:
         resume: a checkpoint of either twin to continue from; None for a fresh state.
-
-    Raises:
-        ValueError: the models are not installed, or the mesh has too many devices or does not fit the model.
-        CheckpointError: the checkpoint does not belong to this run.
     """
 
     def __init__(self, flavour: Flavour, run: Training, resume: Path | None = None):

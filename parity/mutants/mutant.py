@@ -26,7 +26,6 @@ class Edit(Table, frozen=True):
     Args:
         file: below the project's root, such as ``models_nnx/mlp.py``.
         old: text that the file contains exactly once; empty to append ``new``, or to create the file.
-        new: its replacement.
     """
 
     file: str

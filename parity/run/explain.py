@@ -51,8 +51,6 @@ class Explanation:
     """The cause of a failure and its consequences.
 
     Args:
-        channel: name of the channel that knows the cause.
-        cause: the finding; None if the channel has none.
         line: the difference, its source lines, the leaves that follow, the next command; without line breaks.
         rest: the remaining parts of the cause, then the findings of all blocking channels, those of one kind in one
             line.
@@ -238,8 +236,10 @@ def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
     cause = _cause(first, held)
     settled = cause in first.notes  # the proof's differences may be harmless
+    others = [one for one in first.findings if one is not cause and not (settled and is_unsure(one))]
+    # Numbers decide what the proof left open, because they differ, too.
     others = [
-        _unsettled(one) for one in first.findings if one is not cause and not (settled and is_unsure(one))
+        dataclasses.replace(one, next_step="") if one.next_step == RESTS_ON_NUMBERS else one for one in others
     ]
     lines = [f"  {line}" for line in grouped(others)]
     for channel in held:
@@ -247,11 +247,6 @@ def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")
             lines += [f"    {line}" for line in grouped(channel.findings)]
     return lines
-
-
-def _unsettled(finding: Finding) -> Finding:
-    """Returns a finding without the words that its numbers decide, because they differ, too."""
-    return dataclasses.replace(finding, next_step="") if finding.next_step == RESTS_ON_NUMBERS else finding
 
 
 def grouped(findings: Sequence[Finding]) -> list[str]:

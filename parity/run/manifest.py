@@ -53,7 +53,6 @@ class Manifest:
     """Digests of all inputs of a verdict, by label, at one moment.
 
     Args:
-        project: its root.
         ignores: patterns of files and folders that no case reads, as in ``cache-ignores``; ``$NAME`` for a variable of
             the environment.
         written: files and folders that the run itself writes.

@@ -68,7 +68,6 @@ class Request:
         settings: config fields to set in every case.
         required: sufficient rungs for cases of one structure.
         workers: number of parallel cases; None for automatic.
-        processes: number of processes that run each case together.
         ray: the Ray cluster whose workers run the cases, see `parity.compare.backends.ray_cluster`; None for none.
         written: files that the run itself writes, such as its report: no verdict depends on them.
         context: further inputs of a verdict, as text: how pytest was called, because conftest files may do anything.

@@ -63,8 +63,12 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
     """Compares one case."""
     if case.placement.skip_reason:
         return skipped_result(case, case.placement.skip_reason)
-    if case.placement.too_few_devices:
-        return _not_compared(case, _unable("tree", "devices", case.placement.too_few_devices))
+    if why := case.placement.too_few_devices:
+        finding = Finding(where="devices", reference="", candidate=why, labels=("", ""))
+        unable = ChannelResult(
+            name="tree", verdict=Verdict.ERROR, detail="cannot run here", findings=(finding,)
+        )
+        return _not_compared(case, unable)
     start = time.perf_counter()
     session.clock.take()
     results: dict[str, ChannelResult] = {}
@@ -147,11 +151,6 @@ def _channel(name: str, work: Evidence) -> ChannelResult:
         return _error(name, f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
         return _error(name, "comparing", error)
-
-
-def _unable(name: str, where: str, why: str) -> ChannelResult:
-    finding = Finding(where=where, reference="", candidate=why, labels=("", ""))
-    return ChannelResult(name=name, verdict=Verdict.ERROR, detail="cannot run here", findings=(finding,))
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:

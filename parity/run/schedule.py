@@ -38,11 +38,7 @@ class Listener:
 
 
 class Schedule:
-    """The cases of a request, selected and checked; none has run yet.
-
-    Raises:
-        ValueError: a part of the request cannot be used.
-    """
+    """The cases of a request, selected and checked; none has run yet. ValueError if a part cannot be used."""
 
     def __init__(self, request: Request):
         self.backend = request.find_backend()
@@ -110,7 +106,9 @@ def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> 
     if not cases:
         return iter(())
     request = schedule.request
-    workers = _workers(request, len(cases))
+    shared = request.backend not in PLATFORMS  # an accelerator belongs to one process
+    most = request.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
+    workers = request.workers or (request.resources.workers if request.ray is not None else most)
     request = dataclasses.replace(request, resources=dataclasses.replace(request.resources, workers=workers))
     if request.ray is not None:
         return run_on_ray(cases, request, listener.started)
@@ -126,13 +124,6 @@ def _run_here(cases: Sequence[Case], runner: CaseRunner, listener: Listener) -> 
         for case in cases:
             listener.started(case)
             yield runner.run(case)
-
-
-def _workers(request: Request, cases: int) -> int:
-    """Returns the number of parallel cases: the number in the request, else as many as save time."""
-    shared = request.backend not in PLATFORMS  # an accelerator belongs to one process
-    most = request.resources.workers if shared and cases >= WORTH_WORKERS else 1
-    return request.workers or (request.resources.workers if request.ray is not None else most)
 
 
 def describe_run(request: Request) -> dict[str, object]:

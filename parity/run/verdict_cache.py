@@ -40,7 +40,6 @@ class VerdictCache:
     Args:
         manifest: taken before any code of the project was imported; None to find and store nothing.
         options: all options of a command that a verdict depends on, as text.
-        cache: where entries are stored.
     """
 
     def __init__(self, manifest: Manifest | None, options: str, cache: DiskCache | None = None):

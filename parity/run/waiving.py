@@ -2,7 +2,7 @@
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parity.cases.accepted import Waiver
 from parity.cases.case import Case
@@ -32,16 +32,22 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
     findings = result.findings or (
         Finding(where=result.name, reference="as the case demands", candidate=str(result.verdict)),
     )
-    findings = tuple(_apart(findings, lambda finding: bool(_reason(case, result.name, finding, waivers))))
-    reasons = [_reason(case, result.name, finding, waivers) for finding in findings]
-    if not any(reasons):
+
+    def reason(finding: Finding) -> str:
+        covering = (waiver for waiver in waivers if waiver.covers(case, result.name, finding.where))
+        return next((waiver.reason for waiver in covering), "")
+
+    pairs: list[tuple[Finding, str]] = []
+    for finding in findings:  # each followed by those of its dependent ones whose acceptance differs
+        differing = (one for one in finding.follows if bool(reason(one)) != bool(reason(finding)))
+        pairs += [(one, reason(one)) for one in (finding, *differing)]
+    if not any(words for _, words in pairs):
         return result
-    pairs = list(zip(findings, reasons, strict=True))
     left = [finding for finding, reason in pairs if not reason]
     accepted = [
         dataclasses.replace(finding, next_step=f"{PREFIX}{reason}") for finding, reason in pairs if reason
     ]
-    count = f"{len(accepted)} of {len(findings)} findings waived"
+    count = f"{len(accepted)} of {len(pairs)} findings waived"
     return dataclasses.replace(
         result,
         verdict=result.verdict if left else Verdict.WAIVED,
@@ -50,30 +56,12 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
     )
 
 
-def _apart(findings: Iterable[Finding], accepted: Callable[[Finding], bool]) -> Iterator[Finding]:
-    """Yields findings, each followed by those of its dependent findings whose acceptance differs."""
-    for finding in findings:
-        differing = [one for one in finding.follows if accepted(one) != accepted(finding)]
-        yield finding
-        yield from differing
-
-
-def _reason(case: str, channel: str, finding: Finding, waivers: Sequence[Waiver]) -> str:
-    covering = (waiver for waiver in waivers if waiver.covers(case, channel, finding.where))
-    return next((waiver.reason for waiver in covering), "")
-
-
 def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
     """True if a finding of a report is accepted by a waiver, or one that follows from it is."""
     if not finding.next_step.startswith(PREFIX):
         return False
     own = finding.next_step == f"{PREFIX}{waiver.reason}" and waiver.covers(case, channel, finding.where)
     return own or any(waiver.covers(case, channel, one.where) for one in finding.follows)
-
-
-def _near(channel: str) -> str:
-    """Returns the end of a message on a channel that does not exist; empty for one that does."""
-    return "" if fnmatch.filter(CHANNELS, channel) else f"; channel: {unknown(channel, CHANNELS)}"
 
 
 def check_channels(cases: Iterable[Case]) -> None:
@@ -100,11 +88,14 @@ def unused_in(report: Report) -> list[str]:
                 for name, channel in case.channels.items()
                 for finding in channel.findings
             )
-    return [
-        f"a waiver expired on {waiver.expires}: {waiver.sentence()} ({waiver.reason}); mend the difference, or renew it"
-        if waiver.expired
-        else f"a waiver matches nothing: {waiver.sentence()} ({waiver.reason}); remove it, or correct its globs"
-        f"{_near(waiver.channel)}"
-        for waiver, found in used.items()
-        if not found
-    ]
+    sentences = []
+    for waiver in (waiver for waiver, found in used.items() if not found):
+        words = f"{waiver.sentence()} ({waiver.reason})"
+        known = fnmatch.filter(CHANNELS, waiver.channel)
+        near = "" if known else f"; channel: {unknown(waiver.channel, CHANNELS)}"
+        sentences.append(
+            f"a waiver expired on {waiver.expires}: {words}; mend the difference, or renew it"
+            if waiver.expired
+            else f"a waiver matches nothing: {words}; remove it, or correct its globs{near}"
+        )
+    return sentences
