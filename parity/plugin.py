@@ -220,12 +220,9 @@ class _Cases:
         if not directory or hasattr(self._config, "workerinput"):
             return
         from parity.report.records import write_json
-        from parity.run.record import Report
-        from parity.run.schedule import describe_run
 
-        environment, seconds = describe_run(self._schedule.request), time.perf_counter() - self._start
-        results = list(self._results.values())
-        report = Report.of(results, self._planned, environment=environment, seconds=round(seconds, 3))
+        seconds = time.perf_counter() - self._start
+        report = self._schedule.report(self._results.values(), seconds, self._planned)
         write_json(report, Path(directory) / "parity.json")
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,13 +61,7 @@ IMPLIES: Mapping[Verdict, tuple[Verdict, ...]] = {
     Verdict.ARBITRATED: (Verdict.TIE,),
     Verdict.EXACT: (Verdict.TIE,),
     Verdict.EQUAL: (Verdict.TIE,),
-    Verdict.TIE: (Verdict.WAIVED,),
-    Verdict.WAIVED: (Verdict.UNPROVED,),
-    Verdict.UNPROVED: (Verdict.SKIPPED,),
-    Verdict.SKIPPED: (Verdict.OPEN,),
-    Verdict.OPEN: (Verdict.FAILED,),
-    Verdict.FAILED: (Verdict.VACUOUS,),
-    Verdict.VACUOUS: (Verdict.ERROR,),
+    **{one: (below,) for one, below in itertools.pairwise(list(Verdict)[list(Verdict).index(Verdict.TIE) :])},
     Verdict.ERROR: (),
 }
 """The partial order of verdicts: those directly below each. Neither of two rungs may imply the other:

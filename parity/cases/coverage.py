@@ -47,21 +47,18 @@ def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
 
     An option that some configs lack counts as varied; a case without a config has no options.
     """
-    kinds: dict[type, dict[str, list[dict[str, str]]]] = collections.defaultdict(
-        lambda: collections.defaultdict(list)
-    )
+    kinds: dict[type, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
     for case in cases:
         if case.config is not None:
             kind = Mapping if isinstance(case.config, Mapping) else type(case.config)
-            row = {option: repr(value) for option, value in options_of(case.config).items()}
-            kinds[kind][case.id.partition("/")[0]].append(row)
+            row = {name: repr(value) for name, value in options_of(case.config).items()}
+            kinds[kind].append((case.id.partition("/")[0], row))
     found = {}
-    for named in kinds.values():
-        first, *rest = (row for rows in named.values() for row in rows)
-        only = {
-            option: value for option, value in first.items() if all(row.get(option) == value for row in rest)
-        }
-        found |= {", ".join(named): only} if only else {}
+    for rows in kinds.values():
+        variants = ", ".join(dict.fromkeys(variant for variant, _ in rows))
+        first, *rest = (row for _, row in rows)
+        only = {name: value for name, value in first.items() if all(row.get(name) == value for row in rest)}
+        found |= {variants: only} if only else {}
     return found
 
 

@@ -132,6 +132,31 @@ class _Ablations(Sequence[Mapping[str, str]]):
         return len(self._found)
 
 
+def _case(
+    id: str,
+    program: str,
+    reference: tuple[Flavour, Variant, str],
+    candidate: tuple[Flavour, Variant, str],
+    **more: Any,
+) -> Case:
+    """Returns the case of two sides, each a flavour, a variant and a mesh."""
+    (one, left, home), (other, right, mesh) = reference, candidate
+    return Case(
+        id=id,
+        smoke=id in SMOKE,
+        core=id in core_ids(),
+        reference=functools.partial(left.build, one),
+        candidate=functools.partial(right.build, other),
+        program=program,
+        mesh=MeshSpec.parse(home),
+        candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
+        fixed_axes=left.fixed_axes or right.fixed_axes,
+        float64_reference=functools.partial(left.exact, one),
+        placement=Placement(skip_reason=unavailable(one) or unavailable(other)),
+        **more,
+    )
+
+
 def twins(
     variant: Variant,
     program: str,
@@ -141,29 +166,18 @@ def twins(
     **more: Any,
 ) -> Case:
     """Returns the case of a variant in Linen against the same variant in NNX."""
-    id = f"{variant.name}/{program}@{mesh}"
-    return Case(
-        id=id,
-        smoke=id in SMOKE,
-        core=id in core_ids(),
-        reference=functools.partial(variant.build, Flavour.LINEN),
-        candidate=functools.partial(variant.build, Flavour.NNX),
-        program=program,
-        mesh=MeshSpec.parse(mesh),
-        float64_reference=functools.partial(variant.exact, Flavour.LINEN),
-        fixed_axes=variant.fixed_axes,
-        accept=accept,
-        explore=Explore(
-            flags=flags,
-            with_settings=lambda settings: twins(
-                variant.varied(settings), program, mesh, accept, flags, **more
-            ),
-            ablations=_Ablations(variant),
-            sizes=_sizes(variant.config),
-        ),
-        placement=Placement(skip_reason=unavailable(Flavour.LINEN) or unavailable(Flavour.NNX)),
-        **more,
+
+    def with_settings(settings: Mapping[str, str]) -> Case:
+        return twins(variant.varied(settings), program, mesh, accept, flags, **more)
+
+    explore = Explore(
+        flags=flags,
+        with_settings=with_settings,
+        ablations=_Ablations(variant),
+        sizes=_sizes(variant.config),
     )
+    sides = (Flavour.LINEN, variant, mesh), (Flavour.NNX, variant, mesh)
+    return _case(f"{variant.name}/{program}@{mesh}", program, *sides, accept=accept, explore=explore, **more)
 
 
 def same_flavour(
@@ -181,20 +195,8 @@ def same_flavour(
         reference, candidate: a variant and its mesh; the candidate's mesh is in the id.
         **more: other fields of `Case`.
     """
-    (left, home), (right, mesh) = reference, candidate
-    fields = {"id": f"{name}-{flavour}/{program}@{mesh}", **more}
-    return Case(
-        core=fields["id"] in core_ids(),
-        reference=functools.partial(left.build, flavour),
-        candidate=functools.partial(right.build, flavour),
-        program=program,
-        mesh=MeshSpec.parse(home),
-        candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
-        fixed_axes=left.fixed_axes or right.fixed_axes,
-        float64_reference=functools.partial(left.exact, flavour),
-        placement=Placement(skip_reason=unavailable(flavour)),
-        **fields,
-    )
+    id = more.pop("id", f"{name}-{flavour}/{program}@{candidate[1]}")
+    return _case(id, program, (flavour, *reference), (flavour, *candidate), **more)
 
 
 def with_batches(case: Case, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> Case:
