@@ -4,7 +4,6 @@ import dataclasses
 import enum
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
@@ -64,11 +63,6 @@ class Signature:
         """Returns the signature of a failing channel, with the leaf of its first finding."""
         leaf = _leaf(result.findings[0].where) if result.findings else ""
         return cls(channel=result.name, leaf=leaf, kind=_kind(result))
-
-    @classmethod
-    def read(cls, record: Mapping[str, Any]) -> "Signature":
-        """Returns the signature that ``dataclasses.asdict`` wrote."""
-        return cls(**{field.name: str(record[field.name]) for field in dataclasses.fields(cls)})
 
 
 def _kind(result: ChannelResult) -> str:

@@ -115,7 +115,7 @@ def replay(folder: Path) -> int:
     sys.path.insert(0, str(code))
     cases = collect((), record["settings"], code, select=(record["case"],))[1]
     case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
-    signature = Signature.read(record["signature"])
+    signature = Signature(**record["signature"])
     case = case.with_placement(backend=record["backend"])
     status = Question(case=case, signature=signature).status(case)
     words = {Status.FAILS: "the same failure", Status.PASSES: "passes"}.get(status, "fails otherwise")

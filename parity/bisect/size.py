@@ -55,7 +55,7 @@ def _cut(make: Callable[[], Build], cuts: Mapping[int, int]) -> Callable[[], Bui
             return {name: _sliced(array, cuts, whole) for name, array in build.inputs(seed).items()}
 
         shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in inputs(0).items()}
-        words = " ".join(f"{AXES[axis]} {size}" for axis, size in cuts.items())
+        words = " ".join(f"{NAMES[axis]} {size}" for axis, size in cuts.items())
         return dataclasses.replace(build, name=f"{build.name} {words}", inputs=inputs, abstract_inputs=shapes)
 
     return cut

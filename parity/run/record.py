@@ -34,7 +34,7 @@ class Bisect:
     signature: Any = None
     ambiguous: bool = False
     sentence: str
-    axes: tuple[SearchResult, ...]
+    axes: tuple[SearchResult, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
