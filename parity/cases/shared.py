@@ -77,6 +77,16 @@ def input_specs(batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, 
     }
 
 
+def build_options(rules: Sequence[tuple[str, Any]], inputs: Callable[[int], Any]) -> dict[str, Any]:
+    """Returns the options of both builds of a pair."""
+    return {
+        "inputs": inputs,
+        "specs": functools.partial(specs_by_rules, rules),
+        "input_specs": input_specs,
+        "rules": tuple(rules),
+    }
+
+
 def widened(build: Build) -> Build:
     """Returns ``build`` on float64 state and inputs, for models that follow the dtype of their inputs."""
 
