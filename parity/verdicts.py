@@ -14,7 +14,6 @@ Row = Mapping[str, str | int | float | None]
 SIDES = ("reference", "candidate")
 
 EXPECTED_GOT = ("expected", "got")
-"""Labels of a finding on a single side."""
 
 OPTIONAL: Mapping[str, Any] = {"written": bool}
 """Metadata of fields that `plain` leaves out if they are empty."""

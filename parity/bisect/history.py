@@ -21,7 +21,6 @@ from parity.run.explain import blocking
 from parity.verdicts import ChannelResult
 
 REPORT = "{report}"
-"""Placeholder for the file that the command writes its report to."""
 SECONDS = 3_600
 """Time limit of a check; no check of one case should take longer."""
 ENGINE = str(Path(__file__).parents[2])

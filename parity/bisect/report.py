@@ -33,7 +33,6 @@ AXES: Mapping[str, Callable[[Question], SearchResult]] = {
     "config": search_settings,
     "size": search_sizes,
 }
-"""The searches by name, in their order."""
 OF_VALUES = ("op", "module")
 """The searches that follow values, which the others only shrink or switch off."""
 

@@ -14,7 +14,6 @@ from parity.cases.case import Case
 from parity.compare.origin.result import SearchResult
 
 AXES = (0, 1)
-"""The dimensions of a batch that are cut."""
 MESH = -1
 NAMES: Mapping[str | int, str] = {0: "batch", 1: "sequence", MESH: "mesh"}
 SMALLEST = 2

@@ -14,8 +14,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.origin.result import SearchResult
 from parity.verdicts import BLOCKING
 
-MOST = 200
-"""Maximum number of changes that are tried."""
+MOST_CHANGES = 200
 
 
 def changes(work: Evidence) -> Iterator[tuple[str, WeightMap]]:
@@ -63,7 +62,7 @@ def search_weights(question: Question) -> SearchResult:
     channel = CHANNELS[question.signature.channel]
     if channel.group is None:
         return SearchResult.nothing("weight", f"the channel {channel.name} compares no numbers")
-    for words, weights in itertools.islice(changes(work), MOST):
+    for words, weights in itertools.islice(changes(work), MOST_CHANGES):
         tried += 1
         question.notify(f"weight: change {tried} of the map: {words}")
         if channel.look(work.under(weights)).verdict not in BLOCKING:

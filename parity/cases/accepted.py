@@ -159,7 +159,6 @@ def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget
 
 
 _Budgets = dict[str, dict[str, dict[str, Budget]]]
-"""Budgets by key, channel and quantity."""
 
 
 def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:

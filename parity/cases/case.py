@@ -239,7 +239,6 @@ SUBSETS: Mapping[str, Callable[[Case], bool]] = {
     "smoke": lambda case: case.smoke,
     "core": lambda case: case.core or case.smoke,
 }
-"""Selectors of subsets."""
 
 
 def selects(id: str, selector: str) -> bool:

@@ -13,7 +13,6 @@ from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, c
 OPTIMISED = "--xla_backend_optimization_level=3"
 """Flag that compiles programs as for training; other commands switch LLVM's optimisation off."""
 ROUNDS = 5
-"""Number of measurements of each side unless the command line names another."""
 
 
 def bench(

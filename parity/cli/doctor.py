@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from parity.compare.backends.compiler import Resources
 
 NARROW = 80
-"""Width without a terminal."""
 
 
 class Check(NamedTuple):

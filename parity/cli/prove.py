@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from parity.compare.evidence import Evidence
     from parity.run.request import Request
 
-MOST = 12
-"""Maximum number of annotations that are printed for a case; the JSON report has all."""
+MOST_ANNOTATIONS = 12
 
 
 def prove(
@@ -149,7 +148,10 @@ def _up_to_sharding(work: "Evidence") -> _Shown:
     holds = found.verdict != "differs"
     lines = [] if proof and holds else frontier
     lines = [*lines, f"annotations differ at {len(annotations)} places"]
-    lines += [f"{place}: reference {left}, candidate {right}" for place, left, right in annotations[:MOST]]
-    if len(annotations) > MOST:
-        lines.append(f"and {len(annotations) - MOST} more, which --json lists")
+    lines += [
+        f"{place}: reference {left}, candidate {right}"
+        for place, left, right in annotations[:MOST_ANNOTATIONS]
+    ]
+    if len(annotations) > MOST_ANNOTATIONS:
+        lines.append(f"and {len(annotations) - MOST_ANNOTATIONS} more, which --json lists")
     return _Shown(record, holds, found.verdict, f"{rules}{size}", lines)

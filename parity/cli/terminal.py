@@ -23,8 +23,7 @@ from parity.run.schedule import Listener
 from parity.run.waiving import unused_in
 from parity.verdicts import BLOCKING, Verdict, listed
 
-SHOWN = 5
-"""Maximum number of changes that are listed when cases are compared again."""
+MOST_LABELS = 5
 
 
 class Terminal(Listener):
@@ -93,7 +92,7 @@ class Terminal(Listener):
 
 def _say_labels(words: str, labels: Sequence[str]) -> None:
     if labels:
-        echo(f"cache: {words}: {listed(labels, SHOWN)}")
+        echo(f"cache: {words}: {listed(labels, MOST_LABELS)}")
 
 
 def finish(

@@ -25,7 +25,6 @@ class Which(enum.StrEnum):
 
 NEVER = 1_000_000_000
 LINES = ("-", "--", ":")
-"""Styles of the curves of a plot."""
 
 
 def train(

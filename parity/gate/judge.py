@@ -21,7 +21,6 @@ AMBIGUOUS = frozenset({Verdict.TIE, Verdict.UNPROVED})
 LONGEST = 400
 
 Judged = tuple[str, str, str]
-"""State, verdict and reason of a channel of one case."""
 
 
 def judge(

@@ -21,7 +21,6 @@ MARKS = {
     "ambiguous": ("AMB", "bold red"),
     "skipped": ("SKIP", "bold red"),
 }
-"""State of a cell -> mark and style."""
 HEADS = {names[0]: head for head, names in COLUMNS.items()}
 """The first channel of each column of `parity run` -> its head; other channels have their names."""
 

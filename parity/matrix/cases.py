@@ -30,7 +30,6 @@ SMOKE = frozenset(
         "sharded-scan/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit",
     )
 )
-"""The cases that ``smoke`` selects."""
 
 EXACT_OR_RUN = (Verdict.EXACT, Verdict.ARBITRATED)
 """Requires an exact proof; if it is inconclusive, the numbers decide."""

@@ -14,7 +14,6 @@ PROGRAMS = ("forward", "grad", "train_step")
 DECODING = ("prefill", "generate")
 """Not included: ``sample``, which generates at a temperature, and ``trajectory``, many train steps."""
 STEPS = 4
-"""Number of tokens that a program generates."""
 TEMPERATURE = 0.7
 Program = Callable[[Any, dict[str, Any]], dict[str, Any]]
 

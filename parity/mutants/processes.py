@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 RUN = "parity.mutants.processes:run"
-"""`run`, as `parity.compare.backends.workers.Pool` calls it."""
 
 
 def run(
