@@ -15,7 +15,7 @@ OPTIMISED = "--xla_backend_optimization_level=3"
 ROUNDS = 5
 
 
-def bench(
+def command(
     select: options.Select = None,
     rounds: Annotated[
         int, typer.Option(min=2, help="Number of measurements of each side; the sides alternate.")

@@ -36,7 +36,7 @@ SHORT = 12
 """Number of digits of a commit that are printed."""
 
 
-def bisect(
+def command(
     case: Annotated[str, typer.Argument(help="The id of a case that fails, or what selects it alone.")],
     requirement: Annotated[
         str | None, typer.Argument(help="With --search version: package and range, such as jax>=0.10,<0.13.")

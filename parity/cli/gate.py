@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from parity.run.record import Report
 
 
-def gate(
+def command(
     flips: Annotated[list[str] | None, typer.Argument(help="Names of flips. Default: all flips.")] = None,
     earlier: Annotated[
         Path | None,

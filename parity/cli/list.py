@@ -14,7 +14,7 @@ HEADS = ("channel", "column", "compares", "a proof settles it")
 SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
 
 
-def list_cases(
+def command(
     select: options.Select = None,
     pair: options.Pairs = None,
     setting: options.Settings = None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from parity.builds.weights.map import Entry
 
 
-def show_map(
+def command(
     select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],
     pair: options.Pairs = None,
     setting: options.Settings = None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_ANNOTATIONS = 12
 
 
-def prove(
+def command(
     select: options.Select = None,
     full_size: options.FullSize = False,
     topology: Annotated[

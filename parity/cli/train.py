@@ -27,7 +27,7 @@ NEVER = 1_000_000_000
 LINES = ("-", "--", ":")
 
 
-def train(
+def command(
     preset: Annotated[
         str, typer.Option("--preset", "--family", help="A published model; small sizes unless --full-size.")
     ] = "llama2-7b",
