@@ -76,7 +76,6 @@ def check_free(folder: Path) -> None:
 
 
 def _pair_of(case: Case, pairs: Sequence[str]) -> str:
-    """Returns the name of the pair that has the case."""
     names = dict.fromkeys((*pairs, *find_settings(Path.cwd()).pairs))
     for name in names:
         if any(one.id == case.id for pair in load_pairs(name) for one in pair.cases({})):

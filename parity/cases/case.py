@@ -94,7 +94,7 @@ class Explore:
 
     flags: Sequence[Flag] = ()
     with_settings: "Callable[[Mapping[str, str]], Case] | None" = None
-    ablations: Sequence[Mapping[str, str]] = ()
+    ablations: Iterable[Mapping[str, str]] = ()
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 

@@ -338,7 +338,6 @@ def _pulled(
 
 
 def _programs(rules: Sequence[tuple[str, Any]], *functions: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the programs ``forward``, ``grad`` and ``train_step`` with their options."""
     named = zip(OPTIONS, functions, strict=True)
     return {name: (with_rules(function, rules), dict(OPTIONS[name])) for name, function in named}
 

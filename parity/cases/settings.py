@@ -244,7 +244,6 @@ def collect(
 
 
 def _of_project(case: Case, settings: Settings) -> Case:
-    """Returns a case with the project's budgets and waivers added."""
     waivers = (waiver for waiver in settings.waivers if waiver.concerns(case.id))
     budgets = {**settings.budgets, **case.accept.budgets}
     return case.with_accept(budgets=budgets, waivers=(*case.accept.waivers, *waivers))

@@ -75,7 +75,6 @@ def _notify(words: str) -> None:
 def _comparisons(
     select: tuple[str, ...], pairs: tuple[str, ...], setting: list[str] | None, backend: str, rounds: int
 ) -> Iterator[dict[str, Any]]:
-    """Returns the measurements of cases as they end."""
     from parity.cases.settings import collect, find_settings, parse_settings
     from parity.compare.backends.registry import find
     from parity.compare.timing.measure import measure_each, subjects
@@ -89,7 +88,6 @@ def _comparisons(
 
 
 def _curves(sizes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Returns the cost over the sizes of each axis as it is measured."""
     from parity.compare.timing.scaling import measure_scaling, parse_sizes
     from parity.run.run import run_case
 

@@ -211,7 +211,6 @@ def bisect_failures(report: "Report", request: "Request") -> "Report":
 
 
 def _show(found: "Bisect") -> None:
-    """Prints the sentence of a bisect, then the other sentences and the tables."""
     from rich.table import Table
 
     echo(found.sentence)

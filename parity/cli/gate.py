@@ -109,7 +109,6 @@ def _earlier(path: Path) -> "Report":
 
 
 def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) -> "Report":
-    """Runs the cases that the flips affect, each once, and returns the report."""
     from parity.cases.case import matches
     from parity.cases.settings import collect
     from parity.cli.terminal import Terminal

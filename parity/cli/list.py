@@ -59,7 +59,6 @@ def command(
 
 
 def _channels() -> str:
-    """Returns a Markdown table with one row per channel, in the order of reports."""
     from parity.channels import CHANNELS
 
     rows = [(f"`{one.name}`", one.column, one.about, SETTLES[str(one.settled)]) for one in CHANNELS.values()]

@@ -80,7 +80,6 @@ def command(
 
 
 def _map_line(entry: "Certified") -> Text:
-    """Returns one entry of a map as text: leaves, transform, kind of match and confirmation."""
     reference, candidate = _brief(entry.reference), _brief(entry.candidate)
     line = Text(f"  {reference}")
     line.append(f"  {entry.transform}" if reference == candidate else f"  -> {candidate}  {entry.transform}")

@@ -182,7 +182,6 @@ def _over_budget(budgets: Mapping[str, Budget], case: CaseResult | None) -> Iter
 
 
 def _numbers(rows: Sequence[Any], channel: str, quantity: str) -> tuple[float, float] | None:
-    """Returns a quantity of both sides from the table of a channel; None if it does not have it."""
     if channel == "memory":
         rows = [row for row in rows if row["quantity"] == quantity]
         pairs = [(row["reference"], row["candidate"]) for row in rows]

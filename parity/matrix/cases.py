@@ -1,9 +1,10 @@
 """Cases of the decoders: twins, and one flavour against itself with another layout, placement or program."""
 
+import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,6 @@ SIZES = (
 
 
 def _sizes(config: ModelConfig) -> dict[str, int]:
-    """Returns the sizes of a config that can be reduced, by the name of their setting."""
     found: dict[str, Any] = {
         name: functools.reduce(lambda part, field: getattr(part, field, None), name.split("."), config)
         for name in SIZES
@@ -106,29 +106,16 @@ def core_ids() -> frozenset[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Ablations(Sequence[Mapping[str, str]]):
-    """The settings of `PLAINEST` that are valid for a variant and change it.
-
-    They are checked on first access, because hundreds of cases have them and few runs use them.
-    """
+class _Ablations:
+    """The settings of `PLAINEST` that are valid for a variant and change it; few runs iterate over them."""
 
     variant: Variant
 
-    @functools.cached_property
-    def _found(self) -> Sequence[Mapping[str, str]]:
-        return tuple(filter(self._changes, PLAINEST))
-
-    def _changes(self, settings: Mapping[str, str]) -> bool:
-        try:
-            return self.variant.override(settings) != self.variant
-        except ConfigError:
-            return False
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._found[index]
-
-    def __len__(self) -> int:
-        return len(self._found)
+    def __iter__(self) -> Iterator[Mapping[str, str]]:
+        for settings in PLAINEST:
+            with contextlib.suppress(ConfigError):
+                if self.variant.override(settings) != self.variant:
+                    yield settings
 
 
 def _case(

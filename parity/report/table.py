@@ -63,7 +63,6 @@ def _cell(channel: ChannelResult | None) -> Text:
 
 
 def _mark(channel: ChannelResult) -> tuple[str, str]:
-    """Returns the mark of a verdict, and its meaning."""
     verdict = channel.verdict
     if verdict == Verdict.PROVED and BY_RULES in channel.measures:
         return RULES, "proved by rules"

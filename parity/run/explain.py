@@ -203,7 +203,6 @@ def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
 
 
 def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str]]:
-    """Returns the texts on a cause, each with its rank, the most important one first."""
     if cause is None:
         return [(0, channel.detail)]
     more = len(channel.findings) - 1 if channel.name != "program" else 0
@@ -220,7 +219,6 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
 
 
 def _follows(channel: ChannelResult) -> str:
-    """Returns the number of leaves that differ, and the worst one."""
     worst = f" ({channel.findings[0].where})" if channel.findings else ""
     return f"{channel.name}: {channel.detail.partition(';')[0].partition(', worst')[0]}{worst}"
 

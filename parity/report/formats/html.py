@@ -57,7 +57,6 @@ def html(report: Report, earlier: Sequence[Report]) -> str:
 
 
 def _named(case: CaseResult) -> tuple[str, str]:
-    """Returns the id without the mesh, and the mesh."""
     name, _, mesh = case.id.rpartition("@")
     return (name, mesh) if name else (mesh, "")
 
