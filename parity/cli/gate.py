@@ -94,8 +94,8 @@ def _earlier(path: Path) -> "Report":
     """Returns the report of a file with the current waivers, if it is of this commit and of cases without --set."""
     from parity.cases.settings import collect
     from parity.compare.backends.environment import git_commit
-    from parity.gate.current import with_current_waivers
     from parity.report.reading import read_report
+    from parity.run.waiving import with_current_waivers
 
     report = read_report(path)
     environment = report.environment
