@@ -113,7 +113,7 @@ def replay(folder: Path) -> int:
     code = folder / CODE
     sys.path.insert(0, str(code))
     cases = collect((), record["settings"], code, select=(record["case"],))[1]
-    case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
+    (case,) = select(cases, (record["case"],))
     signature = Signature(**record["signature"])
     case = case.with_placement(backend=record["backend"])
     status = Question(case=case, signature=signature).status(case)

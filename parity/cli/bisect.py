@@ -185,7 +185,6 @@ def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, st
 
     cases = collect(pairs or (), settings, select=(selector,))[1]
     chosen = select(cases, (selector,))
-    chosen = [each for each in chosen if each.id == selector] or chosen
     if len(chosen) != 1:
         some = ", ".join(each.id for each in chosen[:3])
         raise ValueError(

@@ -160,7 +160,7 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
 
 def error_finding(where: str, error: BaseException) -> Finding:
     """Returns a finding on an exception."""
-    message = " ".join(str(error).split())
+    message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if len(message) > LONGEST:
         message = f"{message[:LONGEST]} ... (the JSON report has the rest)"
     return Finding(
