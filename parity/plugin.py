@@ -27,19 +27,16 @@ CALLED = pytest.StashKey[tuple[int, Sequence[str]]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of the parity cases, named as those of ``parity run``."""
     group = parser.getgroup("parity", "Linen-NNX parity (with -m parity)")
-    group.addoption("--parity-select", action="append", default=[], metavar="GLOB", help="cases to run")
-    group.addoption(
-        "--parity-pair", action="append", default=[], metavar="MODULE:ATTR", help="a further pair"
-    )
-    group.addoption(
-        "--parity-set", action="append", default=[], metavar="FIELD=VALUE", help="override a config field"
-    )
+    for name, metavar, text in (
+        ("select", "GLOB", "cases to run"),
+        ("pair", "MODULE:ATTR", "a further pair"),
+        ("set", "FIELD=VALUE", "override a config field"),
+        ("require", "RUNG", "lowest rung of any case"),
+    ):
+        group.addoption(f"--parity-{name}", action="append", default=[], metavar=metavar, help=text)
     group.addoption("--parity-backend", default="cpu", metavar="B", help="where to compile and run (cpu)")
     group.addoption("--parity-report", metavar="DIR", help="write parity.json into this folder")
     group.addoption("--parity-paranoid", action="store_true", help="compile and run also what is proved")
-    group.addoption(
-        "--parity-require", action="append", default=[], metavar="RUNG", help="lowest rung of any case"
-    )
     group.addoption(
         "--parity-cached",
         action="store_true",

@@ -99,10 +99,7 @@ Written by ``python tests/campaigns matrix.core``.
 """
 
 
-@functools.cache
-def core_ids() -> frozenset[str]:
-    """Returns the ids of the core's cases."""
-    return frozenset(json.loads(CORE.read_text(encoding="utf-8")))
+CORE_IDS = frozenset(json.loads(CORE.read_text(encoding="utf-8")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +127,7 @@ def _case(
     return Case(
         id=id,
         smoke=id in SMOKE,
-        core=id in core_ids(),
+        core=id in CORE_IDS,
         reference=functools.partial(left.build, one),
         candidate=functools.partial(right.build, other),
         program=program,
