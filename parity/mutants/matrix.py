@@ -78,21 +78,15 @@ def print_matrix(screen: Console, outcomes: Sequence[Outcome]) -> None:
     for outcome in _sorted(outcomes):
         if not outcome.as_expected:
             screen.print(Text(f"{outcome.status}  ", "bold red").append(outcome.id, "bold"), soft_wrap=True)
-            screen.print(f"  {_why(outcome)}", soft_wrap=True, markup=False, highlight=False, emoji=False)
+            missed = f"expected of {', '.join(outcome.missed)}" if outcome.missed else ""
+            unnamed = f"not named: {', '.join(map(repr, outcome.unnamed))}" if outcome.unnamed else ""
+            why = "; ".join(filter(None, [outcome.why, missed, unnamed]))
+            screen.print(f"  {why}", soft_wrap=True, markup=False, highlight=False, emoji=False)
     table = make_table(("channel",), ("catches", "alone"))
     for name, (n, alone) in catches(outcomes).items():
         table.add_row(name, str(n), str(alone))
     screen.print(table)
     screen.print(_summary(outcomes), soft_wrap=True, highlight=False)
-
-
-def _why(outcome: Outcome) -> str:
-    parts = [outcome.why]
-    if outcome.missed:
-        parts.append(f"expected of {', '.join(outcome.missed)}")
-    if outcome.unnamed:
-        parts.append(f"not named: {', '.join(map(repr, outcome.unnamed))}")
-    return "; ".join(filter(None, parts))
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:
