@@ -27,19 +27,16 @@ CALLED = pytest.StashKey[tuple[int, Sequence[str]]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of the parity cases, named as those of ``parity run``."""
     group = parser.getgroup("parity", "Linen-NNX parity (with -m parity)")
-    group.addoption("--parity-select", action="append", default=[], metavar="GLOB", help="cases to run")
-    group.addoption(
-        "--parity-pair", action="append", default=[], metavar="MODULE:ATTR", help="a further pair"
-    )
-    group.addoption(
-        "--parity-set", action="append", default=[], metavar="FIELD=VALUE", help="override a config field"
-    )
+    for name, metavar, text in (
+        ("select", "GLOB", "cases to run"),
+        ("pair", "MODULE:ATTR", "a further pair"),
+        ("set", "FIELD=VALUE", "override a config field"),
+        ("require", "RUNG", "lowest rung of any case"),
+    ):
+        group.addoption(f"--parity-{name}", action="append", default=[], metavar=metavar, help=text)
     group.addoption("--parity-backend", default="cpu", metavar="B", help="where to compile and run (cpu)")
     group.addoption("--parity-report", metavar="DIR", help="write parity.json into this folder")
     group.addoption("--parity-paranoid", action="store_true", help="compile and run also what is proved")
-    group.addoption(
-        "--parity-require", action="append", default=[], metavar="RUNG", help="lowest rung of any case"
-    )
     group.addoption(
         "--parity-cached",
         action="store_true",
@@ -55,8 +52,7 @@ def _names_mark(expression: str) -> bool:
 def _is_requested(expression: str) -> bool:
     """True if an expression of ``-m`` names the mark, and selects an item that has it and no other mark.
 
-    Raises:
-        UsageError: the expression is malformed; pytest itself would report it only after collecting the tests.
+    A malformed one is a UsageError here; pytest itself would report it only after collecting the tests.
     """
     if not _names_mark(expression):
         return False
@@ -94,11 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _check_report(config: pytest.Config) -> None:
-    """Checks that the report can be written; makes its folder if only that is missing.
-
-    Raises:
-        OSError, ValueError: it cannot be written.
-    """
+    """Raises OSError or ValueError if the report cannot be written; makes its folder if only that is missing."""
     from parity.report.records import check_writable
 
     directory = config.option.parity_report
@@ -116,11 +108,7 @@ def _check_report(config: pytest.Config) -> None:
 
 
 def _request(config: pytest.Config) -> "Request":
-    """Returns the run request of the options; each xdist worker gets its share of the machine.
-
-    Raises:
-        ValueError: an option or the settings cannot be used.
-    """
+    """Returns the run request of the options; each xdist worker gets its share of the machine."""
     from parity.cases.settings import must_have_pairs, parse_settings
     from parity.run.request import CacheMode, Request
     from parity.verdicts import ANY_RUNG, Requirement
@@ -153,9 +141,6 @@ class _Cases:
     """Collects the cases as items, runs them and writes the report.
 
     It also collects in the process that starts xdist's workers, so that a wrong option is refused there.
-
-    Raises:
-        ValueError: settings, selectors, backend or meshes cannot be used.
     """
 
     def __init__(self, config: pytest.Config, request: "Request"):
@@ -227,17 +212,14 @@ class _Cases:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Caches verdicts, and writes the report in the one process that has all records."""
-        self._uncached = self._schedule.cache.store_waiting()
+        self._uncached = self._schedule.cache.store()
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return
         from parity.report.records import write_json
-        from parity.run.record import Report
-        from parity.run.schedule import describe_run
 
-        environment, seconds = describe_run(self._schedule.request), time.perf_counter() - self._start
-        results = list(self._results.values())
-        report = Report.of(results, self._planned, environment=environment, seconds=round(seconds, 3))
+        seconds = time.perf_counter() - self._start
+        report = self._schedule.report(self._results.values(), seconds, self._planned)
         write_json(report, Path(directory) / "parity.json")
 
 
@@ -250,13 +232,7 @@ class _Matrix(pytest.Collector):
 
 
 class CaseItem(pytest.Item):
-    """One case as a test.
-
-    Args:
-        case: the case.
-        run: runs it.
-        **rest: of `pytest.Item`.
-    """
+    """One case as a test; ``run`` runs it."""
 
     def __init__(self, *, case: "Case", run: "Callable[[Case], CaseResult]", **rest: Any):
         super().__init__(**rest)
@@ -265,6 +241,7 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Runs the case and raises with its findings unless it passes."""
+        from parity.report.table import findings_text
         from parity.verdicts import plain
 
         result = self.run(self.case)
@@ -272,23 +249,8 @@ class CaseItem(pytest.Item):
         if result.verdict == "skipped":
             pytest.skip("; ".join(channel.detail for channel in result.channels.values()))
         if result.blocking:
-            raise CaseFailedError(result)
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style=None):
-        """Returns the findings instead of a traceback."""
-        if isinstance(excinfo.value, CaseFailedError):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+            pytest.fail(findings_text(result), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Returns the location of the test that pytest shows."""
         return self.path, None, self.case.id
-
-
-class CaseFailedError(AssertionError):
-    """A case did not pass; the message contains its findings."""
-
-    def __init__(self, result: "CaseResult"):
-        from parity.report.table import findings_text
-
-        super().__init__(findings_text(result))

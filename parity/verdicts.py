@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,7 +16,6 @@ Row = Mapping[str, str | int | float | None]
 SIDES = ("reference", "candidate")
 
 EXPECTED_GOT = ("expected", "got")
-"""Labels of a finding on a single side."""
 
 OPTIONAL: Mapping[str, Any] = {"written": bool}
 """Metadata of fields that `plain` leaves out if they are empty."""
@@ -62,13 +62,7 @@ IMPLIES: Mapping[Verdict, tuple[Verdict, ...]] = {
     Verdict.ARBITRATED: (Verdict.TIE,),
     Verdict.EXACT: (Verdict.TIE,),
     Verdict.EQUAL: (Verdict.TIE,),
-    Verdict.TIE: (Verdict.WAIVED,),
-    Verdict.WAIVED: (Verdict.UNPROVED,),
-    Verdict.UNPROVED: (Verdict.SKIPPED,),
-    Verdict.SKIPPED: (Verdict.OPEN,),
-    Verdict.OPEN: (Verdict.FAILED,),
-    Verdict.FAILED: (Verdict.VACUOUS,),
-    Verdict.VACUOUS: (Verdict.ERROR,),
+    **{one: (below,) for one, below in itertools.pairwise(list(Verdict)[list(Verdict).index(Verdict.TIE) :])},
     Verdict.ERROR: (),
 }
 """The partial order of verdicts: those directly below each. Neither of two rungs may imply the other:
@@ -89,11 +83,7 @@ def weakest(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Requirement:
-    """Verdicts of which one must be reached.
-
-    Args:
-        rungs: the least verdicts that satisfy it.
-    """
+    """Verdicts of which one must be reached: the least ones that satisfy it."""
 
     rungs: tuple[Verdict, ...]
 
@@ -104,15 +94,11 @@ class Requirement:
         where: str,
         known: Mapping[str, Sequence[Verdict]] | None = None,
     ) -> "Requirement":
-        """Returns the requirement of one rung, or of several of which any is enough.
+        """Returns the requirement of one rung, or of several of which any is enough; ValueError if one is not known.
 
         Args:
-            given: one name or several.
             where: the option that gave them, for the message.
             known: name -> verdicts; the rungs of the ladder by default.
-
-        Raises:
-            ValueError: there is no name, or one that is not known.
         """
         if isinstance(given, Requirement):
             return given
@@ -157,8 +143,6 @@ class Finding:
 
     Args:
         where: the leaf, loop, operation or option that differs.
-        reference: the reference build's version.
-        candidate: the candidate build's version.
         distance: size of the difference, with its unit; empty if it makes no sense.
         cause: the likely cause in a few words; empty if unknown.
         next_step: what the reader can do now; empty if unknown.
@@ -203,8 +187,6 @@ class ChannelResult:
 
     Args:
         name: the channel; `Channel.look` sets it.
-        verdict: its verdict.
-        detail: a summary in a few words.
         findings: the differences, worst first.
         notes: remarks that do not affect the verdict.
         measures: numbers for tools, such as operations or bytes.

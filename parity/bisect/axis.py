@@ -4,7 +4,6 @@ import dataclasses
 import enum
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
@@ -30,7 +29,6 @@ class Signature:
     """The properties by which two failures are the same.
 
     Args:
-        channel: the channel that fails.
         leaf: the leaf that differs, without numbers such as layers and indices.
         kind: the verdict; for an error also its detail.
     """
@@ -66,11 +64,6 @@ class Signature:
         leaf = _leaf(result.findings[0].where) if result.findings else ""
         return cls(channel=result.name, leaf=leaf, kind=_kind(result))
 
-    @classmethod
-    def read(cls, record: Mapping[str, Any]) -> "Signature":
-        """Returns the signature that ``dataclasses.asdict`` wrote."""
-        return cls(**{field.name: str(record[field.name]) for field in dataclasses.fields(cls)})
-
 
 def _kind(result: ChannelResult) -> str:
     return f"{result.verdict} {result.detail}" if result.verdict == "error" else str(result.verdict)
@@ -91,11 +84,7 @@ class Question:
     """A failure, and the context of the search for its cause.
 
     Args:
-        case: the case that fails.
-        signature: the failure.
-        bench: the session that cases share.
         remade: makes the case under some of the given settings; None if there are none.
-        given: these settings.
         notify: called with the next attempt, as text.
     """
 

@@ -29,13 +29,10 @@ def search_commits(
     Args:
         check: repeated at each commit, in its worktree.
         where: a folder in the repository.
-        good, bad: a commit that passes and one that fails.
-        notify: called with the progress, as text.
-
-    Raises:
-        ValueError: no repository, no such commits, or the good one fails or the bad one passes.
+        good, bad: a commit that passes and one that fails, else ValueError.
     """
-    low, high = (_commit(where, name) for name in (good, bad))
+    words = ("rev-parse", "--verify", "--end-of-options")
+    low, high = (_git(where, *words, f"{name}^{{commit}}", why="expected a commit") for name in (good, bad))
     _git(where, "merge-base", "--is-ancestor", low, high, why="--good must be an ancestor of --bad")
     common = Path(where, _git(where, "rev-parse", "--git-common-dir"))
     folder = (common / "parity-bisect" / digest([low, high, repr(check)])[:16]).resolve()
@@ -66,11 +63,6 @@ def _git(where: Path, *words: str, why: str = "") -> str:
         said = ended.stderr.strip() or f"exit code {ended.returncode}"
         raise ValueError(f"git {' '.join(words[:2])}: got {said}{f'; {why}' if why else ''}")
     return ended.stdout.strip()
-
-
-def _commit(where: Path, name: str) -> str:
-    full = f"{name}^{{commit}}"
-    return _git(where, "rev-parse", "--verify", "--end-of-options", full, why="expected a commit")
 
 
 @contextlib.contextmanager

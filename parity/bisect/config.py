@@ -89,9 +89,7 @@ def _search(
 def minimal_part(whole: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """Returns a 1-minimal failing part of ``whole``: without any one of its elements it does not fail.
 
-    Args:
-        whole: elements that fail together.
-        fails: True if a part fails; inconclusive parts do not fail.
+    An inconclusive part does not fail.
     """
     if fails([]):
         return []

@@ -21,7 +21,6 @@ from parity.run.explain import blocking
 from parity.verdicts import ChannelResult
 
 REPORT = "{report}"
-"""Placeholder for the file that the command writes its report to."""
 SECONDS = 3_600
 """Time limit of a check; no check of one case should take longer."""
 ENGINE = str(Path(__file__).parents[2])
@@ -31,14 +30,7 @@ Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str
 
 
 class PlaceResult(msgspec.Struct, frozen=True, omit_defaults=True, rename={"status": "answer"}):
-    """The result of one place.
-
-    Args:
-        status: result of the case there.
-        name: the place.
-        why: the reason why it could not be tested, in one line.
-        signature: the failure.
-    """
+    """The result of one place; ``why`` it could not be tested, in one line."""
 
     status: Status
     name: str = ""
@@ -55,8 +47,6 @@ class Found:
 
     Args:
         outcome: ``culprit``; ``several`` that may be the culprit; ``ambiguous`` if a check disagrees with itself.
-        culprits: the culprit, or all candidates.
-        signature: the failure.
         log: the result of each place, in the order of the checks.
         fixed: True if the culprit is the first that passes.
     """
@@ -79,26 +69,14 @@ class UntestableError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """A command that is repeated at many places.
-
-    Args:
-        words: its words; ``{report}`` is the file that it writes.
-        case: id of the case in the report.
-    """
+    """A command that is repeated at many places; ``{report}`` is the file that it writes."""
 
     words: tuple[str, ...]
     case: str
 
 
 class History:
-    """The results of places; the first failure becomes the one that counts at all of them.
-
-    Args:
-        folder: folder of the search; a later search there continues this one.
-        check: repeated at each place.
-        lay: prepares a place.
-        notify: called with the name of the next place.
-    """
+    """The results of places, in a folder; the first failure becomes the one that counts at all of them."""
 
     def __init__(self, folder: Path, check: Check, lay: Lay, notify: Callable[[str], None]):
         folder.mkdir(parents=True, exist_ok=True)
@@ -195,13 +173,7 @@ class History:
 
 
 def result_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> PlaceResult:
-    """Returns the result of a report in the JSON schema for a case, and the signature of its failure.
-
-    Args:
-        report: of ``parity run --json``.
-        case: its id.
-        signature: the failure that counts; None for the worst one.
-    """
+    """Returns the result of a case in a report; ``signature`` is the failure that counts, by default the worst one."""
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
         return PlaceResult(Status.OTHER, why=f"its report has no case {case}")

@@ -13,20 +13,12 @@ from parity.compare.origin.result import SearchResult
 from parity.compare.origin.trace import Trace
 from parity.values.ladder import FLOOR_FACTOR
 
-MOST = 24
-"""Maximum number of rows of the table."""
+MOST_ROWS = 24
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """The first value that is computed from a weight and another value.
-
-    Args:
-        leaf: path of the weight.
-        node: number of the value.
-        backward: True if the backward pass computes it.
-        loop_indices: the iterations of the loops around it.
-    """
+    """The first value that is computed from a weight and another value, forward or backward."""
 
     leaf: str
     node: int
@@ -72,13 +64,15 @@ def search_modules(question: Question) -> SearchResult:
         sentence = (
             f"the first module that diverges is {first.name}: its {what} is {_text(number)} x noise apart"
         )
-    start = max(rows.index(first) - 4, 0) if first and len(rows) > MOST else 0
+    start = max(rows.index(first) - 4, 0) if first and len(rows) > MOST_ROWS else 0
     return SearchResult(
         axis="module",
         found=first is not None,
         sentence=f"{sentence} ({len(differs)} of {len(rows)} modules)",
         head=("module", "activation, x noise", "cotangent, x noise"),
-        rows=tuple((row.name, _text(row.forward), _text(row.backward)) for row in rows[start : start + MOST]),
+        rows=tuple(
+            (row.name, _text(row.forward), _text(row.backward)) for row in rows[start : start + MOST_ROWS]
+        ),
         facts={"first": first.name if first else None, "modules": [dataclasses.astuple(row) for row in rows]},
     )
 

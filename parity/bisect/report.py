@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.bisect.axis import Question, Signature, Status, signature_of
+from parity.bisect.axis import Question, Status, signature_of
 from parity.bisect.config import search_settings
 from parity.bisect.module import search_modules
 from parity.bisect.size import search_sizes
@@ -33,7 +33,6 @@ AXES: Mapping[str, Callable[[Question], SearchResult]] = {
     "config": search_settings,
     "size": search_sizes,
 }
-"""The searches by name, in their order."""
 OF_VALUES = ("op", "module")
 """The searches that follow values, which the others only shrink or switch off."""
 
@@ -45,37 +44,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return str(value) if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
-
-
-def conclude(
-    result: CaseResult,
-    signature: Signature | None,
-    axes: Sequence[SearchResult] = (),
-    *,
-    ambiguous: bool = False,
-) -> Bisect:
-    """Returns the record of a bisect: the failure, the results of its searches, and the sentence on them."""
-    head = f"{result.id}: {signature}"
-    first = next((one for one in axes if one.found or one.facts.get("doubt")), None)
-    if signature is None:
-        sentence = f"{result.id}: nothing fails: nothing to bisect"
-    elif ambiguous:
-        sentence = (
-            f"{result.id}: ambiguous: {signature} in one run and not in the next; "
-            "the check is not deterministic, so it names no culprit"
-        )
-    elif not axes:
-        sentence = head
-    else:
-        named = "" if first and first.axis in OF_VALUES else _declared(result)
-        sentence = f"{head}: {named or (first.sentence if first else 'no search names a culprit')}"
-    return Bisect(
-        case=result.id,
-        signature=signature,
-        ambiguous=ambiguous,
-        sentence=sentence,
-        axes=tuple(dataclasses.replace(one, facts=_finite(one.facts)) for one in axes),
-    )
 
 
 def _declared(result: CaseResult) -> str:
@@ -96,23 +64,33 @@ def bisect_case(
     """Returns the results of some searches for the cause of a case's failure.
 
     Args:
-        case: the failing case.
-        axes: their names.
         result: result of a run of the case; None to run it.
-        bench: a session with the options of that run; one with the default options if None.
-        notify: called with the next attempt, as text.
+        bench: a session with the options of that run.
         **more: other fields of `Question`.
     """
     bench = bench or Session()
     result = result or run_case(case, bench)
     signature = signature_of(result)
     if signature is None:
-        return conclude(result, None)
+        return Bisect(case=result.id, sentence=f"{result.id}: nothing fails: nothing to bisect")
     notify("the case itself, again")
     question = Question(case=case, signature=signature, bench=bench, notify=notify, **more)
     if question.status(case, fresh=True) is not Status.FAILS:
-        return conclude(result, signature, ambiguous=True)
-    return conclude(result, signature, [_search(name, question) for name in axes])
+        sentence = (
+            f"{result.id}: ambiguous: {signature} in one run and not in the next; "
+            "the check is not deterministic, so it names no culprit"
+        )
+        return Bisect(case=result.id, signature=signature, ambiguous=True, sentence=sentence)
+    found = [_search(name, question) for name in axes]
+    first = next((one for one in found if one.found or one.facts.get("doubt")), None)
+    named = "" if first and first.axis in OF_VALUES else _declared(result)
+    words = named or (first.sentence if first else "no search names a culprit")
+    return Bisect(
+        case=result.id,
+        signature=signature,
+        sentence=f"{result.id}: {signature}" + (f": {words}" if found else ""),
+        axes=tuple(dataclasses.replace(one, facts=_finite(one.facts)) for one in found),
+    )
 
 
 def _search(name: str, question: Question) -> SearchResult:

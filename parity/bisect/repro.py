@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +38,18 @@ def write_repro(
 
     Args:
         folder: must be new or empty.
-        case: the case.
-        signature: its failure.
         pairs: further pairs in addition to the project's, ``module:ATTRIBUTE``.
         settings: config fields that are set.
-
-    Raises:
-        ValueError: the folder is not empty, or no pair has the case.
     """
     check_free(folder)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / CODE).mkdir(parents=True)
-    pair = _pair_of(case, pairs, settings)
-    for name in _modules():
-        _copy(name, partial / CODE)
+    pair = _pair_of(case, pairs)
+    loaded = [name for name, one in sys.modules.items() if is_users(getattr(one, "__file__", None) or "<")]
+    for name in sorted(loaded):
+        if name.partition(".")[0] not in {"parity", "conftest", "__main__"}:
+            _copy(name, partial / CODE)
     (partial / CODE / "pyproject.toml").write_text(f"[tool.parity]\npairs = [{json.dumps(pair)}]\n")
     record = {
         "schema": SCHEMA,
@@ -71,38 +68,19 @@ def write_repro(
 
 
 def check_free(folder: Path) -> None:
-    """Checks that a repro can be written to a folder.
-
-    Raises:
-        ValueError: the folder is not empty, or a file.
-    """
+    """Raises ValueError unless a repro can be written to a folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(
             f"--repro {folder}: got something that is there, expected a new folder or an empty one"
         )
 
 
-def _pair_of(case: Case, pairs: Sequence[str], settings: Mapping[str, str]) -> str:
-    """Returns the name of the pair that has the case."""
+def _pair_of(case: Case, pairs: Sequence[str]) -> str:
     names = dict.fromkeys((*pairs, *find_settings(Path.cwd()).pairs))
     for name in names:
-        for pair in load_pairs(name):
-            if any(one.id == case.id for one in _cases(pair, settings)):
-                return name
+        if any(one.id == case.id for pair in load_pairs(name) for one in pair.cases({})):
+            return name
     raise ValueError(f"repro of {case.id}: none of the pairs {', '.join(names)} has this case")
-
-
-def _cases(pair: Any, settings: Mapping[str, str]) -> Iterable[Case]:
-    try:
-        return pair.cases(settings)
-    except ValueError:  # settings that only some of its cases accept
-        return pair.cases({})
-
-
-def _modules() -> list[str]:
-    """Returns the modules of the project that are loaded."""
-    own = [name for name, module in sys.modules.items() if is_users(getattr(module, "__file__", None) or "<")]
-    return sorted(name for name in own if name.partition(".")[0] not in {"parity", "conftest", "__main__"})
 
 
 def _copy(name: str, folder: Path) -> None:
@@ -126,14 +104,7 @@ def _about(record: Mapping[str, Any], signature: Signature) -> str:
 
 
 def replay(folder: Path) -> int:
-    """Runs the case of a repro folder, prints whether the same failure occurs, and returns the exit code.
-
-    Args:
-        folder: from `write_repro`.
-
-    Raises:
-        ValueError: the folder is of another version, or its case cannot be made.
-    """
+    """Runs the case of a repro folder, prints whether the same failure occurs, and returns the exit code."""
     record = json.loads((folder / "repro.json").read_text())
     if record["schema"] != SCHEMA:
         raise ValueError(
@@ -142,8 +113,8 @@ def replay(folder: Path) -> int:
     code = folder / CODE
     sys.path.insert(0, str(code))
     cases = collect((), record["settings"], code, select=(record["case"],))[1]
-    case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
-    signature = Signature.read(record["signature"])
+    (case,) = select(cases, (record["case"],))
+    signature = Signature(**record["signature"])
     case = case.with_placement(backend=record["backend"])
     status = Question(case=case, signature=signature).status(case)
     words = {Status.FAILS: "the same failure", Status.PASSES: "passes"}.get(status, "fails otherwise")

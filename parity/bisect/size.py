@@ -14,7 +14,6 @@ from parity.cases.case import Case
 from parity.compare.origin.result import SearchResult
 
 AXES = (0, 1)
-"""The dimensions of a batch that are cut."""
 MESH = -1
 NAMES: Mapping[str | int, str] = {0: "batch", 1: "sequence", MESH: "mesh"}
 SMALLEST = 2
@@ -24,15 +23,7 @@ Sizes = Mapping[str | int, int]
 
 
 def sized(case: Case, sizes: Sizes) -> Case:
-    """Returns a case in another size.
-
-    Args:
-        case: any; it needs ``with_settings`` if fields change.
-        sizes: sizes of the result; others stay as they are.
-
-    Raises:
-        ValueError: the sizes are invalid for the config.
-    """
+    """Returns a case in another size; ``sizes`` that it does not name stay. ValueError if the config refuses them."""
     made, own = case, case.explore.sizes
     changed = {str(name): str(size) for name, size in sizes.items() if name in own and own[str(name)] != size}
     if changed and case.explore.with_settings:
@@ -63,7 +54,7 @@ def _cut(make: Callable[[], Build], cuts: Mapping[int, int]) -> Callable[[], Bui
             return {name: _sliced(array, cuts, whole) for name, array in build.inputs(seed).items()}
 
         shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in inputs(0).items()}
-        words = " ".join(f"{AXES[axis]} {size}" for axis, size in cuts.items())
+        words = " ".join(f"{NAMES[axis]} {size}" for axis, size in cuts.items())
         return dataclasses.replace(build, name=f"{build.name} {words}", inputs=inputs, abstract_inputs=shapes)
 
     return cut

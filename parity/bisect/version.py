@@ -32,14 +32,9 @@ def search_versions(
     """Returns the first version that fails, or the first that passes if the oldest one fails.
 
     Args:
-        check: repeated with each version.
         where: the working directory.
         requirement: package and range, such as ``jax>=0.10,<0.13``.
         kept: folder for versions and results during the search; by default in that of caches.
-        notify: called with the progress, as text.
-
-    Raises:
-        ValueError: no such package or versions, or the oldest and the newest have the same result.
     """
     wanted = _requirement(requirement)
     versions = available(wanted)
@@ -74,14 +69,7 @@ def search_versions(
 
 
 def available(wanted: Requirement) -> list[str]:
-    """Returns the versions in range for this Python, oldest first, from pip's index.
-
-    Args:
-        wanted: package and range.
-
-    Raises:
-        ValueError: pip finds none, or fewer than two in range.
-    """
+    """Returns the versions in range for this Python from pip's index, oldest first; ValueError for fewer than two."""
     words = ["index", "versions", wanted.name] + ["--pre"] * bool(wanted.specifier.prereleases)
     said = _pip(*words)
     listed = re.search(r"^Available versions: (.*)$", said, re.MULTILINE)
@@ -96,16 +84,7 @@ def available(wanted: Requirement) -> list[str]:
 
 
 def overlay(name: str, version: str, folder: Path) -> None:
-    """Installs one version into a folder, with its requirements that the installed packages do not satisfy.
-
-    Args:
-        name: name of the package.
-        version: version of the package.
-        folder: to be put on the import path, before the installed packages.
-
-    Raises:
-        ValueError: pip cannot install a package.
-    """
+    """Installs one version into a folder, with its requirements that the installed packages do not satisfy."""
     waiting, made = [f"{name}=={version}"], set()
     while waiting:
         _ = _pip("install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder), *waiting)

@@ -14,8 +14,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.origin.result import SearchResult
 from parity.verdicts import BLOCKING
 
-MOST = 200
-"""Maximum number of changes that are tried."""
+MOST_CHANGES = 200
 
 
 def changes(work: Evidence) -> Iterator[tuple[str, WeightMap]]:
@@ -26,20 +25,18 @@ def changes(work: Evidence) -> Iterator[tuple[str, WeightMap]]:
         for number, entry in enumerate(weights.entries)
         if entry.role is Role.PARAMS and len(entry.candidate) == 1
     }
+    shapes = {number: leaves[entry.candidate[0]].shape for number, entry in params.items()}
 
     def changed(entries: Mapping[int, Entry]) -> WeightMap:
         both = dict(enumerate(weights.entries)) | dict(entries)
         return dataclasses.replace(weights, entries=tuple(both.values()))
-
-    def shape(entry: Entry) -> tuple[int, ...]:
-        return leaves[entry.candidate[0]].shape
 
     near = sorted(
         itertools.combinations(params.items(), 2),
         key=lambda pair: -len(os.path.commonprefix([one.candidate[0].split("/") for _, one in pair])),
     )
     for (one, left), (other, right) in near:
-        if shape(left) == shape(right):
+        if shapes[one] == shapes[other]:
             words = (
                 f"{left.reference[0]} is {right.candidate[0]} and {right.reference[0]} is {left.candidate[0]}"
             )
@@ -49,9 +46,10 @@ def changes(work: Evidence) -> Iterator[tuple[str, WeightMap]]:
             }
             yield words, changed(exchanged)
     for number, entry in params.items():
-        for one, other in itertools.combinations(range(len(shape(entry))), 2):
-            if isinstance(entry.transform, Identity) and shape(entry)[one] == shape(entry)[other]:
-                order = list(range(len(shape(entry))))
+        shape = shapes[number]
+        for one, other in itertools.combinations(range(len(shape)), 2):
+            if isinstance(entry.transform, Identity) and shape[one] == shape[other]:
+                order = list(range(len(shape)))
                 order[one], order[other] = other, one
                 words = f"{entry.reference[0]} has its dimensions {one} and {other} exchanged"
                 yield words, changed({number: dataclasses.replace(entry, transform=Permute(tuple(order)))})
@@ -63,7 +61,7 @@ def search_weights(question: Question) -> SearchResult:
     channel = CHANNELS[question.signature.channel]
     if channel.group is None:
         return SearchResult.nothing("weight", f"the channel {channel.name} compares no numbers")
-    for words, weights in itertools.islice(changes(work), MOST):
+    for words, weights in itertools.islice(changes(work), MOST_CHANGES):
         tried += 1
         question.notify(f"weight: change {tried} of the map: {words}")
         if channel.look(work.under(weights)).verdict not in BLOCKING:

@@ -58,11 +58,7 @@ class Waiver(Table, frozen=True, kw_only=True):
 
 
 def check_day(day: str, where: str) -> None:
-    """Checks that a day is empty or written like 2027-01-31.
-
-    Raises:
-        ValueError: the text has another form.
-    """
+    """Raises ValueError unless a day is empty or written like 2027-01-31."""
     try:
         datetime.date.fromisoformat(day or "2000-01-01")
     except ValueError as error:
@@ -163,7 +159,6 @@ def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget
 
 
 _Budgets = dict[str, dict[str, dict[str, Budget]]]
-"""Budgets by key, channel and quantity."""
 
 
 def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:

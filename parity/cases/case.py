@@ -94,7 +94,7 @@ class Explore:
 
     flags: Sequence[Flag] = ()
     with_settings: "Callable[[Mapping[str, str]], Case] | None" = None
-    ablations: Sequence[Mapping[str, str]] = ()
+    ablations: Iterable[Mapping[str, str]] = ()
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -239,7 +239,6 @@ SUBSETS: Mapping[str, Callable[[Case], bool]] = {
     "smoke": lambda case: case.smoke,
     "core": lambda case: case.core or case.smoke,
 }
-"""Selectors of subsets."""
 
 
 def selects(id: str, selector: str) -> bool:

@@ -13,11 +13,7 @@ def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
     """Returns ``{option: value}`` of a config; options of nested configs are joined by dots.
 
     Args:
-        config: a mapping, an instance of a dataclass or a pydantic model; None gives no options.
-        prefix: prefix of the names.
-
-    Raises:
-        TypeError: the config is of another type.
+        config: a mapping, an instance of a dataclass or a pydantic model; None gives no options; else a TypeError.
     """
     if config is None:
         return {}
@@ -51,30 +47,23 @@ def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
 
     An option that some configs lack counts as varied; a case without a config has no options.
     """
-    kinds: dict[type, dict[str, list[dict[str, str]]]] = collections.defaultdict(
-        lambda: collections.defaultdict(list)
-    )
+    kinds: dict[type, list[tuple[str, dict[str, str]]]] = collections.defaultdict(list)
     for case in cases:
         if case.config is not None:
             kind = Mapping if isinstance(case.config, Mapping) else type(case.config)
-            row = {option: repr(value) for option, value in options_of(case.config).items()}
-            kinds[kind][case.id.partition("/")[0]].append(row)
+            row = {name: repr(value) for name, value in options_of(case.config).items()}
+            kinds[kind].append((case.id.partition("/")[0], row))
     found = {}
-    for named in kinds.values():
-        first, *rest = (row for rows in named.values() for row in rows)
-        only = {
-            option: value for option, value in first.items() if all(row.get(option) == value for row in rest)
-        }
-        found |= {", ".join(named): only} if only else {}
+    for rows in kinds.values():
+        variants = ", ".join(dict.fromkeys(variant for variant, _ in rows))
+        first, *rest = (row for _, row in rows)
+        only = {name: value for name, value in first.items() if all(row.get(name) == value for row in rest)}
+        found |= {variants: only} if only else {}
     return found
 
 
 def unvaried_text(found: Mapping[str, Mapping[str, str]], most: int | None = None) -> str:
-    """Returns the options that no case varies as one line.
-
-    Args:
-        most: maximum number of options that are named for each kind; None for all.
-    """
+    """Returns the options that no case varies as one line, at most ``most`` for each kind."""
     texts = {names: [f"{option}={value}" for option, value in only.items()] for names, only in found.items()}
     lines = (f"{names}: no case varies {listed(words, most or len(words))}" for names, words in texts.items())
     return "; ".join(lines)

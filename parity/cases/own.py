@@ -14,7 +14,7 @@ from parity.builds.constants import traceable
 from parity.builds.tree import Role
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits, with_rules
-from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules
+from parity.cases.shared import CaseOptions, build_options, registered
 
 STEPS = 3
 
@@ -42,15 +42,9 @@ class CustomSide:
             program: (_grouped(with_rules(function, axis_rules)), {})
             for program, function in self.programs.items()
         }
-        rest = {
-            "inputs": inputs,
-            "specs": functools.partial(specs_by_rules, axis_rules),
-            "input_specs": input_specs,
-            "rules": tuple(axis_rules),
-        }
         is_module = isinstance(nnx.eval_shape(lambda: create(jax.random.key(0))), nnx.Module)
         make = nnx_build if is_module else linen_build
-        made = make(f"{self.flavour} {name}", create, programs, **rest)
+        made = make(f"{self.flavour} {name}", create, programs, **build_options(axis_rules, inputs))
         params = {path for path, leaf in made.leaves.items() if leaf.role is Role.PARAMS}
         programs = {
             program: dataclasses.replace(

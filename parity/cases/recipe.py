@@ -49,14 +49,8 @@ class CallSpec:
     """Properties that both flavours of a user's pair share.
 
     Args:
-        inputs: seed -> batch.
-        loss: ``(outputs, batch) -> scalar``.
-        arguments: names of the inputs that a model takes by position, in order.
-        keywords: names of the inputs that it takes by keyword.
         options: further constant keyword arguments of the Linen and of the NNX model.
-        method: names of the called methods, Linen's and NNX's.
         streams: names of the random streams that both receive.
-        optimizer: for ``train_step``.
         wide: True if JAX uses 64-bit numbers when the pair is registered.
     """
 
@@ -96,11 +90,7 @@ class CallSpec:
         return {name: jax.random.fold_in(root, number) for number, name in enumerate(self.streams)}
 
     def check_streams(self, model: nnx.Module) -> None:
-        """Checks that an NNX model draws from the given streams.
-
-        Raises:
-            ValueError: it lacks one of them and holds other streams.
-        """
+        """Raises ValueError if an NNX model lacks one of the streams and holds others."""
         if _takes_rngs(getattr(model, self.method[1])):
             return
         held = {variable.tag for _, variable in nnx.to_flat_state(nnx.state(model, nnx.RngKey))}
@@ -254,11 +244,7 @@ class _Trained(nnx.Module):
 
 
 def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest: dict[str, Any]) -> Build:
-    """Makes the build of an NNX module.
-
-    Args:
-        make: makes the module; called with ``rngs=``, its default stream and the streams of the calls.
-    """
+    """Makes the build of an NNX module; ``make`` gets ``rngs=``, with a default stream and those of the calls."""
 
     @traceable
     def model(key: jax.Array) -> nnx.Module:
@@ -352,7 +338,6 @@ def _pulled(
 
 
 def _programs(rules: Sequence[tuple[str, Any]], *functions: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the programs ``forward``, ``grad`` and ``train_step`` with their options."""
     named = zip(OPTIONS, functions, strict=True)
     return {name: (with_rules(function, rules), dict(OPTIONS[name])) for name, function in named}
 

@@ -82,11 +82,7 @@ class Settings(_Project, frozen=True, kw_only=True):
 
 
 def find_settings(start: Path) -> Settings:
-    """Reads the nearest ``pyproject.toml`` from ``start`` upwards that has ``[tool.parity]``.
-
-    Raises:
-        SettingsError: the file is not TOML, or its settings have the wrong form.
-    """
+    """Returns the settings of the nearest ``pyproject.toml`` from ``start`` upwards that has ``[tool.parity]``."""
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if not path.is_file():
@@ -108,11 +104,7 @@ def find_settings(start: Path) -> Settings:
 
 
 def must_have_pairs(start: Path) -> None:
-    """Raises if no project names its pairs; the message explains how to begin.
-
-    Raises:
-        SettingsError: no ``pyproject.toml`` from ``start`` upwards has ``[tool.parity]``.
-    """
+    """Raises SettingsError, which explains how to begin, if no project names its pairs."""
     if find_settings(start).root is None:
         raise SettingsError(
             f"{start}: no pyproject.toml here or above has [tool.parity]. To begin, write a pair with parity.twins in "
@@ -122,11 +114,7 @@ def must_have_pairs(start: Path) -> None:
 
 
 def load_pairs(name: str) -> list[Pair]:
-    """Imports ``module:ATTRIBUTE``: a pair, or a list of pairs.
-
-    Raises:
-        SettingsError: there is no such module or attribute, or it is not a pair.
-    """
+    """Imports ``module:ATTRIBUTE``, a pair or a list of pairs; SettingsError if that is not there, or no pair."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise SettingsError(f"pair {name!r}: expected module:ATTRIBUTE, such as my_models.parity:PAIR")
@@ -164,8 +152,7 @@ def _load(
 ) -> tuple[list[Pair], list[SettingsError]]:
     """Returns the pairs, and the errors of those that cannot be loaded: pairs whose only case fails.
 
-    Raises:
-        SettingsError: a pair cannot be loaded, and the command names no cases and no other pair.
+    An error is raised if the command names no cases and no other pair.
     """
     pairs: list[Pair] = []
     errors: list[SettingsError] = []
@@ -257,7 +244,6 @@ def collect(
 
 
 def _of_project(case: Case, settings: Settings) -> Case:
-    """Returns a case with the project's budgets and waivers added."""
     waivers = (waiver for waiver in settings.waivers if waiver.concerns(case.id))
     budgets = {**settings.budgets, **case.accept.budgets}
     return case.with_accept(budgets=budgets, waivers=(*case.accept.waivers, *waivers))
@@ -293,11 +279,7 @@ def _cases(
 def parse_settings(
     texts: Iterable[str] | None, example: str = "embed=96", option: str = "--set"
 ) -> dict[str, str]:
-    """Returns ``{field: value}`` of settings from the command line; the last value of a field counts.
-
-    Raises:
-        SettingsError: a text has another form.
-    """
+    """Returns ``{field: value}`` of texts ``field=value``; the last value of a field counts."""
     settings = {}
     for text in texts or []:
         field, separator, value = text.partition("=")

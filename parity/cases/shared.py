@@ -77,6 +77,16 @@ def input_specs(batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, 
     }
 
 
+def build_options(rules: Sequence[tuple[str, Any]], inputs: Callable[[int], Any]) -> dict[str, Any]:
+    """Returns the options of both builds of a pair."""
+    return {
+        "inputs": inputs,
+        "specs": functools.partial(specs_by_rules, rules),
+        "input_specs": input_specs,
+        "rules": tuple(rules),
+    }
+
+
 def widened(build: Build) -> Build:
     """Returns ``build`` on float64 state and inputs, for models that follow the dtype of their inputs."""
 
@@ -177,10 +187,6 @@ def registered(
     Args:
         by: the function that registers it.
         builds: ``reference``, ``candidate`` and optionally ``float64_reference``, as `Case` takes them.
-
-    Raises:
-        TypeError: an unknown option, or one of the wrong type.
-        ValueError: an unknown rung, or other keys than `Keys` has.
     """
     if extra := sorted(set(options) - set(CaseOptions.__annotations__)):
         known = ", ".join(sorted(CaseOptions.__annotations__))

@@ -76,12 +76,10 @@ def _mistake(kind: Any, value: Any, wrong: Exception, place: str = "") -> tuple[
         choices = [typing.get_args(one) or one for one in _options(kind)]
         return place, unknown(str(value), [str(choice) for each in choices for choice in each])
     expected = re.sub(r"^Expected |, got `.*`$", "", text)
-    expected = re.sub("`(.*?)`", lambda names: " or ".join(map(_word, names[1].split(" | "))), expected)
+    expected = re.sub(
+        "`(.*?)`", lambda names: " or ".join(KINDS.get(one, one) for one in names[1].split(" | ")), expected
+    )
     return place, f"got {repr(value)[:SHOWN]}, expected {_described(kind) or expected}"
-
-
-def _word(kind: str) -> str:
-    return KINDS.get(kind, kind)
 
 
 def _parts(kind: Any, value: Any) -> Iterator[tuple[str, str, Any, Any]]:

@@ -12,7 +12,7 @@ from flax import nnx as flax_nnx
 from parity.builds.build import Build
 from parity.cases.case import Pair
 from parity.cases.recipe import CallSpec, Inputs, Loss, linen_twin, nnx_twin
-from parity.cases.shared import CaseOptions, input_specs, registered, specs_by_rules, widened
+from parity.cases.shared import CaseOptions, build_options, registered, widened
 
 PROGRAMS = ("forward", "grad", "train_step")
 
@@ -113,12 +113,7 @@ def _makers(
     """Returns functions that make each build once, or once per mesh if the model depends on it."""
     files = [_sources(make) for make in (linen, nnx)]
     separate = all(files) and not set(files[0]) & set(files[1])
-    shared = {
-        "inputs": functools.cache(recipe.batch),
-        "specs": functools.partial(specs_by_rules, axis_rules),
-        "input_specs": input_specs,
-        "rules": tuple(axis_rules),
-    }
+    shared = build_options(axis_rules, functools.cache(recipe.batch))
 
     def maker(which: int, given: Any, twin: Callable[..., Build]) -> Callable[..., Build]:
         make, of_mesh = _factory(given)

@@ -5,6 +5,7 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 """
 
 import errno
+import importlib
 import itertools
 import os
 import signal
@@ -15,26 +16,15 @@ from collections.abc import Sequence
 
 import typer
 
-from parity.cli import (
-    bench,
-    bisect,
-    convert,
-    doctor,
-    gate,
-    inspect,
-    list,
-    map,
-    mutants,
-    prove,
-    report,
-    run,
-    train,
-)
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, Command, renamed
 from parity.compare.backends.environment import prepare
 
 __all__ = ["app", "main"]
 
+NAMES = (
+    *("run", "prove", "list", "map", "convert", "inspect", "bench"),
+    *("train", "bisect", "gate", "mutants", "report", "doctor"),
+)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(
@@ -53,22 +43,8 @@ def help_without_command(context: typer.Context) -> None:
         raise typer.Exit(USAGE)
 
 
-for name, command in {
-    "run": run.run,
-    "prove": prove.prove,
-    "list": list.list_cases,
-    "map": map.show_map,
-    "convert": convert.convert_checkpoint,
-    "inspect": inspect.inspect,
-    "bench": bench.bench,
-    "train": train.train,
-    "bisect": bisect.bisect,
-    "gate": gate.gate,
-    "mutants": mutants.mutants,
-    "report": report.report,
-    "doctor": doctor.doctor,
-}.items():
-    app.command(name, cls=Command)(command)
+for name in NAMES:
+    app.command(name, cls=Command)(importlib.import_module(f"parity.cli.{name}").command)
 
 
 def main() -> None:

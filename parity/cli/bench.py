@@ -1,5 +1,6 @@
 """``parity bench``: the ratio of NNX to Linen, and the growth of the harness over sizes."""
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,10 +14,10 @@ from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, c
 OPTIMISED = "--xla_backend_optimization_level=3"
 """Flag that compiles programs as for training; other commands switch LLVM's optimisation off."""
 ROUNDS = 5
-"""Number of measurements of each side unless the command line names another."""
+notify = functools.partial(echo, style="dim")
 
 
-def bench(
+def command(
     select: options.Select = None,
     rounds: Annotated[
         int, typer.Option(min=2, help="Number of measurements of each side; the sides alternate.")
@@ -69,18 +70,9 @@ def bench(
     raise typer.Exit(DIFFERENCE if enforce and any(one[judge] for one in found) else PARITY)
 
 
-def _notify(words: str) -> None:
-    echo(words, "dim")
-
-
 def _comparisons(
     select: tuple[str, ...], pairs: tuple[str, ...], setting: list[str] | None, backend: str, rounds: int
 ) -> Iterator[dict[str, Any]]:
-    """Returns the measurements of cases as they end.
-
-    Raises:
-        ValueError: cases or backend cannot be used.
-    """
     from parity.cases.settings import collect, find_settings, parse_settings
     from parity.compare.backends.registry import find
     from parity.compare.timing.measure import measure_each, subjects
@@ -90,19 +82,14 @@ def _comparisons(
         raise ValueError(f"--backend {backend}: this backend runs no programs; use cpu, tpu or gpu")
     every = collect(pairs, parse_settings(setting), select=select)[1]
     chosen = subjects(find_settings(Path.cwd()).bench, every, select)
-    return measure_each(chosen, target, rounds, _notify)
+    return measure_each(chosen, target, rounds, notify)
 
 
 def _curves(sizes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Returns the cost over the sizes of each axis as it is measured.
-
-    Raises:
-        ValueError: there is no such axis.
-    """
     from parity.compare.timing.scaling import measure_scaling, parse_sizes
     from parity.run.run import run_case
 
-    return (measure_scaling(axis, each, run_case, _notify) for axis, each in parse_sizes(sizes).items())
+    return (measure_scaling(axis, each, run_case, notify) for axis, each in parse_sizes(sizes).items())
 
 
 def _check_scaling(others: Sequence[str], *, scaling: bool) -> None:

@@ -36,7 +36,7 @@ SHORT = 12
 """Number of digits of a commit that are printed."""
 
 
-def bisect(
+def command(
     case: Annotated[str, typer.Argument(help="The id of a case that fails, or what selects it alone.")],
     requirement: Annotated[
         str | None, typer.Argument(help="With --search version: package and range, such as jax>=0.10,<0.13.")
@@ -112,11 +112,7 @@ def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[s
 
 
 def _history(searches: list[str], given: "Mapping[str, str | None]", more: bool) -> str:
-    """Returns the search over commits or versions; empty if another is requested.
-
-    Raises:
-        ValueError: it is not the only search, or its argument is missing; or the argument is there without it.
-    """
+    """Returns the search over commits or versions, after checking its arguments; empty if another is requested."""
     kind = next((name for name in HISTORY if name in searches), "")
     if kind and (searches != [kind] or more):
         raise ValueError(f"--search {kind}: leave out other searches, --repro and --html")
@@ -183,17 +179,12 @@ def _whole(result: "CaseResult", found: "Bisect") -> "Report":
 
 
 def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":
-    """Returns the one case that a selector selects; an id selects only the case with exactly this id.
-
-    Raises:
-        ValueError: it selects none, or several.
-    """
+    """Returns the one case that a selector selects, else ValueError; a whole id selects only the case that has it."""
     from parity.cases.case import select
     from parity.cases.settings import collect
 
     cases = collect(pairs or (), settings, select=(selector,))[1]
     chosen = select(cases, (selector,))
-    chosen = [each for each in chosen if each.id == selector] or chosen
     if len(chosen) != 1:
         some = ", ".join(each.id for each in chosen[:3])
         raise ValueError(
@@ -203,11 +194,7 @@ def _one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, st
 
 
 def bisect_failures(report: "Report", request: "Request") -> "Report":
-    """Bisects every failure of a run along the quick axes, and prints the findings.
-
-    Returns:
-        The record with the results of the searches.
-    """
+    """Bisects every failure of a run along the quick axes, prints the findings, and adds them to the record."""
     from parity.bisect.report import bisect_case
     from parity.compare.session import Session
 
@@ -223,7 +210,6 @@ def bisect_failures(report: "Report", request: "Request") -> "Report":
 
 
 def _show(found: "Bisect") -> None:
-    """Prints the sentence of a bisect, then the other sentences and the tables."""
     from rich.table import Table
 
     echo(found.sentence)

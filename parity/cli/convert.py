@@ -8,7 +8,7 @@ import typer
 from parity.cli.options import echo
 
 
-def convert_checkpoint(
+def command(
     source: Annotated[
         Path, typer.Argument(help="An Orbax checkpoint of one side, or a folder with those of several steps.")
     ],

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from parity.compare.backends.compiler import Resources
 
 NARROW = 80
-"""Width without a terminal."""
 
 
 class Check(NamedTuple):
@@ -25,7 +24,7 @@ class Check(NamedTuple):
     needed: bool = False
 
 
-def doctor() -> None:
+def command() -> None:
     """Show versions, devices and backends, and how to get missing ones."""
     screen, checks = console(NARROW), diagnose(make_request().resources)
     table = Table(box=None, pad_edge=False, show_header=False)

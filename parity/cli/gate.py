@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from parity.run.record import Report
 
 
-def gate(
+def command(
     flips: Annotated[list[str] | None, typer.Argument(help="Names of flips. Default: all flips.")] = None,
     earlier: Annotated[
         Path | None,
@@ -56,7 +56,6 @@ def gate(
     from parity.gate.relaxation import relaxed
     from parity.gate.table import print_gate
     from parity.report.formats import write_forms
-    from parity.run.record import Judgement
 
     forms = checked_files(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
     rules = find_rules(Path.cwd())
@@ -78,8 +77,7 @@ def gate(
     planned = [case.id for case in collect()[1]]
     lower = fallen(rules.baselines, report.cases) if rules.baselines else {}
     readiness = tuple(judge(flip, report, rules, planned, lower, part) for flip in chosen)
-    looser = relaxed(rules, base)
-    judged = Judgement(flips=readiness, relaxed=tuple(looser.blocks), notes=tuple(looser.notes))
+    judged = dataclasses.replace(relaxed(rules, base), flips=readiness)
     report = dataclasses.replace(report, gate=judged)
     if part and all(flip.absent == len(flip.cells) for flip in readiness):
         echo(f"--part: {earlier} has no case of these flips, so nothing is judged")
@@ -93,15 +91,11 @@ def gate(
 
 
 def _earlier(path: Path) -> "Report":
-    """Returns the report of a file with the current waivers, if it fits the cases of this checkout.
-
-    Raises:
-        ValueError: it is of another commit, or of cases with other settings.
-    """
+    """Returns the report of a file with the current waivers, if it is of this commit and of cases without --set."""
     from parity.cases.settings import collect
     from parity.compare.backends.environment import git_commit
-    from parity.gate.current import with_current_waivers
     from parity.report.reading import read_report
+    from parity.run.waiving import with_current_waivers
 
     report = read_report(path)
     environment = report.environment
@@ -115,7 +109,6 @@ def _earlier(path: Path) -> "Report":
 
 
 def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) -> "Report":
-    """Runs the cases that the flips affect, each once, and returns the report."""
     from parity.cases.case import matches
     from parity.cases.settings import collect
     from parity.cli.terminal import Terminal

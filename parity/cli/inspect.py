@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from parity.compare.session import Session
 
 
-def inspect(
+def command(
     select: options.Select = None,
     backend: Annotated[str, typer.Option(help="Where to compile; aot:v5p:2x2x1 needs no TPU.")] = "cpu",
     full_size: options.FullSize = False,

@@ -14,7 +14,7 @@ HEADS = ("channel", "column", "compares", "a proof settles it")
 SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
 
 
-def list_cases(
+def command(
     select: options.Select = None,
     pair: options.Pairs = None,
     setting: options.Settings = None,
@@ -59,7 +59,6 @@ def list_cases(
 
 
 def _channels() -> str:
-    """Returns a Markdown table with one row per channel, in the order of reports."""
     from parity.channels import CHANNELS
 
     rows = [(f"`{one.name}`", one.column, one.about, SETTLES[str(one.settled)]) for one in CHANNELS.values()]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from parity.builds.weights.map import Entry
 
 
-def show_map(
+def command(
     select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],
     pair: options.Pairs = None,
     setting: options.Settings = None,
@@ -80,7 +80,6 @@ def show_map(
 
 
 def _map_line(entry: "Certified") -> Text:
-    """Returns one entry of a map as text: leaves, transform, kind of match and confirmation."""
     reference, candidate = _brief(entry.reference), _brief(entry.candidate)
     line = Text(f"  {reference}")
     line.append(f"  {entry.transform}" if reference == candidate else f"  -> {candidate}  {entry.transform}")

@@ -9,7 +9,7 @@ from parity.cli import options
 from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
 
-def mutants(
+def command(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(help="Folders with *.toml files of mutants. Default: tests/mutants."),

@@ -94,11 +94,7 @@ class _Screen(Console):
 
 
 def console(narrowest: int = NARROWEST) -> Console:
-    """Returns a console.
-
-    Args:
-        narrowest: least width without a terminal; by default that of the table of cases.
-    """
+    """Returns a console; without a terminal its width is at least that of the table of cases."""
     plain = _Screen(emoji=False)  # else the `:100:` of a file and line is printed as a picture
     return plain if plain.is_terminal else _Screen(emoji=False, width=max(narrowest, plain.width))
 
@@ -109,11 +105,7 @@ def echo(words: str, style: str = "") -> None:
 
 
 def checked_files(**paths: Path | None) -> dict[str, Path]:
-    """Returns the requested output files, ``{name: file}``, after checking that they can be written.
-
-    Raises:
-        ValueError: a file cannot be written, or two options name one file.
-    """
+    """Returns the requested output files by name; ValueError if one cannot be written, or two options name one."""
     from parity.report.records import check_writable
 
     files = {name: path for name, path in paths.items() if path}
@@ -133,11 +125,7 @@ def make_request(
     shard: str | None = None,
     **fields: Any,
 ) -> "Request":
-    """Returns the request of the command line.
-
-    Args:
-        **fields: other fields of `Request`.
-    """
+    """Returns the request of the command line; ``fields`` are other fields of `Request`."""
     from parity.cases.settings import parse_settings
     from parity.run.request import Request, Shard
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -19,11 +18,10 @@ if TYPE_CHECKING:
     from parity.compare.evidence import Evidence
     from parity.run.request import Request
 
-MOST = 12
-"""Maximum number of annotations that are printed for a case; the JSON report has all."""
+MOST_ANNOTATIONS = 12
 
 
-def prove(
+def command(
     select: options.Select = None,
     full_size: options.FullSize = False,
     topology: Annotated[
@@ -64,10 +62,8 @@ def prove(
         channels=("program",),
         shard=shard,
     )
-    if ignore_sharding:
-        raise typer.Exit(_up_to_sharding(request, json))
-    if exact:
-        raise typer.Exit(_exactly(request, json))
+    if ignore_sharding or exact:
+        raise typer.Exit(_prove_each(request, json, exact=exact))
     terminal = Terminal(files)
     report = execute(request, terminal)
     print_proofs(console(), report)
@@ -86,91 +82,76 @@ def _is_twin(program: ChannelResult | None) -> bool:
 
 
 class _Shown(NamedTuple):
-    """The proof of one case: its record, verdict, the rest of that line, and further lines."""
+    """The proof of one case: its record, True if it holds, the verdict, the rest of that line, and further lines."""
 
     record: dict[str, Any]
+    holds: bool
     verdict: str
     size: str
     lines: list[str]
 
 
-def _each(
-    request: "Request", prove_one: "Callable[[Evidence], _Shown]"
-) -> tuple[list[dict[str, Any]], int, float]:
-    """Proves and prints each case; returns the records so far, the number of cases, and the seconds."""
+def _prove_each(request: "Request", json: "Path | None", *, exact: bool) -> int:
+    """Proves and prints each case, in exact arithmetic or up to sharding; returns the exit code."""
     from parity.compare.evidence import Evidence
+    from parity.report.records import write_json
     from parity.run.run import raised_gc_threshold
 
     cases, session = request.open_cases()
-    records, start = [], time.perf_counter()
+    records, holding, start = [], 0, time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt), raised_gc_threshold():
         for case in cases:
-            shown = prove_one(Evidence.of(case, session))
+            shown = (_exactly if exact else _up_to_sharding)(Evidence.of(case, session))
             records.append({"id": case.id, **shown.record})
+            holding += shown.holds
             head = Text(f"{case.id}  ").append(shown.verdict, "bold").append(shown.size)
             console().print(head, soft_wrap=True)
             for line in shown.lines:
                 echo(f"  {line}")
-    return records, len(cases), time.perf_counter() - start
-
-
-def _end(record: dict[str, Any], json: "Path | None", *, holds: bool) -> int:
-    """Writes the report of a proof, and returns the exit code."""
-    from parity.report.records import write_json
-
+    seconds = time.perf_counter() - start
+    words, end = ("exact", "") if exact else ("same up to sharding", "; no bits are claimed")
+    echo(f"{holding} of {len(cases)} {words} in {seconds:.0f} s{end}")
     if json:
-        write_json(record, json)
+        same = {"modulo": "sharding", "cases": records}
+        write_json({"exact": records, "seconds": seconds} if exact else same, json)
         echo(f"report: {json}")
-    return PARITY if holds else DIFFERENCE
+    return PARITY if holding == len(cases) else DIFFERENCE
 
 
-def _exactly(request: "Request", json: "Path | None") -> int:
-    """Proves each case equal in exact real arithmetic; returns the exit code."""
-
-    def prove_one(work: "Evidence") -> _Shown:
-        began = time.perf_counter()
-        found = work.exact_proof
-        seconds = time.perf_counter() - began
-        verdict = "exact" if found.proved else "refused" if found.refusal else "differs"
-        size = f": {found.steps:,} steps, {found.terms:,} terms, {found.seconds:.1f} s of {seconds:.1f} s"
-        why = [found.refusal or found.difference] if found.refusal or found.difference else []
-        lines = [*(f"assumes: {assumption}" for assumption in found.assumptions), *why]
-        return _Shown({**dataclasses.asdict(found), "total": seconds}, verdict, size, lines)
-
-    records, count, seconds = _each(request, prove_one)
-    proved = sum(record["proved"] for record in records)
-    echo(f"{proved} of {count} exact in {seconds:.0f} s")
-    return _end({"exact": records, "seconds": seconds}, json, holds=proved == count)
+def _exactly(work: "Evidence") -> _Shown:
+    began = time.perf_counter()
+    found = work.exact_proof
+    seconds = time.perf_counter() - began
+    verdict = "exact" if found.proved else "refused" if found.refusal else "differs"
+    size = f": {found.steps:,} steps, {found.terms:,} terms, {found.seconds:.1f} s of {seconds:.1f} s"
+    lines = [f"assumes: {assumption}" for assumption in found.assumptions]
+    lines += filter(None, [found.refusal or found.difference])
+    return _Shown({**dataclasses.asdict(found), "total": seconds}, found.proved, verdict, size, lines)
 
 
-def _up_to_sharding(request: "Request", json: "Path | None") -> int:
-    """Compares each case without its sharding annotations, which it lists; returns the exit code."""
+def _up_to_sharding(work: "Evidence") -> _Shown:
     from parity.compare.modulo import prove_modulo_sharding
 
-    def prove_one(work: "Evidence") -> _Shown:
-        found = prove_modulo_sharding(work)
-        proof, annotations = found.proof, found.differing
-        frontier = [entry.sentence() for entry in proof.frontier] if proof else list(found.unmatched)
-        record = {
-            "verdict": found.verdict,
-            "rules": dict(proof.rules) if proof else {},
-            "operations": proof.operations if proof else (0, 0),
-            "seconds": proof.seconds if proof else 0.0,
-            "frontier": frontier,
-            "annotations": [row._asdict() for row in annotations],
-        }
-        size = f": {proof.operations[0]:,} and {proof.operations[1]:,} operations" if proof else ""
-        rules = f" (rules: {', '.join(proof.rules)})" if proof and proof.rules else ""
-        lines = [] if proof and found.verdict != "differs" else frontier
-        lines = [*lines, f"annotations differ at {len(annotations)} places"]
-        lines += [
-            f"{place}: reference {left}, candidate {right}" for place, left, right in annotations[:MOST]
-        ]
-        if len(annotations) > MOST:
-            lines.append(f"and {len(annotations) - MOST} more, which --json lists")
-        return _Shown(record, found.verdict, f"{rules}{size}", lines)
-
-    records, count, seconds = _each(request, prove_one)
-    same = sum(record["verdict"] != "differs" for record in records)
-    echo(f"{same} of {count} same up to sharding in {seconds:.0f} s; no bits are claimed")
-    return _end({"modulo": "sharding", "cases": records}, json, holds=same == count)
+    found = prove_modulo_sharding(work)
+    proof, annotations = found.proof, found.differing
+    frontier = [entry.sentence() for entry in proof.frontier] if proof else list(found.unmatched)
+    record = {
+        "verdict": found.verdict,
+        "rules": dict(proof.rules) if proof else {},
+        "operations": proof.operations if proof else (0, 0),
+        "seconds": proof.seconds if proof else 0.0,
+        "frontier": frontier,
+        "annotations": [row._asdict() for row in annotations],
+    }
+    size = f": {proof.operations[0]:,} and {proof.operations[1]:,} operations" if proof else ""
+    rules = f" (rules: {', '.join(proof.rules)})" if proof and proof.rules else ""
+    holds = found.verdict != "differs"
+    lines = [] if proof and holds else frontier
+    lines = [*lines, f"annotations differ at {len(annotations)} places"]
+    lines += [
+        f"{place}: reference {left}, candidate {right}"
+        for place, left, right in annotations[:MOST_ANNOTATIONS]
+    ]
+    if len(annotations) > MOST_ANNOTATIONS:
+        lines.append(f"and {len(annotations) - MOST_ANNOTATIONS} more, which --json lists")
+    return _Shown(record, holds, found.verdict, f"{rules}{size}", lines)

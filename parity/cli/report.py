@@ -9,7 +9,7 @@ from parity.cli import options
 from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, checked_files, console, echo
 
 
-def report(
+def command(
     files: Annotated[
         list[Path], typer.Argument(help="A report that --json wrote, or the reports of all parts of a run.")
     ],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from parity.run.request import CacheMode
 
 
-def run(
+def command(
     select: options.Select = None,
     backend: Annotated[str, typer.Option(help="Where to compile and run.")] = "cpu",
     json: options.Json = None,

@@ -23,8 +23,7 @@ from parity.run.schedule import Listener
 from parity.run.waiving import unused_in
 from parity.verdicts import BLOCKING, Verdict, listed
 
-SHOWN = 5
-"""Maximum number of changes that are listed when cases are compared again."""
+MOST_LABELS = 5
 
 
 class Terminal(Listener):
@@ -35,7 +34,6 @@ class Terminal(Listener):
     Args:
         files: the report's files, by name of the form.
         earlier: reports that forms compare with, the oldest first.
-        screen: the console; that of the commands by default.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class Terminal(Listener):
 
 def _say_labels(words: str, labels: Sequence[str]) -> None:
     if labels:
-        echo(f"cache: {words}: {listed(labels, SHOWN)}")
+        echo(f"cache: {words}: {listed(labels, MOST_LABELS)}")
 
 
 def finish(
@@ -126,10 +124,7 @@ def finish(
 
 
 def end_reports(files: Mapping[str, Path], unwritten: Sequence[str], report: Report) -> None:
-    """Prints the paths of the written reports and the errors of the others; on GitHub also the annotations.
-
-    Exits if a report could not be written.
-    """
+    """Prints the paths of the reports, and on GitHub annotations; exits if a report could not be written."""
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):
             echo(f"{'report' if name == 'json' else name}: {path}")

@@ -23,62 +23,52 @@ class Which(enum.StrEnum):
     BOTH = "both"
 
 
-Preset = Annotated[
-    str, typer.Option("--preset", "--family", help="A published model; small sizes unless --full-size.")
-]
-Twin = Annotated[
-    Which, typer.Option(help="Twin to train, or both; the losses of both are compared at each step.")
-]
-Steps = Annotated[int, typer.Option(min=1, help="Number of steps; after --resume, of further steps.")]
-Mesh = Annotated[
-    str | None,
-    typer.Option(help="Mesh, such as stage2.fsdp2-explicit. Default: the stages of the pipeline and fsdp2."),
-]
-Rows = Annotated[int, typer.Option(min=1, help="Rows of the batch of each replica.")]
-Length = Annotated[int, typer.Option(min=16, help="Tokens in a row.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of parameters, dropout and data.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Override a field, FIELD=VALUE: dropout=0, pipeline=none, pipeline.repeats=2, train.z_loss=0, "
-        "mtp.depth=2, diloco.period=6.",
-    ),
-]
-Save = Annotated[Path | None, typer.Option(help="Folder for checkpoints; each saved step has its own.")]
-Every = Annotated[
-    int,
-    typer.Option(
-        "--save-every", min=1, show_default=False, help="Steps between checkpoints. Default: one at the end."
-    ),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(help="Continue from a checkpoint of either twin, or from the last one in a folder."),
-]
-Plot = Annotated[
-    Path | None, typer.Option(help="Write the loss curve to this PNG file; needs the extra `reports`.")
-]
-
 NEVER = 1_000_000_000
 LINES = ("-", "--", ":")
-"""Styles of the curves of a plot."""
 
 
-def train(
-    preset: Preset = "llama2-7b",
-    flavour: Twin = Which.BOTH,
-    steps: Steps = 15,
-    mesh: Mesh = None,
-    rows: Rows = 16,
-    length: Length = 64,
-    seed: Seed = 0,
-    setting: Settings = None,
+def command(
+    preset: Annotated[
+        str, typer.Option("--preset", "--family", help="A published model; small sizes unless --full-size.")
+    ] = "llama2-7b",
+    flavour: Annotated[
+        Which, typer.Option(help="Twin to train, or both; the losses of both are compared at each step.")
+    ] = Which.BOTH,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Number of steps; after --resume, of further steps.")
+    ] = 15,
+    mesh: Annotated[
+        str | None,
+        typer.Option(
+            help="Mesh, such as stage2.fsdp2-explicit. Default: the stages of the pipeline and fsdp2."
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the batch of each replica.")] = 16,
+    length: Annotated[int, typer.Option(min=16, help="Tokens in a row.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of parameters, dropout and data.")] = 0,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Override a field, FIELD=VALUE: dropout=0, pipeline=none, pipeline.repeats=2, train.z_loss=0, "
+            "mtp.depth=2, diloco.period=6.",
+        ),
+    ] = None,
     full_size: FullSize = False,
-    save: Save = None,
-    save_every: Every = NEVER,
-    resume: Resume = None,
-    plot: Plot = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints; each saved step has its own.")
+    ] = None,
+    save_every: Annotated[
+        int,
+        typer.Option(min=1, show_default=False, help="Steps between checkpoints. Default: one at the end."),
+    ] = NEVER,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Continue from a checkpoint of either twin, or from the last one in a folder."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the loss curve to this PNG file; needs the extra `reports`.")
+    ] = None,
 ) -> None:
     """Train a few steps on packed text. By default in a pipeline of 2 stages, 4 microbatches and 2 layers per stage.
 
@@ -157,11 +147,7 @@ def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, f
 
 
 def _check_picture(path: Path) -> None:
-    """Checks, before any work, that a plot can be written.
-
-    Raises:
-        ValueError: matplotlib is not installed, or the file cannot be written.
-    """
+    """Raises ValueError, before any work, if a plot cannot be written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError(
             f"--plot {path}: needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'"

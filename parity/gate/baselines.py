@@ -17,12 +17,7 @@ def _file(folder: Path, case: str) -> Path:
 
 
 def accept(folder: Path, report: Report) -> list[str]:
-    """Writes the verdicts of the cases that pass, and returns their ids; other files are unchanged.
-
-    Raises:
-        ValueError: the folder cannot be created.
-        ReportNotWrittenError: a file cannot be written.
-    """
+    """Writes the verdicts of the cases that pass, and returns their ids; other files are unchanged."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -38,11 +33,7 @@ def accept(folder: Path, report: Report) -> list[str]:
 
 
 def fallen(folder: Path, cases: Sequence[CaseResult]) -> dict[str, list[str]]:
-    """Returns, by case, the channels whose verdict is lower than the accepted one, as sentences.
-
-    Raises:
-        ValueError: a baseline cannot be read.
-    """
+    """Returns, by case, the channels whose verdict is lower than the accepted one, as sentences."""
     found: dict[str, list[str]] = {}
     for case in cases:
         path = _file(folder, case.id)

@@ -34,12 +34,7 @@ Cases = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description='selec
 
 
 class Feature(Table, frozen=True):
-    """A part of the code base that a flip affects.
-
-    Args:
-        cases: selectors of its cases; each must select at least one.
-        require: channel -> requirement; overrides the flip's.
-    """
+    """Cases that a flip affects; ``require`` overrides the requirements of the flip."""
 
     cases: Cases
     require: Demands = msgspec.field(default_factory=dict)
@@ -80,14 +75,7 @@ class Flip(Table, frozen=True, kw_only=True):
 
 
 class NoQuestion(Table, frozen=True, kw_only=True):
-    """Cells that may be skipped, because the channel does not apply there.
-
-    Args:
-        feature, mesh, channel: globs.
-
-    Raises:
-        ValueError: no reason.
-    """
+    """Cells, as globs, that may be skipped with a reason, because the channel does not apply there."""
 
     reason: Annotated[str, msgspec.Meta(description='"why nothing can be compared there"')]
     feature: str = "*"
@@ -110,8 +98,6 @@ class Gate(Table, frozen=True, kw_only=True):
     Args:
         base: branch that settings are compared with; empty to find one.
         baselines: folder of the accepted verdicts; empty for none.
-        require: channel -> requirement.
-        not_applicable: cells that may be skipped.
         tolerances: those of the engine, repeated.
     """
 
@@ -159,12 +145,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     def required(self, name: str, feature: str = "") -> dict[str, tuple[Requirement, str]]:
         """Returns channel -> requirement, and the key that has it: of a feature, else of its flip, else of the gate.
 
-        Args:
-            name: a flip.
-            feature: one of its features; empty for the requirements of the flip.
-
-        Raises:
-            ValueError: an unknown channel or requirement.
+        Without a feature: the requirements of the flip. ValueError for an unknown channel or requirement.
         """
         flip = self.flips[name]
         tables = {"gate.require": self.gate.require, f"flips.{name}.require": flip.require}
@@ -177,20 +158,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def budgets(self, name: str) -> dict[str, Budget]:
-        """Returns the budgets of a flip by ``channel.quantity``.
-
-        Raises:
-            ValueError: an unknown channel, quantity or field, or no reason.
-        """
+        """Returns the budgets of a flip by ``channel.quantity``, else ValueError."""
         return read_budgets(self.flips[name].budgets, f"flips.{name}.budgets")
 
 
 def find_rules(start: Path) -> Rules:
-    """Returns the rules of the project around a folder.
-
-    Raises:
-        SettingsError: it has no flips, or a setting has the wrong form.
-    """
+    """Returns the rules of the project around a folder; SettingsError if it has no flips, or wrong ones."""
     settings = find_settings(start)
     if settings.root is None or not settings.flips:
         raise SettingsError(
@@ -205,11 +178,7 @@ def find_rules(start: Path) -> Rules:
 
 
 def read_rules(table: Mapping[str, Any]) -> Rules:
-    """Returns the rules from the tables ``flips``, ``gate`` and ``relaxed``, as parsed TOML.
-
-    Raises:
-        ValueError: the place, the value, the expected one.
-    """
+    """Returns the rules from the tables ``flips``, ``gate`` and ``relaxed``, as parsed TOML, else ValueError."""
     rules = read(Rules, table)
     read_require(rules.gate.require, "gate.require")
     for name, value in rules.gate.tolerances.items():
@@ -231,11 +200,7 @@ def read_rules(table: Mapping[str, Any]) -> Rules:
 
 
 def read_require(table: Mapping[str, str | list[Any]], where: str) -> dict[str, Requirement]:
-    """Returns the requirement of each channel; several texts for one channel are alternatives.
-
-    Raises:
-        ValueError: an unknown channel or requirement.
-    """
+    """Returns the requirement of each channel, else ValueError; several texts for one channel are alternatives."""
     if strangers := [channel for channel in table if channel not in CHANNELS]:
         raise ValueError(f"{where}: {unknown(strangers[0], CHANNELS)}")
     return {

@@ -21,7 +21,6 @@ AMBIGUOUS = frozenset({Verdict.TIE, Verdict.UNPROVED})
 LONGEST = 400
 
 Judged = tuple[str, str, str]
-"""State, verdict and reason of a channel of one case."""
 
 
 def judge(
@@ -35,9 +34,7 @@ def judge(
     """Returns the readiness of a flip.
 
     Args:
-        name: the flip to judge.
         report: as read; it may contain further cases.
-        rules: have the flip.
         planned: ids of all existing cases; one without a result is missing.
         fallen: differences from baselines, by case.
         part: True if the report holds only some of the cases; absent ones are ``not in the record``, not ``missing``.
@@ -185,7 +182,6 @@ def _over_budget(budgets: Mapping[str, Budget], case: CaseResult | None) -> Iter
 
 
 def _numbers(rows: Sequence[Any], channel: str, quantity: str) -> tuple[float, float] | None:
-    """Returns a quantity of both sides from the table of a channel; None if it does not have it."""
     if channel == "memory":
         rows = [row for row in rows if row["quantity"] == quantity]
         pairs = [(row["reference"], row["candidate"]) for row in rows]

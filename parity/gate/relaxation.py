@@ -1,7 +1,6 @@
 """Compares settings with the merge base: finds relaxed requirements and raised budgets without an entry."""
 
 import contextlib
-import dataclasses
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 from parity.cases.accepted import read_budgets
 from parity.cases.tables import read
 from parity.gate.flips import Rules, read_require, read_rules
+from parity.run.record import Judgement
 from parity.verdicts import Verdict
 
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
@@ -21,49 +21,30 @@ Strictness = float | frozenset[Verdict]
 """Strictness, larger is stricter: a number, or the verdicts that a requirement refuses."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Relaxation:
-    """Result of the comparison.
-
-    Args:
-        blocks: relaxed settings without an entry, as sentences.
-        notes: relaxed settings with an entry, or the reason why nothing could be compared.
-    """
-
-    blocks: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def relaxed(rules: Rules, base: str = "") -> Relaxation:
-    """Compares the settings with those at the merge base.
-
-    Args:
-        rules: the current ones.
-        base: a branch or commit that overrides the settings; by default the first existing one of `BRANCHES`.
-    """
+def relaxed(rules: Rules, base: str = "") -> Judgement:
+    """Compares the settings with those at the merge base with ``base``, by default the first branch of `BRANCHES`."""
     named = base or rules.gate.base
     try:
         fork = _merge_base(rules.root, named)
         text = _git(rules.root, "show", f"{fork}:./pyproject.toml")
     except _GitError as error:
         words = f"looser settings cannot be determined: {error}"
-        return (
-            Relaxation(blocks=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
-            if named
-            else (Relaxation(notes=(f"{words}; name a branch in [tool.parity.gate] base",)))
-        )
+        if named:
+            return Judgement(relaxed=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
+        return Judgement(notes=(f"{words}; name a branch in [tool.parity.gate] base",))
     try:
         before = tomllib.loads(text).get("tool", {}).get("parity", {})
         read_rules(before)
         demands(before)
     except ValueError as error:
-        return Relaxation(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
-    return compare(before, _table(rules.root), rules.entries, fork[:10])
+        return Judgement(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
+    now = tomllib.loads((rules.root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["parity"]
+    return compare(before, now, rules.entries, fork[:10])
 
 
 def compare(
     before: Mapping[str, Any], after: Mapping[str, Any], entries: Mapping[str, str], name: str
-) -> Relaxation:
+) -> Judgement:
     """Returns the keys that the later of two ``[tool.parity]`` tables relaxes.
 
     Args:
@@ -83,7 +64,7 @@ def compare(
         if key not in entries
     ]
     notes = [f"{key} is looser than at {name}: {entries[key]}" for key in found if key in entries]
-    return Relaxation(blocks=tuple(blocks), notes=tuple(notes))
+    return Judgement(relaxed=tuple(blocks), notes=tuple(notes))
 
 
 def demands(table: Mapping[str, Any]) -> dict[str, Strictness]:
@@ -155,10 +136,6 @@ def _default(key: str) -> Strictness:
     if key.startswith("budgets."):
         return -1.0 if key.endswith(".ratio") else 0.0
     return frozenset() if ".require." in key else ABSENT
-
-
-def _table(root: Path) -> Mapping[str, Any]:
-    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["parity"]
 
 
 class _GitError(Exception):

@@ -21,7 +21,6 @@ MARKS = {
     "ambiguous": ("AMB", "bold red"),
     "skipped": ("SKIP", "bold red"),
 }
-"""State of a cell -> mark and style."""
 HEADS = {names[0]: head for head, names in COLUMNS.items()}
 """The first channel of each column of `parity run` -> its head; other channels have their names."""
 
@@ -40,20 +39,16 @@ def print_gate(console: Console, gate: Judgement, named: Sequence[str] = ()) -> 
         table.add_row("looser settings", Text("blocked", "bold red"), "", "", "", str(looser))
     console.print(table)
     for flip in gate.flips:
-        if flip.absent:
-            console.print(Text(_absent(flip), "yellow"), soft_wrap=True)
+        found = [cell for cell in flip.cells if cell.state == "not in the record"]
+        places = list(dict.fromkeys(f"{cell.feature} @{cell.mesh or 'any'}" for cell in found))
+        if found:
+            words = f"{len(found)} of {len(flip.cells)} cells are not in the record"
+            text = f"{flip.name}: {words}: {listed(places, MOST_PLACES)}"
+            console.print(Text(text, "yellow"), soft_wrap=True)
     for text in gate.relaxed:
         console.print(Text(text, "bold red"), soft_wrap=True)
     for text in gate.notes:
         console.print(Text(text, "dim"), soft_wrap=True)
-
-
-def _absent(flip: Readiness) -> str:
-    """Returns a line with the cells of a flip that a partial record cannot judge."""
-    found = [cell for cell in flip.cells if cell.state == "not in the record"]
-    places = list(dict.fromkeys(f"{cell.feature} @{cell.mesh or 'any'}" for cell in found))
-    words = f"{len(found)} of {len(flip.cells)} cells are not in the record"
-    return f"{flip.name}: {words}: {listed(places, MOST_PLACES)}"
 
 
 def _print_flip(console: Console, flip: Readiness) -> None:

@@ -36,7 +36,6 @@ ROWS = (
 
 
 def _against_plain(flavour: Flavour, split: Variant, mesh: str) -> Case:
-    """Returns the case of the plain schedule against the split one, on the same mesh."""
     plain = dataclasses.replace(split.override({"layer_schedule": "plain"}), name=f"{split.name}-plain")
     sides = (plain, mesh), (split, mesh)
     name = "batch-split-plain-against-split"

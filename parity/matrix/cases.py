@@ -1,9 +1,10 @@
 """Cases of the decoders: twins, and one flavour against itself with another layout, placement or program."""
 
+import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ SMOKE = frozenset(
         "sharded-scan/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit",
     )
 )
-"""The cases that ``smoke`` selects."""
 
 EXACT_OR_RUN = (Verdict.EXACT, Verdict.ARBITRATED)
 """Requires an exact proof; if it is inconclusive, the numbers decide."""
@@ -85,7 +85,6 @@ SIZES = (
 
 
 def _sizes(config: ModelConfig) -> dict[str, int]:
-    """Returns the sizes of a config that can be reduced, by the name of their setting."""
     found: dict[str, Any] = {
         name: functools.reduce(lambda part, field: getattr(part, field, None), name.split("."), config)
         for name in SIZES
@@ -100,36 +99,45 @@ Written by ``python tests/campaigns matrix.core``.
 """
 
 
-@functools.cache
-def core_ids() -> frozenset[str]:
-    """Returns the ids of the core's cases."""
-    return frozenset(json.loads(CORE.read_text(encoding="utf-8")))
+CORE_IDS = frozenset(json.loads(CORE.read_text(encoding="utf-8")))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Ablations(Sequence[Mapping[str, str]]):
-    """The settings of `PLAINEST` that are valid for a variant and change it.
-
-    They are checked on first access, because hundreds of cases have them and few runs use them.
-    """
+class _Ablations:
+    """The settings of `PLAINEST` that are valid for a variant and change it; few runs iterate over them."""
 
     variant: Variant
 
-    @functools.cached_property
-    def _found(self) -> Sequence[Mapping[str, str]]:
-        return tuple(filter(self._changes, PLAINEST))
+    def __iter__(self) -> Iterator[Mapping[str, str]]:
+        for settings in PLAINEST:
+            with contextlib.suppress(ConfigError):
+                if self.variant.override(settings) != self.variant:
+                    yield settings
 
-    def _changes(self, settings: Mapping[str, str]) -> bool:
-        try:
-            return self.variant.override(settings) != self.variant
-        except ConfigError:
-            return False
 
-    def __getitem__(self, index: Any) -> Any:
-        return self._found[index]
-
-    def __len__(self) -> int:
-        return len(self._found)
+def _case(
+    id: str,
+    program: str,
+    reference: tuple[Flavour, Variant, str],
+    candidate: tuple[Flavour, Variant, str],
+    **more: Any,
+) -> Case:
+    """Returns the case of two sides, each a flavour, a variant and a mesh."""
+    (one, left, home), (other, right, mesh) = reference, candidate
+    return Case(
+        id=id,
+        smoke=id in SMOKE,
+        core=id in CORE_IDS,
+        reference=functools.partial(left.build, one),
+        candidate=functools.partial(right.build, other),
+        program=program,
+        mesh=MeshSpec.parse(home),
+        candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
+        fixed_axes=left.fixed_axes or right.fixed_axes,
+        float64_reference=functools.partial(left.exact, one),
+        placement=Placement(skip_reason=unavailable(one) or unavailable(other)),
+        **more,
+    )
 
 
 def twins(
@@ -141,29 +149,18 @@ def twins(
     **more: Any,
 ) -> Case:
     """Returns the case of a variant in Linen against the same variant in NNX."""
-    id = f"{variant.name}/{program}@{mesh}"
-    return Case(
-        id=id,
-        smoke=id in SMOKE,
-        core=id in core_ids(),
-        reference=functools.partial(variant.build, Flavour.LINEN),
-        candidate=functools.partial(variant.build, Flavour.NNX),
-        program=program,
-        mesh=MeshSpec.parse(mesh),
-        float64_reference=functools.partial(variant.exact, Flavour.LINEN),
-        fixed_axes=variant.fixed_axes,
-        accept=accept,
-        explore=Explore(
-            flags=flags,
-            with_settings=lambda settings: twins(
-                variant.varied(settings), program, mesh, accept, flags, **more
-            ),
-            ablations=_Ablations(variant),
-            sizes=_sizes(variant.config),
-        ),
-        placement=Placement(skip_reason=unavailable(Flavour.LINEN) or unavailable(Flavour.NNX)),
-        **more,
+
+    def with_settings(settings: Mapping[str, str]) -> Case:
+        return twins(variant.varied(settings), program, mesh, accept, flags, **more)
+
+    explore = Explore(
+        flags=flags,
+        with_settings=with_settings,
+        ablations=_Ablations(variant),
+        sizes=_sizes(variant.config),
     )
+    sides = (Flavour.LINEN, variant, mesh), (Flavour.NNX, variant, mesh)
+    return _case(f"{variant.name}/{program}@{mesh}", program, *sides, accept=accept, explore=explore, **more)
 
 
 def same_flavour(
@@ -177,35 +174,16 @@ def same_flavour(
     """Returns the case of two variants, or of one variant on two meshes, in one flavour.
 
     Args:
-        flavour: of both sides.
         name: first words of the id.
-        program: name of the program.
         reference, candidate: a variant and its mesh; the candidate's mesh is in the id.
         **more: other fields of `Case`.
     """
-    (left, home), (right, mesh) = reference, candidate
-    fields = {"id": f"{name}-{flavour}/{program}@{mesh}", **more}
-    return Case(
-        core=fields["id"] in core_ids(),
-        reference=functools.partial(left.build, flavour),
-        candidate=functools.partial(right.build, flavour),
-        program=program,
-        mesh=MeshSpec.parse(home),
-        candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
-        fixed_axes=left.fixed_axes or right.fixed_axes,
-        float64_reference=functools.partial(left.exact, flavour),
-        placement=Placement(skip_reason=unavailable(flavour)),
-        **fields,
-    )
+    id = more.pop("id", f"{name}-{flavour}/{program}@{candidate[1]}")
+    return _case(id, program, (flavour, *reference), (flavour, *candidate), **more)
 
 
 def with_batches(case: Case, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> Case:
-    """Returns a case whose two builds have changed batches.
-
-    Args:
-        case: the case.
-        change: seed and batch -> batch.
-    """
+    """Returns a case whose two builds have changed batches; ``change`` gets the seed and the batch."""
 
     def changed(make: Callable[[], Build]) -> Callable[[], Build]:
         def build() -> Build:
@@ -235,13 +213,7 @@ TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy
 
 
 def full_size(names: Sequence[str], settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns cases of scanned models at published size in a training setup: bfloat16 compute, full remat.
-
-    The devices form ``fsdp x tensor``; see `Pair`.
-
-    Args:
-        names: of presets.
-    """
+    """Returns cases of scanned presets at published size on ``fsdp x tensor``: bfloat16 compute, full remat."""
     tensor = 8 if devices >= 64 else min(2, devices)
     mesh, shape = f"fsdp{devices // tensor}.tensor{tensor}-auto", (devices // tensor, 4_096)
     configs = {name: override(dataclasses.replace(preset(name), **TRAINING), settings) for name in names}

@@ -26,12 +26,7 @@ PROVED = dataclasses.replace(ONE_STRUCTURE, not_applicable=BY_PROOF)
 
 
 def made(record: Any) -> Any:
-    """Returns a value of a config from JSON.
-
-    Args:
-        record: a list for a tuple; ``{class: fields}`` or ``{enum: value}`` of `models_nnx.shared.config`; or the
-            value itself.
-    """
+    """Returns a value of a config from JSON: a list for a tuple, ``{class: fields}`` or ``{enum: value}``."""
     if isinstance(record, list):
         return tuple(map(made, record))
     if not isinstance(record, dict):

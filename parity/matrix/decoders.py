@@ -42,8 +42,6 @@ class Variant:
     """A named decoder that can be built in either flavour.
 
     Args:
-        name: unique among the variants.
-        config, train: model and train step.
         shape: rows and length of a batch, or of one replica's batch if there are several.
         diloco: how replicas synchronise; None for one model.
         saved: True if its state can be saved and loaded.
@@ -73,11 +71,7 @@ class Variant:
         return ("stage",) if self.config.pipeline else ()
 
     def build(self, flavour: Flavour) -> Build:
-        """Returns the build; equal variants share one.
-
-        Raises:
-            ValueError: the models of the flavour are not installed.
-        """
+        """Returns the build; equal variants share one. ValueError if the models are not installed."""
         return _build(flavour, self)
 
     def exact(self, flavour: Flavour) -> Build:
@@ -91,11 +85,7 @@ class Variant:
         )
 
     def override(self, settings: Mapping[str, str]) -> Self:
-        """Returns the variant with other settings; those of `train` and `diloco` start with ``train.`` or ``diloco.``.
-
-        Raises:
-            ConfigError: an invalid setting.
-        """
+        """Returns the variant with other settings, such as ``layers``, ``train.accumulation``, ``diloco.period``."""
         own = {"train", "diloco"} if self.diloco else {"train"}
         parts: dict[str, dict[str, str]] = {"config": {}, "train": {}, "diloco": {}}
         for name, text in settings.items():
@@ -105,11 +95,7 @@ class Variant:
         return dataclasses.replace(self, **changes)
 
     def varied(self, settings: Mapping[str, str]) -> "Variant":
-        """Returns the variant with other settings, and a name that contains them.
-
-        Raises:
-            ConfigError: an invalid setting.
-        """
+        """Returns the variant with other settings, and a name that contains them."""
         words = ",".join(f"{name}={text}" for name, text in settings.items())
         return dataclasses.replace(self.override(settings), name=f"{self.name} {words}")
 
@@ -117,11 +103,7 @@ class Variant:
 def variants(
     family: str, base: ModelConfig, settings: Mapping[str, Mapping[str, str]], shape: tuple[int, int] = SMALL
 ) -> dict[str, Variant]:
-    """Returns variants of one decoder by name.
-
-    Raises:
-        ConfigError: an invalid setting.
-    """
+    """Returns variants of one decoder by name."""
     return {
         name: Variant(f"{family}-{name}", base, shape=shape).override(own) for name, own in settings.items()
     }
@@ -142,11 +124,7 @@ def unavailable(flavour: Flavour) -> str:
 
 @functools.cache
 def builder(flavour: Flavour) -> Any:
-    """Returns the module that builds the models of a flavour: `parity.matrix.linen` or `parity.matrix.nnx`.
-
-    Raises:
-        ValueError: the models are not installed.
-    """
+    """Returns `parity.matrix.linen` or `parity.matrix.nnx`; ValueError if the models are not installed."""
     if why := unavailable(flavour):
         raise ValueError(why)
     return importlib.import_module(f"parity.matrix.{flavour}")
@@ -195,13 +173,7 @@ def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
 
 @functools.cache
 def replica_batches(shape: tuple[int, int], replicas: int, seed: int) -> dict[str, np.ndarray]:
-    """Returns different packed batches for all replicas, ``[R, B, T]``; no two seeds share one.
-
-    Args:
-        shape: rows and length of one replica's batch.
-        replicas: number of replicas.
-        seed: of all of them.
-    """
+    """Returns different packed batches for all replicas, ``[R, B, T]``; no two seeds share one."""
     batches = [packed_batch(*shape, seed * replicas + replica) for replica in range(replicas)]
     return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 

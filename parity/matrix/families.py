@@ -63,4 +63,3 @@ GPT_OSS = _pair(
     "gpt-oss", "gpt-oss-20b", "attention sinks, local and global layers alternate, biases, experts"
 )
 FAMILIES = (GEMMA2, GEMMA3, QWEN3, MIXTRAL, DEEPSEEK3, GPT_OSS)
-"""All families, in the order of reports."""

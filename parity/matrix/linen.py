@@ -13,21 +13,11 @@ import models_linen.diloco
 import models_linen.evaluate
 import models_linen.model
 import models_linen.train
-from models_nnx.shared.ops import by_layer, sown_metrics
+from models_nnx.shared.ops import by_layer
 from parity.builds.build import Saving, linen_build
 from parity.builds.tree import Codec, flatten
 from parity.matrix.decoders import Variant
-from parity.matrix.programs import (
-    STEPS,
-    TEMPERATURE,
-    Loop,
-    decode_config,
-    decoded,
-    forced,
-    prompt_lengths,
-    routing_group,
-    tokens,
-)
+from parity.matrix.programs import Loop, Program, decoding, forced, gradients, routing_group, tokens
 
 make_build = linen_build
 
@@ -44,14 +34,14 @@ def creates(variant: Variant) -> Callable[[jax.Array], Any]:
     return functools.partial(models(variant).create, *variant.configs, batch=batch)
 
 
-def programs(variant: Variant) -> dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]]:
+def programs(variant: Variant) -> dict[str, Program]:
     """Returns the programs of a decoder, or of its replicas, by name."""
     if variant.diloco:
         return _of_replicas(variant)
     return {**_of_decoder(variant), **_decoding(variant)}
 
 
-def _of_decoder(variant: Variant) -> dict[str, Any]:
+def _of_decoder(variant: Variant) -> dict[str, Program]:
     config, train = variant.config, variant.train
 
     def variables(params, state, batch):
@@ -75,14 +65,10 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
     def grad(state, batch):
         key = state.key if config.dropout else None
 
-        def loss(params):
-            read = variables(params, state, batch)
-            loss_sum, (weight, sown, routing) = models_linen.train.loss_sums(config, train, read, batch, key)
-            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
-            return scaled, (sown_metrics(sown, weight, config), routing)
+        def sums(params):
+            return models_linen.train.loss_sums(config, train, variables(params, state, batch), batch, key)
 
-        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, **routing_group(routing)}
+        return gradients(config, "params", state.params, sums, batch)
 
     def train_step(state, batch):
         state, metrics = models_linen.train.train_step(config, train, state, tokens(batch))
@@ -91,54 +77,32 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
     return {"forward": forward, "grad": grad, "train_step": train_step, "trajectory": train_step}
 
 
-def _decoding(variant: Variant) -> dict[str, Any]:
-    config = variant.config
-
-    def run(state, batch, temperature=None, key=None):
-        decode, prompt = decode_config(batch, temperature), (batch["tokens"], prompt_lengths(batch))
-        variables = models_linen.train.with_bias(state.params, state.routing_bias)
-        return decode, variables, models_linen.decode.prefill(config, decode, variables, *prompt, key)
-
-    def prefill(state, batch):
-        *_, (logits, rows) = run(state, batch)
-        return decoded(rows, rows.cache, logits=logits)
-
-    def generate(state, batch):
-        decode, variables, (_, rows) = run(state, batch)
-        new, rows = models_linen.decode.generate(config, decode, variables, rows, STEPS)
-        return decoded(rows, rows.cache, tokens=new)
-
-    def sample(state, batch):
-        first, rest = jax.random.split(state.key)
-        decode, variables, (_, rows) = run(state, batch, TEMPERATURE, first)
-        new, rows = models_linen.decode.generate(config, decode, variables, rows, STEPS, rest)
-        return decoded(rows, rows.cache, tokens=new)
-
-    return {"prefill": prefill, "generate": generate, "sample": sample}
+def _decoding(variant: Variant) -> dict[str, Program]:
+    return decoding(
+        functools.partial(models_linen.decode.prefill, variant.config),
+        functools.partial(models_linen.decode.generate, variant.config),
+        model_of=lambda state: models_linen.train.with_bias(state.params, state.routing_bias),
+        key_of=lambda state: state.key,
+        cache_of=lambda rows: rows.cache,
+    )
 
 
-def _of_replicas(variant: Variant) -> dict[str, Any]:
-    config, train, diloco = variant.config, variant.train, variant.replicas
+def _of_replicas(variant: Variant) -> dict[str, Program]:
+    config, train, diloco, steps = variant.config, variant.train, variant.replicas, models_linen.diloco
     last = diloco.fragments - 1
 
     def inner_step(state, batch):
-        state, metrics = models_linen.diloco.inner_step(config, train, state, batch)
+        state, metrics = steps.inner_step(config, train, state, batch)
         return {"values": metrics, "state": state}
 
-    def sync_step(state, batch):
-        return {"state": models_linen.diloco.sync_step(config, diloco, state, last)}
-
-    def apply_step(state, batch):
-        return {"state": models_linen.diloco.apply_step(config, diloco, state, last)}
-
     def diloco_step(state, batch):
-        state, metrics = models_linen.diloco.diloco_step(config, train, diloco, state, batch)
+        state, metrics = steps.diloco_step(config, train, diloco, state, batch)
         return {"values": metrics, "state": state}
 
     return {
         "inner_step": inner_step,
-        "sync_step": sync_step,
-        "apply_step": apply_step,
+        "sync_step": lambda state, batch: {"state": steps.sync_step(config, diloco, state, last)},
+        "apply_step": lambda state, batch: {"state": steps.apply_step(config, diloco, state, last)},
         "diloco_step": diloco_step,
     }
 

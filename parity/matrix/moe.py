@@ -77,12 +77,9 @@ def _on_one_device(flavour: Flavour, variant: Variant, program: str, mesh: str, 
 
 
 def nearly_alike(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns a state whose router kernels for experts 0, 1, 2 differ only by one ulp, and those of 3, 4, 5.
+    """Returns a state whose router kernels ``[..., E]`` of experts 0, 1, 2 differ by one ulp, and those of 3, 4, 5.
 
     Two experts are chosen, so a token that prefers one of these groups has to leave out one of three near-ties.
-
-    Args:
-        state: flat state with router kernels ``[..., E]``.
     """
     arranged = dict(state)
     for path, kernel in state.items():

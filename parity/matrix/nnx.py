@@ -13,22 +13,12 @@ import models_nnx.decode
 import models_nnx.diloco
 import models_nnx.evaluate
 import models_nnx.train
-from models_nnx.shared.ops import by_layer, sown_metrics
+from models_nnx.shared.ops import by_layer
 from models_nnx.state import ForcedExperts, Routed, Sown
 from parity.builds.build import Saving, nnx_build
 from parity.builds.tree import Codec, flatten
 from parity.matrix.decoders import Variant
-from parity.matrix.programs import (
-    STEPS,
-    TEMPERATURE,
-    Loop,
-    decode_config,
-    decoded,
-    forced,
-    prompt_lengths,
-    routing_group,
-    tokens,
-)
+from parity.matrix.programs import Loop, Program, decoding, forced, gradients, routing_group, tokens
 
 make_build = nnx_build
 
@@ -43,14 +33,14 @@ def creates(variant: Variant) -> Callable[[jax.Array], Any]:
     return functools.partial(models(variant).create, *variant.configs)
 
 
-def programs(variant: Variant) -> dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]]:
+def programs(variant: Variant) -> dict[str, Program]:
     """Returns the programs of a decoder, or of its replicas, by name."""
     if variant.diloco:
         return _of_replicas(variant)
     return {**_of_decoder(variant), **_decoding()}
 
 
-def _of_decoder(variant: Variant) -> dict[str, Any]:
+def _of_decoder(variant: Variant) -> dict[str, Program]:
     config, train = variant.config, variant.train
 
     def force(model, batch):
@@ -73,15 +63,12 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
         key = state.key[...] if config.dropout else None
         graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
 
-        def loss(params):
+        def sums(params):
             model = nnx.merge(graphdef, params, rest)
             force(model, batch)
-            loss_sum, (weight, sown, routing) = models_nnx.train.loss_sums(model, train, batch, key)
-            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
-            return scaled, (sown_metrics(sown, weight, config), routing)
+            return models_nnx.train.loss_sums(model, train, batch, key)
 
-        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, **routing_group(routing)}
+        return gradients(config, "model", params, sums, batch)
 
     def train_step(state, batch):
         metrics = models_nnx.train.train_step(train, state, tokens(batch))
@@ -90,52 +77,39 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
     return {"forward": forward, "grad": grad, "train_step": train_step, "trajectory": train_step}
 
 
-def _decoding() -> dict[str, Any]:
-    def run(state, batch, temperature=None, key=None):
-        decode, prompt = decode_config(batch, temperature), (batch["tokens"], prompt_lengths(batch))
-        return decode, models_nnx.decode.prefill(decode, state.model, *prompt, key)
-
-    def prefill(state, batch):
-        _, (logits, rows) = run(state, batch)
-        return decoded(rows, nnx.to_pure_dict(rows.cache), logits=logits)
-
-    def generate(state, batch):
-        decode, (_, rows) = run(state, batch)
-        new, rows = models_nnx.decode.generate(decode, state.model, rows, STEPS)
-        return decoded(rows, nnx.to_pure_dict(rows.cache), tokens=new)
-
-    def sample(state, batch):
-        first, rest = jax.random.split(state.key[...])
-        decode, (_, rows) = run(state, batch, TEMPERATURE, first)
-        new, rows = models_nnx.decode.generate(decode, state.model, rows, STEPS, rest)
-        return decoded(rows, nnx.to_pure_dict(rows.cache), tokens=new)
-
-    return {"prefill": prefill, "generate": generate, "sample": sample}
+def _decoding() -> dict[str, Program]:
+    return decoding(
+        models_nnx.decode.prefill,
+        models_nnx.decode.generate,
+        model_of=lambda state: state.model,
+        key_of=lambda state: state.key[...],
+        cache_of=lambda rows: nnx.to_pure_dict(rows.cache),
+    )
 
 
-def _of_replicas(variant: Variant) -> dict[str, Any]:
-    train, diloco = variant.train, variant.replicas
+def _of_replicas(variant: Variant) -> dict[str, Program]:
+    train, diloco, steps = variant.train, variant.replicas, models_nnx.diloco
     last = diloco.fragments - 1
 
-    def inner_step(state, batch):
-        return {"values": models_nnx.diloco.inner_step(train, state, batch), "state": state}
-
     def sync_step(state, batch):
-        models_nnx.diloco.sync_step(diloco, state, last)
+        steps.sync_step(diloco, state, last)
         return {"state": state}
 
     def apply_step(state, batch):
-        models_nnx.diloco.apply_step(diloco, state, last)
+        steps.apply_step(diloco, state, last)
         return {"state": state}
 
-    def diloco_step(state, batch):
-        return {"values": models_nnx.diloco.diloco_step(train, diloco, state, batch), "state": state}
-
     return {
-        "inner_step": inner_step,
+        "inner_step": lambda state, batch: {
+            "values": steps.inner_step(train, state, batch),
+            "state": state,
+        },
         "sync_step": sync_step,
         "apply_step": apply_step,
-        "diloco_step": diloco_step,
+        "diloco_step": lambda state, batch: {
+            "values": steps.diloco_step(train, diloco, state, batch),
+            "state": state,
+        },
     }
 
 

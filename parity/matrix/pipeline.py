@@ -86,14 +86,12 @@ FOUR = {"stages": 4, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEA
 
 
 def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> ModelConfig:
-    """Returns ``base`` with a pipeline, and the number of layers that it needs.
+    """Returns a preset with a pipeline of these options, see `staged`."""
+    return staged(base, PipelineConfig(**options), **changes)
 
-    Args:
-        base: a preset, or its tiny version.
-        options: fields of `PipelineConfig`.
-        **changes: further fields of the model.
-    """
-    pipeline = PipelineConfig(**options)
+
+def staged(base: ModelConfig, pipeline: PipelineConfig, **changes: Any) -> ModelConfig:
+    """Returns a preset with a pipeline, the number of layers that it needs, and further changes."""
     cycles = pipeline.layers_inside + pipeline.layers_outside
     layers = base.dense_layers + cycles * len(base.attention.cycle)
     return dataclasses.replace(base, pipeline=pipeline, layers=layers, **changes)
@@ -111,12 +109,9 @@ def sequential_case(
     program: str = "grad",
     length: int = SHAPE[1],
 ) -> Case:
-    """Returns the case of a pipeline against the same layers in sequence, on one device.
+    """Returns the case of a pipeline on ``stage`` and ``fsdp2`` against the same layers in sequence, on one device.
 
-    Args:
-        mode: mode of the pipeline's mesh, ``stage`` and ``fsdp2``.
-        program: with ``train_step`` the sequence processes one microbatch at a time, so that layers with experts
-            sow the same values.
+    With ``train_step`` the sequence takes one microbatch at a time, so that layers with experts sow the same values.
     """
     pipeline = config.staging
     S, M, R = pipeline.stages, pipeline.microbatches, pipeline.repeats

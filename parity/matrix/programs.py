@@ -1,4 +1,4 @@
-"""Shared parts of the programs of both flavours: inputs, groups of outputs, and decoding options."""
+"""Shared parts of the programs of both flavours: inputs, groups of outputs, gradients, and decoding."""
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -8,20 +8,20 @@ import jax
 import jax.numpy as jnp
 
 from models_nnx.shared.config import DecodeConfig, ModelConfig
-from models_nnx.shared.ops import DecodeState, from_layers
+from models_nnx.shared.ops import from_layers, sown_metrics
 
 PROGRAMS = ("forward", "grad", "train_step")
 DECODING = ("prefill", "generate")
 """Not included: ``sample``, which generates at a temperature, and ``trajectory``, many train steps."""
 STEPS = 4
 TEMPERATURE = 0.7
+Program = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
 class Loop(NamedTuple):
     """Training as functions of a tree of arrays.
 
     Args:
-        create: key -> state.
         step: (state, batch) -> state and metrics.
         example: abstract state, with its boxes or in its Variables.
         checkpoint: the flavour's module of that name.
@@ -49,16 +49,58 @@ def routing_group(routing: Mapping[str, Any]) -> dict[str, Any]:
     return {"routing": routing} if routing else {}
 
 
-def decode_config(batch: Mapping[str, Any], temperature: float | None = None) -> DecodeConfig:
-    """Returns a config whose caches hold the prompt and the generated tokens."""
-    return DecodeConfig(length=batch["tokens"].shape[1] + STEPS, temperature=temperature)
+def gradients(
+    config: ModelConfig, root: str, params: Any, sums: Callable[[Any], Any], batch: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the scaled loss, sown metrics, gradients and routing.
+
+    Args:
+        root: the branch of the state that holds the parameters.
+        sums: parameters -> sum of the loss, and its weight, sown values and routing.
+    """
+
+    def loss(params):
+        loss_sum, (weight, sown, routing) = sums(params)
+        scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+        return scaled, (sown_metrics(sown, weight, config), routing)
+
+    (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    return {"values": {"loss": value, **sown}, "gradients": {root: grads}, **routing_group(routing)}
 
 
-def prompt_lengths(batch: Mapping[str, Any]) -> jax.Array:
-    """Returns the lengths of prompts, up to the padding, so that rows differ."""
-    return jnp.sum(batch["segments"] != 0, axis=1, dtype=jnp.int32)
+def decoding(
+    prefill: Callable[..., Any],
+    generate: Callable[..., Any],
+    model_of: Callable[[Any], Any],
+    key_of: Callable[[Any], jax.Array],
+    cache_of: Callable[[Any], Any],
+) -> dict[str, Program]:
+    """Returns the programs that decode.
 
+    Args:
+        prefill, generate: those of the flavour, called with the config of decoding and the model.
+        model_of, key_of: read a state; ``cache_of`` reads rows.
+    """
 
-def decoded(rows: DecodeState, cache: Any, **values: jax.Array) -> dict[str, Any]:
-    """Returns the outputs of a decoding program."""
-    return {"values": {"next": rows.tokens_B1, "positions": rows.positions_B1, "cache": cache, **values}}
+    def start(state, batch, temperature=None, key=None):
+        decode = DecodeConfig(length=batch["tokens"].shape[1] + STEPS, temperature=temperature)
+        lengths = jnp.sum(batch["segments"] != 0, axis=1, dtype=jnp.int32)  # without the padding: rows differ
+        return decode, prefill(decode, model_of(state), batch["tokens"], lengths, key)
+
+    def decoded(rows, **values):
+        cache = cache_of(rows)
+        return {"values": {"next": rows.tokens_B1, "positions": rows.positions_B1, "cache": cache, **values}}
+
+    def prefilled(state, batch):
+        _, (logits, rows) = start(state, batch)
+        return decoded(rows, logits=logits)
+
+    def generated(state, batch, temperature=None, first=None, rest=None):
+        decode, (_, rows) = start(state, batch, temperature, first)
+        new, rows = generate(decode, model_of(state), rows, STEPS, rest)
+        return decoded(rows, tokens=new)
+
+    def sampled(state, batch):
+        return generated(state, batch, TEMPERATURE, *jax.random.split(key_of(state)))
+
+    return {"prefill": prefilled, "generate": generated, "sample": sampled}

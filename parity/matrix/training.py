@@ -27,6 +27,7 @@ from parity.builds.meshes import MeshSpec, Mode
 from parity.builds.tree import to_host
 from parity.compare.backends.backend import quiet
 from parity.matrix.decoders import Variant, builder, input_specs, replica_batches
+from parity.matrix.pipeline import staged
 
 PIPELINE = PipelineConfig(stages=2, microbatches=4, layers_per_stage=2)
 DILOCO = DilocoConfig(replicas=2, period=4)
@@ -40,11 +41,7 @@ PARTS: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(Variant):
-    """Description of a training run of a variant.
-
-    Args:
-        asked: the requested options as JSON values; a resumed run must have the same.
-    """
+    """Description of a training run of a variant; ``asked`` are the options, which a resumed run must have, too."""
 
     mesh: MeshSpec
     seed: int
@@ -86,12 +83,9 @@ def training(
             of its fields for replicas.
         mesh: such as ``stage2.fsdp2-explicit``; by default replicas, stages and ``fsdp2``.
         shape: rows and length of a batch.
-        seed: of parameters, dropout and data.
 
     Raises:
-        ConfigError: an unknown preset, or an invalid setting.
-        ShardingError: the mesh does not fit the stages or the rows.
-        ValueError: the mesh cannot be parsed.
+        ValueError: an unknown preset, an invalid setting, or a mesh that does not fit.
     """
     mtp, pipeline, diloco = (_part(part, settings) for part in ("mtp", "pipeline", "diloco"))
     config = preset(name) if full_size else tiny(preset(name))
@@ -100,7 +94,7 @@ def training(
     elif mtp:
         config = dataclasses.replace(config, mtp=override(config.mtp or MtpConfig(), mtp))
     if pipeline is not None:
-        config = _staged(config, override(PIPELINE, pipeline), settings.get("layers", ""))
+        config = staged(config, override(PIPELINE, pipeline))
     replicas = override(DILOCO, diloco) if diloco else None
     run = Training(
         name=name,
@@ -123,12 +117,7 @@ def training(
 
 
 def _check_places(run: Training) -> None:
-    """Checks early the conditions that the models check only during the slow tracing.
-
-    Raises:
-        ShardingError: the mesh does not fit the stages, or an explicit one does not fit the rows of a microbatch.
-        ConfigError: the microbatches do not divide the rows.
-    """
+    """Checks early the conditions that the models check only during the slow tracing."""
     (rows, _), pipeline, mesh = run.shape, run.config.pipeline, run.mesh.abstract()
     with jax.sharding.use_abstract_mesh(mesh):
         if pipeline:
@@ -146,11 +135,7 @@ def _check_places(run: Training) -> None:
 
 
 def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the settings of a part of the run, by field; None if the run is to be without it.
-
-    Raises:
-        ConfigError: the part is set to other text than none, or to none and has further settings.
-    """
+    """Returns the settings of a part of the run, by field; None if the run is to be without it."""
     fields = {name[len(part) + 1 :]: text for name, text in settings.items() if name.startswith(f"{part}.")}
     if (text := settings.get(part)) is None:
         return fields
@@ -160,14 +145,6 @@ def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
     if fields:
         raise ConfigError(part, f"none and {part}.{next(iter(fields))}", expected)
     return None
-
-
-def _staged(config: ModelConfig, pipeline: PipelineConfig, layers: str) -> ModelConfig:
-    """Returns a model in a pipeline; the number of layers follows from the pipeline unless it is set."""
-    cycles = pipeline.layers_inside + pipeline.layers_outside
-    fitting = config.dense_layers + cycles * len(config.attention.cycle)
-    chosen = int(layers) if layers.isdecimal() else fitting
-    return dataclasses.replace(config, layers=chosen, pipeline=pipeline)
 
 
 def _places(config: ModelConfig, diloco: DilocoConfig | None) -> str:
@@ -182,10 +159,6 @@ class Trainer:
 
     Args:
         resume: a checkpoint of either twin to continue from; None for a fresh state.
-
-    Raises:
-        ValueError: the models are not installed, or the mesh has too many devices or does not fit the model.
-        CheckpointError: the checkpoint does not belong to this run.
     """
 
     def __init__(self, flavour: Flavour, run: Training, resume: Path | None = None):
@@ -232,42 +205,29 @@ class Trainer:
         return self._loop.checkpoint.named(self._state)
 
     def save(self, folder: Path, so_far: Mapping[int, float]) -> Path:
-        """Writes the state and the losses of the steps so far to this step's checkpoint folder.
-
-        Raises:
-            CheckpointError: the checkpoint exists already, or the disk is full.
-        """
+        """Writes the state and the losses of the steps so far to this step's checkpoint folder."""
         numbers = {str(step): loss if math.isfinite(loss) else None for step, loss in so_far.items()}
         about = {**self._run.asked, "losses": numbers}
         return self._loop.checkpoint.save(store.step_folder(folder, self.done), self._state, about)
 
 
 def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
-    """Returns the last checkpoint in a folder and the losses of the steps before it.
-
-    Raises:
-        CheckpointError: there is none, it is damaged, or it belongs to another run.
-    """
+    """Returns the last checkpoint in a folder and the losses of the steps before it, else CheckpointError."""
     found = store.find(folder)
     about = dict(store.inspect(found).about)
     numbers = about.pop("losses", {})
-    other = [f"{name} {about.get(name)!r}" for name, value in run.asked.items() if about.get(name) != value]
-    if other:
-        expected = ", ".join(
-            f"{name} {value!r}" for name, value in run.asked.items() if about.get(name) != value
+    if other := [name for name, value in run.asked.items() if about.get(name) != value]:
+        got, expected = (
+            ", ".join(f"{name} {options.get(name)!r}" for name in other) for options in (about, run.asked)
         )
         raise store.CheckpointError(
-            f"{found}: got a run with {', '.join(other)}, expected {expected}; give the options of the saved run"
+            f"{found}: got a run with {got}, expected {expected}; give the options of the saved run"
         )
     return found, {int(step): math.nan if loss is None else loss for step, loss in numbers.items()}
 
 
 def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array]) -> None:
-    """Checks, before training starts, that checkpoints of some steps can be written to a folder.
-
-    Raises:
-        CheckpointError: the folder has one of them already, is not writable, or has no space for ``state``.
-    """
+    """Raises CheckpointError, before training starts, if checkpoints of some steps cannot be written to a folder."""
     try:
         store.check_writable(folder, state)
     except store.CheckpointError as error:

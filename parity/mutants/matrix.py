@@ -12,7 +12,7 @@ from rich.text import Text
 
 from parity.cases.tables import read
 from parity.channels import ALL
-from parity.mutants.mutant import PREFIX, Mutant, MutantError
+from parity.mutants.mutant import Mutant, MutantError
 from parity.mutants.trial import Outcome, Status
 from parity.report.table import make_table
 
@@ -61,11 +61,7 @@ def as_json(outcomes: Sequence[Outcome], environment: Mapping[str, Any]) -> dict
 
 
 def read_outcomes(path: Path) -> dict[str, Outcome]:
-    """Returns the outcomes of a record by id; empty if there is no file.
-
-    Raises:
-        MutantError: the file is not a record of mutants.
-    """
+    """Returns the outcomes of a record by id, empty if there is no file; MutantError if it is no such record."""
     if not path.exists():
         return {}
     try:
@@ -82,21 +78,15 @@ def print_matrix(screen: Console, outcomes: Sequence[Outcome]) -> None:
     for outcome in _sorted(outcomes):
         if not outcome.as_expected:
             screen.print(Text(f"{outcome.status}  ", "bold red").append(outcome.id, "bold"), soft_wrap=True)
-            screen.print(f"  {_why(outcome)}", soft_wrap=True, markup=False, highlight=False, emoji=False)
+            missed = f"expected of {', '.join(outcome.missed)}" if outcome.missed else ""
+            unnamed = f"not named: {', '.join(map(repr, outcome.unnamed))}" if outcome.unnamed else ""
+            why = "; ".join(filter(None, [outcome.why, missed, unnamed]))
+            screen.print(f"  {why}", soft_wrap=True, markup=False, highlight=False, emoji=False)
     table = make_table(("channel",), ("catches", "alone"))
     for name, (n, alone) in catches(outcomes).items():
         table.add_row(name, str(n), str(alone))
     screen.print(table)
     screen.print(_summary(outcomes), soft_wrap=True, highlight=False)
-
-
-def _why(outcome: Outcome) -> str:
-    parts = [outcome.why]
-    if outcome.missed:
-        parts.append(f"expected of {', '.join(outcome.missed)}")
-    if outcome.unnamed:
-        parts.append(f"not named: {', '.join(map(repr, outcome.unnamed))}")
-    return "; ".join(filter(None, parts))
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:
@@ -111,10 +101,7 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
-    """Returns the matrix as a page: the score, catches by channel, and a row for each mutant, survivors first.
-
-    Benign edits made by rules are counted by rule; only those that raise an alarm have a row.
-    """
+    """Returns the matrix as a page: the score, catches by channel, and a row for each mutant, survivors first."""
     of = {mutant.id: mutant for mutant in mutants}
     lines = [
         "# The kill matrix",
@@ -125,21 +112,8 @@ def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
         "|---|---|---|",
     ]
     lines += [f"| `{name}` | {n} | {alone} |" for name, (n, alone) in catches(outcomes).items()]
-    rules = collections.defaultdict(list)
-    for outcome in outcomes:
-        if outcome.id.startswith(PREFIX):
-            rules[outcome.id.split("/")[1]].append(outcome)
-    if rules:
-        lines += ["", "| benign edits by rule | tried | proved | alarms |", "|---|---|---|---|"]
-        for name, found in sorted(rules.items()):
-            proved = sum(one.why == "program proved" for one in found)
-            lines.append(
-                f"| {name} | {len(found)} | {proved} | {sum(not one.as_expected for one in found)} |"
-            )
     lines += ["", "| mutant | origin | in | armed by | status | caught by |", "|---|---|---|---|---|---|"]
     for outcome in _sorted(outcomes):
-        if outcome.id.startswith(PREFIX) and outcome.as_expected:
-            continue
         mutant = of[outcome.id]
         files = ", ".join(dict.fromkeys(f"`{edit.file}`" for edit in mutant.edits))
         armed = mutant.case or Path(mutant.oracle.split("::")[0]).name

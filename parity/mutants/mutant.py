@@ -26,7 +26,6 @@ class Edit(Table, frozen=True):
     Args:
         file: below the project's root, such as ``models_nnx/mlp.py``.
         old: text that the file contains exactly once; empty to append ``new``, or to create the file.
-        new: its replacement.
     """
 
     file: str
@@ -69,11 +68,7 @@ def import_root(root: Path, file: str) -> Path:
 
 
 def read_mutants(*folders: Path) -> list[Mutant]:
-    """Returns the mutants of all ``*.toml`` files of folders, in the order of their names.
-
-    Raises:
-        MutantError: there are none, a file cannot be read, a field is unknown, or an id is duplicate.
-    """
+    """Returns the mutants of all ``*.toml`` files of folders, in the order of their names, else MutantError."""
     files = [file for folder in folders for file in sorted(folder.glob("*.toml"))]
     found = [mutant for file in files for mutant in _read(file)]
     where = ", ".join(map(str, folders))
@@ -101,11 +96,7 @@ def _read(file: Path) -> list[Mutant]:
 
 
 def choose(mutants: Sequence[Mutant], selectors: Sequence[str]) -> list[Mutant]:
-    """Returns the mutants whose id, case, oracle or origin matches a glob or prefix; all if there are no selectors.
-
-    Raises:
-        MutantError: a selector selects none.
-    """
+    """Returns the mutants whose id, case, oracle or origin matches a glob or prefix; MutantError for one in vain."""
     if not selectors:
         return list(mutants)
 
@@ -122,11 +113,7 @@ def choose(mutants: Sequence[Mutant], selectors: Sequence[str]) -> list[Mutant]:
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
-    """Patches the packages' copies in a folder.
-
-    Raises:
-        MutantError: a file does not contain an old text exactly once.
-    """
+    """Patches the packages' copies in a folder; MutantError if a file does not contain an old text exactly once."""
     for edit in mutant.edits:
         path = folder / edit.file
         text = path.read_text() if path.exists() else ""

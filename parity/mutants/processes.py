@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 RUN = "parity.mutants.processes:run"
-"""`run`, as `parity.compare.backends.workers.Pool` calls it."""
 
 
 def run(
@@ -17,14 +16,7 @@ def run(
     path: Sequence[Path],
     notify: Callable[[str], None] = lambda phase: None,
 ) -> tuple[int, str]:
-    """Runs ``python -m MODULE WORDS...`` and returns its exit code and output.
-
-    Args:
-        words: the module, and its arguments.
-        folder: the working directory.
-        path: folders that come first on the import path.
-        notify: not used.
-    """
+    """Runs ``python -m WORDS...`` in a folder, with ``path`` first on the import path; returns exit code and output."""
     first = [*map(str, path), os.environ.get("PYTHONPATH", "")]
     environment = {
         "PYTHONPATH": os.pathsep.join(filter(None, first)),

@@ -67,12 +67,7 @@ class Outcome:
 
 
 def content_of(mutant: Mutant, sources: str) -> str:
-    """Returns a digest of all inputs of a mutant's outcome.
-
-    Args:
-        mutant: the mutant.
-        sources: digest of the project, from `sources_of`.
-    """
+    """Returns a digest of all inputs of a mutant's outcome; ``sources`` is that of `sources_of`."""
     return digest([sources, json.dumps(msgspec.to_builtins(mutant), sort_keys=True)])[:16]
 
 
@@ -97,7 +92,6 @@ def try_mutants(
     """Yields the outcome of each mutant, as soon as it is known.
 
     Args:
-        mutants: to be tried.
         root: root of the project that they patch.
         known: earlier outcomes, by id; those of the same content are yielded unchanged.
         workers: number of mutants that are tried at once.

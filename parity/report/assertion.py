@@ -20,11 +20,7 @@ from parity.run.waiving import check_channels
 
 
 class TwinsDifferError(AssertionError):
-    """Two modules are not twins; the message contains every finding.
-
-    Args:
-        results: of all compared programs.
-    """
+    """Two modules are not twins; the message contains every finding of ``results``, those of all programs."""
 
     def __init__(self, results: Sequence[CaseResult]):
         self.results = tuple(results)

@@ -67,12 +67,7 @@ def print_bench(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_curve(console: Console, curve: Mapping[str, Any]) -> None:
-    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast.
-
-    Args:
-        console: the console.
-        curve: from `parity.compare.timing.scaling.measure_scaling`.
-    """
+    """Prints the processor time of each phase and size, the exponents, and the phases that grow too fast."""
     console.print(Text(f"processor time against {curve['axis']}", "bold"))
     table = make_table(("",), (*(f"{size:,}" for size in curve["sizes"]), "exponent"))
     for phase, row in curve["phases"].items():
@@ -87,11 +82,6 @@ def print_curve(console: Console, curve: Mapping[str, Any]) -> None:
 
 
 def bench_record(name: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the report of all cases or curves, with the machine that they were measured on.
-
-    Args:
-        name: their key, of `SCHEMAS`.
-        found: as measured.
-    """
+    """Returns the report of all cases or curves, with the machine; ``name`` is their key, of `SCHEMAS`."""
     machine = {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()}
     return {"schema": SCHEMAS[name], "environment": machine, name: list(found)}

@@ -12,11 +12,7 @@ from parity.run.request import Shard
 
 
 def read_report(path: Path) -> Report:
-    """Returns the report of a file.
-
-    Raises:
-        ValueError: the file cannot be read, is not JSON, or is not a report of this schema.
-    """
+    """Returns the report of a file; ValueError if it cannot be read, or is no report of this schema."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -30,11 +26,7 @@ def read_report(path: Path) -> Report:
 
 
 def parse_report(found: Any, name: str) -> Report:
-    """Returns the report of parsed JSON.
-
-    Raises:
-        ValueError: the first mistake: its place, the value, the expected one.
-    """
+    """Returns the report of parsed JSON; ValueError for the first mistake: its place, the value, the expected one."""
     if not isinstance(found, dict) or "schema" not in found:
         raise ValueError(f"{name}: got no key schema, expected a report as `parity run --json` writes it")
     if found["schema"] != SCHEMA:
@@ -57,9 +49,7 @@ SAME = ("python", "packages", "flags", "devices", "commit", "settings")
 
 
 def merge(reports: Mapping[str, Report]) -> Report:
-    """Returns the report of a whole run from those of its parts, in any order.
-
-    Times are added up over all machines.
+    """Returns the report of a whole run from those of its parts, in any order; times are added up.
 
     Raises:
         ValueError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.
@@ -88,11 +78,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
 
 
 def _parts(reports: Mapping[str, Report]) -> dict[str, Shard]:
-    """Returns the shard of each report.
-
-    Raises:
-        ValueError: they are not all parts of one run.
-    """
+    """Returns the shard of each report, after checking that they are all parts of one run."""
     parts: dict[str, Shard] = {}
     for name, report in reports.items():
         shard = report.shard

@@ -17,11 +17,7 @@ class ReportNotWrittenError(OSError):
 
 
 def check_writable(path: Path, option: str = "--json") -> None:
-    """Checks, before any work, that a report can be written; follows a link, and takes any stream.
-
-    Raises:
-        ValueError: the folder is missing or not writable, or the path is a folder.
-    """
+    """Raises ValueError, before any work, if a report cannot be written; follows a link, takes any stream."""
     if is_stream(path):
         return
     folder, problem = (path.resolve() if path.is_symlink() else path).parent, ""
@@ -63,11 +59,7 @@ def write_json(record: Any, path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes a report at once, so that no partial one is ever visible.
-
-    Raises:
-        ReportNotWrittenError: for example, the disk is full or the folder is not writable.
-    """
+    """Writes a report at once, so that no partial one is ever visible; ReportNotWrittenError if that fails."""
     try:
         if stream := _stream_at(path):
             stream.write(text)

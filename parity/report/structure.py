@@ -73,11 +73,7 @@ def _number(row: Row | None, name: str) -> str:
 
 
 def print_placements(console: Console, work: Evidence, result: ChannelResult) -> None:
-    """Prints the placement of every leaf with one partner, parameters first; a second line if the candidate's differs.
-
-    Raises:
-        MapError: leaves have no partner.
-    """
+    """Prints the placement of every leaf with one partner, parameters first, and another placement below it."""
     console.print(_verdict(f"{work.case.id}  ", result, "  "), soft_wrap=True)
     table = make_table(("leaf", "shape", "spec"), ("bytes/device",))
     rows = [

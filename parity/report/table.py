@@ -63,7 +63,6 @@ def _cell(channel: ChannelResult | None) -> Text:
 
 
 def _mark(channel: ChannelResult) -> tuple[str, str]:
-    """Returns the mark of a verdict, and its meaning."""
     verdict = channel.verdict
     if verdict == Verdict.PROVED and BY_RULES in channel.measures:
         return RULES, "proved by rules"
@@ -212,11 +211,7 @@ def print_proofs(console: Console, report: Report) -> None:
 
 
 def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
-    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes.
-
-    Args:
-        runnable: True if commands know the case by its id.
-    """
+    """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes."""
     found = explain(result.id, result.channels, options=result.options, runnable=runnable)
     return "\n".join([found.headline, *found.rest]) if found else ""
 

@@ -44,8 +44,6 @@ LONGEST = 300
 """Length of a cause in one line, with the case, up to which further parts fit."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
 """Parts of a source line that its first line can do without: the library's lines behind it, the word for closures."""
-ATTRIBUTES = re.compile(r" \(.{80,}?\):")
-"""Long differences of an operation, which come before its source lines."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,8 +51,6 @@ class Explanation:
     """The cause of a failure and its consequences.
 
     Args:
-        channel: name of the channel that knows the cause.
-        cause: the finding; None if the channel has none.
         line: the difference, its source lines, the leaves that follow, the next command; without line breaks.
         rest: the remaining parts of the cause, then the findings of all blocking channels, those of one kind in one
             line.
@@ -97,7 +93,7 @@ def explain(
     """Returns the explanation of a failure; None if no channel blocks.
 
     Args:
-        options: options that commands need to find the case.
+        options: words of the command line that find the case.
         runnable: True if commands know the case by its id.
     """
     held = blocking(channels.values())
@@ -165,40 +161,15 @@ def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
 
 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
-    """Returns the needed parts, and others as far as they fit, as one line, and the parts that are left out.
-
-    Needed parts that are too long lose attributes of operations and outer folders of files, never a place.
-    """
+    """Returns the needed parts, and others as far as they fit, as one line, and the parts that are left out."""
     texts = [(rank, LEFT_OUT.sub("", " ".join(text.split()))) for rank, text in parts if text]
-    kept = {at for at, (rank, _) in enumerate(texts) if rank <= NEEDED}
-    for at in sorted(set(range(len(texts))) - kept, key=lambda at: texts[at][0]):
-        if len(_joined(head, texts, kept | {at})) <= longest:
+    kept: set[int] = set()
+    for at in sorted(range(len(texts)), key=lambda at: texts[at][0]):
+        rank, text = texts[at]
+        if rank <= NEEDED or len(head) + sum(len(texts[one][1]) + 2 for one in kept) + len(text) <= longest:
             kept.add(at)
     rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank != FOLLOWS]
-    line = _joined(head, texts, kept)
-    if len(line) <= longest:
-        return line, "; ".join(rest)
-    rest = [text for at, (_, text) in enumerate(texts) if at in kept and ATTRIBUTES.search(text)] + rest
-    short = _short_files({place[1] for _, text in texts for place in PLACE.finditer(text)})
-    shorter = [
-        (rank, PLACE.sub(lambda place: f"{short[place[1]]}:{place[2]}", ATTRIBUTES.sub(" (...):", text)))
-        for rank, text in texts
-    ]
-    return _joined(head, shorter, kept), "; ".join(rest)
-
-
-def _short_files(files: Collection[str]) -> dict[str, str]:
-    """Returns each file with its last folder, or with as many as distinguish all files."""
-    parts = 2
-    while True:
-        short = {file: "/".join(file.split("/")[-parts:]) for file in files}
-        if len({*short.values()}) == len(short):
-            return short
-        parts += 1
-
-
-def _joined(head: str, texts: Sequence[tuple[int, str]], kept: Collection[int]) -> str:
-    return head + "; ".join(texts[at][1] for at in sorted(kept))
+    return head + "; ".join(texts[at][1] for at in sorted(kept)), "; ".join(rest)
 
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
@@ -232,7 +203,6 @@ def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
 
 
 def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str]]:
-    """Returns the texts on a cause, each with its rank, the most important one first."""
     if cause is None:
         return [(0, channel.detail)]
     more = len(channel.findings) - 1 if channel.name != "program" else 0
@@ -249,7 +219,6 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
 
 
 def _follows(channel: ChannelResult) -> str:
-    """Returns the number of leaves that differ, and the worst one."""
     worst = f" ({channel.findings[0].where})" if channel.findings else ""
     return f"{channel.name}: {channel.detail.partition(';')[0].partition(', worst')[0]}{worst}"
 
@@ -265,8 +234,10 @@ def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
     cause = _cause(first, held)
     settled = cause in first.notes  # the proof's differences may be harmless
+    others = [one for one in first.findings if one is not cause and not (settled and is_unsure(one))]
+    # Numbers decide what the proof left open, because they differ, too.
     others = [
-        _unsettled(one) for one in first.findings if one is not cause and not (settled and is_unsure(one))
+        dataclasses.replace(one, next_step="") if one.next_step == RESTS_ON_NUMBERS else one for one in others
     ]
     lines = [f"  {line}" for line in grouped(others)]
     for channel in held:
@@ -276,25 +247,16 @@ def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     return lines
 
 
-def _unsettled(finding: Finding) -> Finding:
-    """Returns a finding without the words that its numbers decide, because they differ, too."""
-    return dataclasses.replace(finding, next_step="") if finding.next_step == RESTS_ON_NUMBERS else finding
-
-
 def grouped(findings: Sequence[Finding]) -> list[str]:
     """Returns a line for the findings of each kind: the first as a sentence, the others by name and number."""
     kinds: dict[tuple[object, ...], list[Finding]] = {}
     for one in findings:
         kinds.setdefault((one.labels, one.cause or PLACE.sub("", one.next_step)), []).append(one)
-    return [f"{ones[0].sentence()}{_others(ones[1:])}" for ones in kinds.values()]
-
-
-def _others(findings: Sequence[Finding]) -> str:
-    return (
-        f"; the same for {listed(list(dict.fromkeys(one.where for one in findings)), LISTED)}"
-        if findings
-        else ""
-    )
+    lines = []
+    for first, *others in kinds.values():
+        names = list(dict.fromkeys(one.where for one in others))
+        lines.append(first.sentence() + (f"; the same for {listed(names, LISTED)}" if names else ""))
+    return lines
 
 
 def places(finding: Finding) -> list[tuple[str, int]]:

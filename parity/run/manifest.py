@@ -53,7 +53,6 @@ class Manifest:
     """Digests of all inputs of a verdict, by label, at one moment.
 
     Args:
-        project: its root.
         ignores: patterns of files and folders that no case reads, as in ``cache-ignores``; ``$NAME`` for a variable of
             the environment.
         written: files and folders that the run itself writes.
@@ -71,11 +70,7 @@ class Manifest:
 
     @classmethod
     def of(cls, project: Path, ignores: Sequence[str] = (), written: Iterable[Path] = ()) -> "Manifest":
-        """Returns the manifest of this process and its files as they are now.
-
-        Raises:
-            TooManyFilesError: a folder has more than 100,000 files.
-        """
+        """Returns the manifest of this process and its files as they are now."""
         outputs = frozenset(os.path.realpath(path) for path in written)
         sites, roots = _import_path()
         roots = [str(project), *roots, *_editable(sites)]
@@ -128,11 +123,7 @@ class _Walk:
         self._seen: set[tuple[int, int]] = set()
 
     def files(self, root: str) -> Iterator[Found]:
-        """Yields the files below a root, and the folders without any.
-
-        Raises:
-            TooManyFilesError: there are too many.
-        """
+        """Yields the files below a root, and the folders without any; TooManyFilesError if there are too many."""
         if Path(root).is_file():  # such as a zip on the import path
             yield self.file(root)
             return

@@ -87,11 +87,7 @@ class SpreadError(ValueError):
 
 
 def spread(case: Case, processes: int) -> int:
-    """Returns the total number of devices of the processes for a case; 0 if any number will do.
-
-    Raises:
-        SpreadError: a mesh would be in some of the processes only.
-    """
+    """Returns the number of devices of all processes for a case; 0 if any will do. SpreadError if they do not fit."""
     sizes = sorted({mesh.size for mesh in case.meshes if mesh.axes})
     if len(sizes) > 1:
         raise SpreadError(
@@ -187,11 +183,7 @@ class _Crew:
 def run_in_workers(
     cases: Sequence[Case], request: Request, progress: Callable[[Case], None] = lambda case: None
 ) -> Iterator[CaseResult]:
-    """Yields the result of each case as it ends, which may differ from the order of the cases.
-
-    Args:
-        cases: the cases to run; one that cannot be spread over the processes is skipped with the reason.
-    """
+    """Yields the result of each case as it ends; one that cannot be spread over the processes is skipped."""
     groups = collections.deque(  # cases that share builds stay in one crew
         list(group) for _, group in itertools.groupby(cases, lambda case: case.id.split("/")[0])
     )

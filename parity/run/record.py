@@ -27,7 +27,6 @@ class Bisect:
     Args:
         signature: the failure; None if nothing fails.
         ambiguous: True if two runs of the case disagree.
-        axes: results of the searches, in order.
     """
 
     schema: int = SCHEMA
@@ -35,7 +34,7 @@ class Bisect:
     signature: Any = None
     ambiguous: bool = False
     sentence: str
-    axes: tuple[SearchResult, ...]
+    axes: tuple[SearchResult, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -43,19 +42,14 @@ class CaseResult:
     """The result of a case.
 
     Args:
-        id: id of the case.
-        reference, candidate: names of the builds.
-        program: name of the program.
         mesh, candidate_mesh: meshes of both sides; the candidate's is empty if it is the same.
         asked: the mesh in the id, if the backend reduced it.
-        backend: name of the backend.
         verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
             or ``unproved`` if nothing differs, but neither a proof nor a run shows that values agree.
         numbers_only: True if it passed by its numbers only: a proof was tried, and the programs differ.
         remembered: True if an earlier run computed it, see `parity.run.verdict_cache`.
         channels: by name, in the order of the channels.
         seconds: per phase, and ``other``; empty if cached.
-        bisect: the searches for the cause of its failure.
         read: ``{path: digest}`` of files outside the project that this process opened so far; None if not watched.
     """
 
@@ -198,7 +192,6 @@ class Readiness:
     Args:
         verdict: ``blocked``, else ``open`` if cells are not in the record, else ``ready``: the flip may be made.
         waived, absent: number of cells that are waived, and not in the record.
-        cells: the requirements.
         blocks: a sentence for each reason that blocks it.
     """
 
@@ -216,11 +209,11 @@ class Readiness:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The readiness of flips, the settings that were relaxed without an entry, and remarks."""
+    """The readiness of flips, the settings that were relaxed without an entry, and remarks, as sentences."""
 
-    flips: tuple[Readiness, ...]
-    relaxed: tuple[str, ...]
-    notes: tuple[str, ...]
+    flips: tuple[Readiness, ...] = ()
+    relaxed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def blocks(self) -> list[str]:
@@ -247,12 +240,9 @@ class Report:
     """The record of a run, in the form of docs/record.md.
 
     Args:
-        environment: versions, flags, devices, commit.
-        summary: the number of cases with each verdict.
         numbers_only: the number of cases that passed by their numbers only.
         seconds: wall time.
         partial: numbers of cases, if not all of them ran.
-        waivers: those of the cases, each once.
         unvaried: ``{variants: {option: its only value}}`` of the options that none of their cases varies.
         shard: the part of the cases that the run took.
     """

@@ -53,14 +53,11 @@ class _RayCase:
             return None
         if ready and waited:
             self._progress(self.case)
-        return self._noted(value) if ended else None
-
-    def _noted(self, result: CaseResult) -> CaseResult:
-        if not self._lost:
-            return result
-        name, first = next(iter(result.channels.items()))
+        if not ended:
+            return None
+        name, first = next(iter(value.channels.items()))
         noted = dataclasses.replace(first, notes=(*self._lost, *first.notes))
-        return dataclasses.replace(result, channels={**result.channels, name: noted})
+        return dataclasses.replace(value, channels={**value.channels, name: noted})
 
 
 def run_on_ray(

@@ -47,11 +47,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Returns the part that a text such as ``3/8`` names.
-
-        Raises:
-            ValueError: the text has another form.
-        """
+        """Returns the part that a text such as ``3/8`` names; ValueError for another form."""
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         number, of = map(int, found.groups()) if found else (0, 0)
         if not 1 <= number <= of:
@@ -72,7 +68,6 @@ class Request:
         settings: config fields to set in every case.
         required: sufficient rungs for cases of one structure.
         workers: number of parallel cases; None for automatic.
-        processes: number of processes that run each case together.
         ray: the Ray cluster whose workers run the cases, see `parity.compare.backends.ray_cluster`; None for none.
         written: files that the run itself writes, such as its report: no verdict depends on them.
         context: further inputs of a verdict, as text: how pytest was called, because conftest files may do anything.
@@ -101,11 +96,7 @@ class Request:
 
     @classmethod
     def of(cls, start: Path, workers: int | None = None, **fields: Any) -> "Request":
-        """Returns a request with the limits of ``[tool.parity]``; ``workers`` overrides its number.
-
-        Raises:
-            SettingsError: the settings of the project cannot be used.
-        """
+        """Returns a request with the limits of ``[tool.parity]``; ``workers`` overrides its number."""
         limits = find_settings(start).resources
         limits |= {"workers": workers} if workers else {}
         return cls(start=start, workers=workers, resources=Resources(**limits), **fields)
@@ -121,11 +112,7 @@ class Request:
         return dataclasses.replace(self, resources=self.resources.share(parts))
 
     def find_backend(self) -> Backend:
-        """Returns the backend, which compiles within the resources; call it once per process.
-
-        Raises:
-            ValueError: no backend has that name.
-        """
+        """Returns the backend, which compiles within the resources; call it once per process."""
         return find(self.backend, Compiler(self.resources))
 
     @property
@@ -143,11 +130,7 @@ class Request:
         return [case.with_placement(options=options) for case in cases] if options else cases
 
     def select_cases(self, backend: Backend) -> list[Case]:
-        """Returns the selected cases, placed on the backend of the request.
-
-        Raises:
-            ValueError: settings, selectors, backend or meshes cannot be used, or no case fits the devices.
-        """
+        """Returns the selected cases, placed on the backend; ValueError if a part of the request cannot be used."""
         if not self.is_elsewhere:
             backend.fit(MeshSpec())  # reports missing parts before anything is imported or built
         if self.full_size and not backend.topology:
@@ -168,11 +151,7 @@ class Request:
         return Session(paranoid=self.paranoid, required=self.required, backend=backend, notify=notify)
 
     def open_cases(self) -> tuple[list[Case], Session]:
-        """Returns the cases and a session for them, for a command that runs no channel itself.
-
-        Raises:
-            ValueError: see `select_cases`.
-        """
+        """Returns the cases and a session for them, for a command that runs no channel itself."""
         backend = self.find_backend()
         cases = self.select_cases(backend)
         return self.shard.take(cases) if self.shard else cases, self.open_session(backend)

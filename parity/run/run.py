@@ -63,8 +63,12 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
     """Compares one case."""
     if case.placement.skip_reason:
         return skipped_result(case, case.placement.skip_reason)
-    if case.placement.too_few_devices:
-        return _not_compared(case, _unable("tree", "devices", case.placement.too_few_devices))
+    if why := case.placement.too_few_devices:
+        finding = Finding(where="devices", reference="", candidate=why, labels=("", ""))
+        unable = ChannelResult(
+            name="tree", verdict=Verdict.ERROR, detail="cannot run here", findings=(finding,)
+        )
+        return _not_compared(case, unable)
     start = time.perf_counter()
     session.clock.take()
     results: dict[str, ChannelResult] = {}
@@ -149,11 +153,6 @@ def _channel(name: str, work: Evidence) -> ChannelResult:
         return _error(name, "comparing", error)
 
 
-def _unable(name: str, where: str, why: str) -> ChannelResult:
-    finding = Finding(where=where, reference="", candidate=why, labels=("", ""))
-    return ChannelResult(name=name, verdict=Verdict.ERROR, detail="cannot run here", findings=(finding,))
-
-
 def _error(name: str, where: str, error: Exception) -> ChannelResult:
     finding = error_finding(where, error)
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
@@ -161,11 +160,9 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
 
 def error_finding(where: str, error: BaseException) -> Finding:
     """Returns a finding on an exception."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    message = " ".join(lines)
+    message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if len(message) > LONGEST:
-        first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # a colon needs the next line
-        message = f"{first[:LONGEST]} ... (the JSON report has the rest)"
+        message = f"{message[:LONGEST]} ... (the JSON report has the rest)"
     return Finding(
         where=where,
         reference="",

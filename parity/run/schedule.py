@@ -2,8 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.cases.case import Case
 from parity.cases.coverage import unvaried_options
@@ -38,11 +37,7 @@ class Listener:
 
 
 class Schedule:
-    """The cases of a request, selected and checked; none has run yet.
-
-    Raises:
-        ValueError: a part of the request cannot be used.
-    """
+    """The cases of a request, selected and checked; none has run yet. ValueError if a part cannot be used."""
 
     def __init__(self, request: Request):
         self.backend = request.find_backend()
@@ -54,19 +49,36 @@ class Schedule:
         self.cache = VerdictCache(manifest, request.options)
         self.cache.look_up(self.cases, request.cache)
         self.request = dataclasses.replace(request, watched=manifest.folders if manifest else ())
+        self._environment = describe_environment()
+        if request.processes > 1:
+            self._environment["processes"] = request.processes
+        if request.settings:
+            self._environment["settings"] = dict(request.settings)
+
+    def report(self, results: Iterable[CaseResult], seconds: float, planned: int, why: str = "") -> Report:
+        """Returns the record: results in the order of the cases, their waivers, a shard's places among all cases."""
+        places, shard = {case.id: place for place, case in enumerate(self.every)}, self.request.shard
+        results = sorted(results, key=lambda result: places[result.id])
+        found = tuple(places[result.id] for result in results)
+        return Report.of(
+            results,
+            planned,
+            why,
+            environment=self._environment,
+            seconds=round(seconds, 3),
+            waivers=distinct(one for place in found for one in self.every[place].accept.waivers),
+            unvaried=unvaried_options(self.every),
+            shard=shard and dataclasses.replace(shard, places=found, total=len(places)),
+        )
 
 
 def execute(request: Request, listener: Listener | None = None) -> Report:
     """Runs the cases of a request; an interrupted run returns its results so far.
 
-    Returns:
-        The record, with results in the order of the cases.
-
-    Raises:
-        ValueError: a part of the request cannot be used; raised before any work.
+    Results are in the order of the cases. ValueError, before any work, if a part of the request cannot be used.
     """
     listener, schedule = listener or Listener(), Schedule(request)
-    cache, environment, results, why = schedule.cache, describe_run(request), [], ""
+    cache, results, why = schedule.cache, [], ""
     changed, start = cache.since_last(), time.perf_counter()
     try:
         listener.begins(len(schedule.cases), changed)
@@ -80,78 +92,40 @@ def execute(request: Request, listener: Listener | None = None) -> Report:
     except KeyboardInterrupt:
         pass
     finally:
-        changed, seconds = cache.store_waiting(), round(time.perf_counter() - start, 3)
-        report = _report(schedule, results, why, environment=environment, seconds=seconds)
+        changed = cache.store()
+        report = schedule.report(results, time.perf_counter() - start, len(schedule.cases), why)
         listener.ended(report, changed)
     return report
 
 
-def _report(schedule: Schedule, results: list[CaseResult], why: str, **fields: Any) -> Report:
-    """Returns the record: results in the order of the cases, their waivers, a shard's places among all cases."""
-    places, shard = {case.id: place for place, case in enumerate(schedule.every)}, schedule.request.shard
-    results = sorted(results, key=lambda result: places[result.id])
-    found = tuple(places[result.id] for result in results)
-    return Report.of(
-        results,
-        len(schedule.cases),
-        why,
-        waivers=distinct(one for place in found for one in schedule.every[place].accept.waivers),
-        unvaried=unvaried_options(schedule.every),
-        shard=shard and dataclasses.replace(shard, places=found, total=len(places)),
-        **fields,
-    )
-
-
 def _results(schedule: Schedule, listener: Listener) -> Iterator[CaseResult]:
-    """Yields the cached results, then those of the other cases as they end."""
+    """Yields the cached results, then those of the others as they end: on Ray, in ranks, in workers, or here."""
     reused = {case.id: result for case in schedule.cases if (result := schedule.cache.reused(case))}
     yield from reused.values()
-    yield from _computed(schedule, [case for case in schedule.cases if case.id not in reused], listener)
-
-
-def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> Iterator[CaseResult]:
-    """Returns the results of cases as they end: on Ray, in ranks, in workers, or in this process."""
+    cases = [case for case in schedule.cases if case.id not in reused]
     if not cases:
-        return iter(())
+        return
     request = schedule.request
-    workers = _workers(request, len(cases))
+    shared = request.backend not in PLATFORMS  # an accelerator belongs to one process
+    most = request.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
+    workers = request.workers or (request.resources.workers if request.ray is not None else most)
     request = dataclasses.replace(request, resources=dataclasses.replace(request.resources, workers=workers))
     if request.ray is not None:
-        return run_on_ray(cases, request, listener.started)
-    if request.processes > 1:  # a request for processes is a request to see them run
-        request = dataclasses.replace(request, paranoid=True)
-    if workers > 1 or request.processes > 1:
-        return run_in_workers(cases, request, listener.started)
-    return _run_here(cases, CaseRunner(schedule.request, schedule.backend), listener)
-
-
-def _run_here(cases: Sequence[Case], runner: CaseRunner, listener: Listener) -> Iterator[CaseResult]:
-    with raised_gc_threshold():  # also between cases
-        for case in cases:
-            listener.started(case)
-            yield runner.run(case)
-
-
-def _workers(request: Request, cases: int) -> int:
-    """Returns the number of parallel cases: the number in the request, else as many as save time."""
-    shared = request.backend not in PLATFORMS  # an accelerator belongs to one process
-    most = request.resources.workers if shared and cases >= WORTH_WORKERS else 1
-    return request.workers or (request.resources.workers if request.ray is not None else most)
-
-
-def describe_run(request: Request) -> dict[str, object]:
-    """Returns the environment of a report: versions, flags, devices, commit, and the options that change the cases."""
-    together = {"processes": request.processes} if request.processes > 1 else {}
-    settings = {"settings": dict(request.settings)} if request.settings else {}
-    return {**describe_environment(), **together, **settings}
+        yield from run_on_ray(cases, request, listener.started)
+    elif request.processes > 1:  # a request for processes is a request to see them run
+        yield from run_in_workers(cases, dataclasses.replace(request, paranoid=True), listener.started)
+    elif workers > 1:
+        yield from run_in_workers(cases, request, listener.started)
+    else:
+        runner = CaseRunner(schedule.request, schedule.backend)
+        with raised_gc_threshold():  # also between cases
+            for case in cases:
+                listener.started(case)
+                yield runner.run(case)
 
 
 def check_schedule(request: Request) -> None:
-    """Checks that the scheduling options of a request can be combined.
-
-    Raises:
-        ValueError: they cannot; names the options of the command line.
-    """
+    """Raises ValueError, with the options of the command line, if scheduling options cannot be combined."""
     alone, cached = request.processes > 1, request.cache is not CacheMode.IGNORE
     cluster = request.ray not in (None, OWN)
     accelerator = request.backend in PLATFORMS and not request.is_elsewhere

@@ -1,10 +1,8 @@
 """Verdict cache: reuses the result of a passed case if none of its inputs has changed."""
 
 import dataclasses
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import msgspec
@@ -17,9 +15,6 @@ from parity.run.record import PASSED, CaseResult
 from parity.run.request import CacheMode, Request
 from parity.verdicts import plain
 
-PATIENCE = 60.0
-"""Seconds after which results are stored, if nothing has changed."""
-
 
 def folder() -> Path:
     """Returns the folder where verdicts are kept."""
@@ -27,11 +22,7 @@ def folder() -> Path:
 
 
 def take_manifest(request: Request) -> Manifest | None:
-    """Returns the manifest of a request's project, and begins to watch files; None if the request ignores the cache.
-
-    Raises:
-        ValueError: the project has too many files, or its settings cannot be used.
-    """
+    """Returns the manifest of a request's project, and begins to watch files; None if the request ignores the cache."""
     if request.cache is CacheMode.IGNORE:
         return None
     settings = find_settings(request.start)
@@ -49,7 +40,6 @@ class VerdictCache:
     Args:
         manifest: taken before any code of the project was imported; None to find and store nothing.
         options: all options of a command that a verdict depends on, as text.
-        cache: where entries are stored.
     """
 
     def __init__(self, manifest: Manifest | None, options: str, cache: DiskCache | None = None):
@@ -61,10 +51,8 @@ class VerdictCache:
         self._keys: dict[str, str] = {}
         self._known: dict[str, CaseResult] = {}
         self._complete = False
-        self._waiting: list[CaseResult] = []
-        self._changed: list[str] = []
+        self._passed: list[CaseResult] = []
         self._refused: list[str] = []
-        self._checked = time.monotonic()
 
     def key(self, case: Case) -> str:
         """Returns the key of a case; a waiver that expires changes it."""
@@ -90,34 +78,29 @@ class VerdictCache:
         return self._known.get(case.id)
 
     def keep(self, result: CaseResult) -> None:
-        """Takes the result of a case that ran, to be stored if it passed, see `store_waiting`."""
+        """Takes the result of a case that ran, to be stored by `store` if it passed."""
         if result.verdict == PASSED and not result.remembered and result.read is not None:
-            self._waiting.append(result)
-        if time.monotonic() - self._checked > PATIENCE:
-            self.store_waiting()
+            self._passed.append(result)
 
     def refuse(self, reasons: Sequence[str]) -> None:
         """Stops storing results if there are reasons: this process may differ from the state that the key describes."""
         self._refused += reasons
 
-    def store_waiting(self) -> list[str]:
-        """Stores the results so far, unless something changed since the run began; returns the changes.
+    def store(self) -> list[str]:
+        """Stores the passed cases, unless something changed since the run began; returns the changes.
 
         A result that was computed during a change may depend on either state.
         """
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._changed = self._changed or self._refused
-        if waiting and self.manifest and not self._changed:
-            try:
-                self._changed = self.manifest.changed(self.manifest.again())
-            except TooManyFilesError as why:  # the run made them
-                self._changed = [str(why)]
-        for result in () if self._changed else waiting:
+        if not (self._passed and self.manifest):
+            return []
+        try:
+            changed = self._refused or self.manifest.changed(self.manifest.again())
+        except TooManyFilesError as why:  # the run made them
+            return [str(why)]
+        for result in () if changed else self._passed:
             kept = plain(dataclasses.replace(result, seconds={}))
             self._cache.store(self._keys[result.id], {"result": kept, "read": result.read})
-        self._checked = time.monotonic()
-        return self._changed
+        return changed
 
     def since_last(self) -> list[str]:
         """Returns the labels of the changes since the last run in this project, and records the present state.
@@ -130,9 +113,6 @@ class VerdictCache:
         key = digest(["manifest", str(self.manifest.project)])
         before, now = cache.load(key), dict(self.manifest.entries)
         cache.store(key, now)
-        known: Mapping[str, Any] = before if isinstance(before, dict) else now
-        return (
-            []
-            if self._complete
-            else sorted(label for label in {*known, *now} if known.get(label) != now.get(label))
-        )
+        if self._complete or not isinstance(before, dict):
+            return []
+        return sorted(label for label in {*before, *now} if before.get(label) != now.get(label))

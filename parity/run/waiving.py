@@ -2,13 +2,13 @@
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parity.cases.accepted import Waiver
 from parity.cases.case import Case
 from parity.cases.tables import unknown
 from parity.channels import CHANNELS
-from parity.run.record import Report
+from parity.run.record import CaseResult, Report, distinct
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
 WAIVABLE = BLOCKING - {Verdict.ERROR}
@@ -32,35 +32,28 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
     findings = result.findings or (
         Finding(where=result.name, reference="as the case demands", candidate=str(result.verdict)),
     )
-    findings = tuple(_apart(findings, lambda finding: bool(_reason(case, result.name, finding, waivers))))
-    reasons = [_reason(case, result.name, finding, waivers) for finding in findings]
-    if not any(reasons):
+
+    def reason(finding: Finding) -> str:
+        covering = (waiver for waiver in waivers if waiver.covers(case, result.name, finding.where))
+        return next((waiver.reason for waiver in covering), "")
+
+    pairs: list[tuple[Finding, str]] = []
+    for finding in findings:  # each followed by those of its dependent ones whose acceptance differs
+        differing = (one for one in finding.follows if bool(reason(one)) != bool(reason(finding)))
+        pairs += [(one, reason(one)) for one in (finding, *differing)]
+    if not any(words for _, words in pairs):
         return result
-    pairs = list(zip(findings, reasons, strict=True))
     left = [finding for finding, reason in pairs if not reason]
     accepted = [
         dataclasses.replace(finding, next_step=f"{PREFIX}{reason}") for finding, reason in pairs if reason
     ]
-    count = f"{len(accepted)} of {len(findings)} findings waived"
+    count = f"{len(accepted)} of {len(pairs)} findings waived"
     return dataclasses.replace(
         result,
         verdict=result.verdict if left else Verdict.WAIVED,
         detail=f"{result.detail}; {count}" if result.detail else count,
         findings=(*left, *accepted),
     )
-
-
-def _apart(findings: Iterable[Finding], accepted: Callable[[Finding], bool]) -> Iterator[Finding]:
-    """Yields findings, each followed by those of its dependent findings whose acceptance differs."""
-    for finding in findings:
-        differing = [one for one in finding.follows if accepted(one) != accepted(finding)]
-        yield finding
-        yield from differing
-
-
-def _reason(case: str, channel: str, finding: Finding, waivers: Sequence[Waiver]) -> str:
-    covering = (waiver for waiver in waivers if waiver.covers(case, channel, finding.where))
-    return next((waiver.reason for waiver in covering), "")
 
 
 def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
@@ -71,17 +64,40 @@ def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
     return own or any(waiver.covers(case, channel, one.where) for one in finding.follows)
 
 
-def _near(channel: str) -> str:
-    """Returns the end of a message on a channel that does not exist; empty for one that does."""
-    return "" if fnmatch.filter(CHANNELS, channel) else f"; channel: {unknown(channel, CHANNELS)}"
+def with_current_waivers(report: Report, waivers: Mapping[str, Sequence[Waiver]]) -> Report:
+    """Returns a report as if its cases had run with the current waivers.
+
+    A difference that a waiver now accepts does not block. One whose waiver was removed or has expired does.
+    """
+    cases = tuple(_updated(one, waivers[one.id]) if one.id in waivers else one for one in report.cases)
+    held = distinct(waiver for each in waivers.values() for waiver in each if not waiver.expired)
+    return dataclasses.replace(report, cases=cases, waivers=held)
+
+
+def _updated(case: CaseResult, waivers: Sequence[Waiver]) -> CaseResult:
+    after = waive(case.id, {name: _unwaived(one) for name, one in case.channels.items()}, waivers)
+    changed = {
+        name: one
+        for name, one in after.items()
+        if (one.verdict, one.findings) != (case.channels[name].verdict, case.channels[name].findings)
+    }
+    return case.with_channels({**case.channels, **changed}) if changed else case
+
+
+def _unwaived(result: ChannelResult) -> ChannelResult:
+    """Returns a channel without its acceptances, of which the current waivers may renew some."""
+    findings = tuple(
+        dataclasses.replace(one, next_step=f"no longer {one.next_step}")
+        if one.next_step.startswith(PREFIX)
+        else one
+        for one in result.findings
+    )
+    verdict = Verdict.FAILED if result.verdict is Verdict.WAIVED else result.verdict
+    return dataclasses.replace(result, verdict=verdict, findings=findings)
 
 
 def check_channels(cases: Iterable[Case]) -> None:
-    """Checks that ``not_applicable`` of each case names channels.
-
-    Raises:
-        ValueError: a name is not that of a channel; the message has the nearest one.
-    """
+    """Raises ValueError, with the nearest name, if ``not_applicable`` of a case names no channel."""
     for case in cases:
         for name in case.accept.not_applicable:
             if name not in CHANNELS:
@@ -104,11 +120,14 @@ def unused_in(report: Report) -> list[str]:
                 for name, channel in case.channels.items()
                 for finding in channel.findings
             )
-    return [
-        f"a waiver expired on {waiver.expires}: {waiver.sentence()} ({waiver.reason}); mend the difference, or renew it"
-        if waiver.expired
-        else f"a waiver matches nothing: {waiver.sentence()} ({waiver.reason}); remove it, or correct its globs"
-        f"{_near(waiver.channel)}"
-        for waiver, found in used.items()
-        if not found
-    ]
+    sentences = []
+    for waiver in (waiver for waiver, found in used.items() if not found):
+        words = f"{waiver.sentence()} ({waiver.reason})"
+        known = fnmatch.filter(CHANNELS, waiver.channel)
+        near = "" if known else f"; channel: {unknown(waiver.channel, CHANNELS)}"
+        sentences.append(
+            f"a waiver expired on {waiver.expires}: {words}; mend the difference, or renew it"
+            if waiver.expired
+            else f"a waiver matches nothing: {words}; remove it, or correct its globs{near}"
+        )
+    return sentences

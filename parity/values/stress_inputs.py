@@ -11,7 +11,6 @@ from parity.values.ladder import FLOOR_FACTOR, Deviation, deviation
 from parity.values.noise import finite_norm, is_float
 
 Flat = Mapping[str, np.ndarray]
-"""Draws the factors of the entries of a leaf of a shape."""
 COARSE = 10.0
 """Bound on a leaf's deviation, as a multiple of its change when the reference is perturbed."""
 SHAKEN = 100

@@ -21,7 +21,6 @@ FORMS: Mapping[str, Callable[[Report, Sequence[Report]], str]] = {
     "markdown": markdown,
     "annotations": annotations,
 }
-"""Every form by name; the name is also its option."""
 JSON = "json"
 
 

@@ -20,8 +20,8 @@ MOST_ROWS = 300
 """Number of rows of the matrix that are shown at first; a browser takes seconds for thousands."""
 
 
-def render(template: str, **values: Any) -> str:
-    """Returns a page of a template in the folder ``page``; values are escaped, and a missing one raises."""
+def html(report: Report, earlier: Sequence[Report]) -> str:
+    """Returns the report as a page: values are escaped, and a missing one raises."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -30,15 +30,9 @@ def render(template: str, **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    return environment.get_template(template).render(**values)
-
-
-def html(report: Report, earlier: Sequence[Report]) -> str:
-    """Returns the report as a page."""
     rows = [(case, *_named(case)) for case in report.cases]
     cases = list(enumerate(report.cases))
-    return render(
-        "page.html",
+    return environment.get_template("page.html").render(
         report=report,
         held=[(number, case) for number, case in cases if case.blocking],
         rests=[(number, case) for number, case in cases if case.first_difference],
@@ -57,7 +51,6 @@ def html(report: Report, earlier: Sequence[Report]) -> str:
 
 
 def _named(case: CaseResult) -> tuple[str, str]:
-    """Returns the id without the mesh, and the mesh."""
     name, _, mesh = case.id.rpartition("@")
     return (name, mesh) if name else (mesh, "")
 

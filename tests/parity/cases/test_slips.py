@@ -15,7 +15,7 @@ from flax import linen, nnx
 import parity
 from parity.cases.coverage import unvaried_options
 from parity.cases.settings import SettingsError, collect
-from parity.cli.list import list_cases
+from parity.cli.list import command as list_cases
 from parity.run.record import Report
 from parity.run.request import Request
 from parity.run.run import CaseRunner

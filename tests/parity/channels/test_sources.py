@@ -11,9 +11,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.bisect.axis import signature_of
-from parity.bisect.report import conclude
-from parity.compare.origin.result import SearchResult
+from parity.bisect.report import _declared
 from parity.compare.session import Session
 from parity.ir.location import result_source
 from parity.run.explain import explain
@@ -98,8 +96,7 @@ def failure(linen: type = LinenNet, nnx: type = Net, **edit):
     (case,) = pair.cases({})
     result = run_case(case, Session())
     found = explain(case.id, result.channels)
-    nothing = (SearchResult.nothing("op", ""),)
-    return found.line if found else "", conclude(result, signature_of(result), nothing).sentence
+    return found.line if found else "", _declared(result)
 
 
 def test_equal_sides_pass():

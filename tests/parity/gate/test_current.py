@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from parity.cases.accepted import Waiver
-from parity.gate.current import with_current_waivers
 from parity.gate.judge import judge
 from parity.gate.table import print_gate
 from parity.run.record import Judgement
+from parity.run.waiving import with_current_waivers
 
 FLIP = "mtp"
 CASE = "mtp-a/grad@data8-auto"

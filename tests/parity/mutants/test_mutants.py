@@ -242,14 +242,3 @@ def test_the_page_has_a_row_for_each(tmp_path):
     )
     assert "| killed |  | `twins/pair.py` | `mlp/forward@single` | survived |  |" in page
     assert "| tested |  | `twins/pair.py` | `test_pair.py` | killed | oracle |" in page
-
-
-def test_the_page_counts_benign_edits_by_rule(tmp_path):
-    found = [
-        Outcome(id="benign/line-moved/a.py:1:1", content="c", status=Status.PASSED, why="program proved"),
-        outcome("benign/line-moved/a.py:2:1", Status.ALARM, "memory"),
-    ]
-    every = [Mutant(id=one.id, edits=(Edit("a.py", "", ""),), case="c", benign=True) for one in found]
-    page = as_markdown(found, every)
-    assert "| line-moved | 2 | 1 | 1 |" in page
-    assert "| benign/line-moved/a.py:2:1 |" in page and "a.py:1:1" not in page

@@ -251,13 +251,6 @@ def test_a_long_first_line_leaves_out_the_least_important_parts_and_prints_them_
         "next: parity bisect toy-a/forward@single"
     )
     assert below == f"  likely {' '.join(['a cause'] * 9)}; read this"
-    deep = dataclasses.replace(cause, where=f"dot_general (operand 1: {'3' * 200} against 4)")
-    found = dataclasses.replace(PROGRAM, findings=(deep,))
-    head, below, *_ = findings_text(
-        result("failed", channels={"program": found, "values": VALUES})
-    ).splitlines()
-    assert "dot_general (...): reference away/model.py:3 in Model.__call__" in head
-    assert "made at away/model.py:7" in head and "3" * 200 in below
 
 
 PROGRAM = ChannelResult(name="program", verdict=Verdict.UNPROVED, findings=(finding(7),))
@@ -458,13 +451,3 @@ def test_the_next_command_has_the_options_of_the_run():
     found = explain.explain("toy-a/forward@single", {"values": VALUES}, options="--set 'scale=2 3'")
     assert found is not None
     assert found.line.endswith("next: parity bisect toy-a/forward@single --set 'scale=2 3'")
-
-
-def test_short_files_of_two_sides_stay_apart():
-    files = {f"/very/{'long/' * 60}{side}/layers/norms.py" for side in ("mine", "yours")}
-    reference, candidate = (f"{file}:3 in f" for file in sorted(files))
-    program = dataclasses.replace(
-        PROGRAM, findings=(Finding(where="add", reference=reference, candidate=candidate),)
-    )
-    line = first_line(VALUES, program)
-    assert "reference mine/layers/norms.py:3 in f, candidate yours/layers/norms.py:3 in f" in line

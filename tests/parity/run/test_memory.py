@@ -363,7 +363,7 @@ def kept(project, tmp_path):
 
 def store(memory, result):
     memory.keep(result)
-    return memory.store_waiting()
+    return memory.store()
 
 
 def test_what_passed_comes_back_as_cached(kept):
@@ -405,7 +405,7 @@ def test_unwatched_results_are_not_kept(kept):
 @pytest.mark.parametrize("back", [False, True])
 def test_an_edit_during_the_run_keeps_nothing_even_if_it_is_undone(kept, project, back):
     memory, result = kept
-    path, memory.PATIENCE = project / "model" / "layer.py", 0
+    path = project / "model" / "layer.py"
     text = path.read_text()
     path.write_text("SCALE = 3.0\n")
     if back:
