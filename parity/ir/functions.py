@@ -301,13 +301,13 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
 
 def named(frame: Frame, names: Container[str]) -> list[Frame]:
     """Returns the lines that assign some names, in the innermost function around a line or outside of all functions."""
-    (first, last), tree = _span(frame), parsed(frame.file)
-    inside = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and first <= node.lineno <= last]
+    first, last = _span(frame)
+    inside = [node for node in _nodes(frame.file, ast.Assign) if first <= node.lineno <= last]
     return [
         Frame(frame.file, node.lineno, frame.function)
-        for node in (*inside, *tree.body)
+        for node in (*inside, *parsed(frame.file).body)
         if isinstance(node, ast.Assign) and node.lineno != frame.line
-        if any(each.id in names for each in _targets(node))
+        if any(name in names for name in _targets(node))
     ]
 
 
@@ -338,7 +338,7 @@ def function_of(frame: Frame) -> tuple[str, str]:
     text = "".join(linecache.getlines(frame.file)[first - 1 : last])
     names = set(re.findall(r"\w+", text))
     assigned = [node for node in parsed(frame.file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    values = [ast.unparse(node) for node in assigned if names & {each.id for each in _targets(node)}]
+    values = [ast.unparse(node) for node in assigned if names & _targets(node)]
     return "; ".join(values) if text.strip() else frame.file.rpartition("/")[2], textwrap.dedent(text)
 
 
@@ -348,11 +348,11 @@ def _span(frame: Frame) -> tuple[int, int]:
     return getattr(function, "lineno", frame.line), getattr(function, "end_lineno", frame.line)
 
 
-def _targets(node: ast.AST) -> Iterator[ast.Name]:
-    """Yields the names that a statement assigns."""
-    yield from (
-        each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    )
+@functools.lru_cache(maxsize=4_096)
+def _targets(node: ast.AST) -> frozenset[str]:
+    """Returns the names that a statement assigns."""
+    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return frozenset(each.id for each in names if isinstance(each.ctx, ast.Store))
 
 
 @functools.lru_cache(maxsize=256)

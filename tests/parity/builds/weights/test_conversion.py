@@ -114,9 +114,14 @@ def fused(tmp_path_factory):
     return exported(LinenMlp, NnxMlp, tmp_path_factory.mktemp("map") / "map.json", RULES)
 
 
+@pytest.fixture(scope="module")
+def saved_state(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("saved") / "linen", train_state(LinenMlp()))
+
+
 @pytest.fixture
-def linen_state(tmp_path):
-    return save(tmp_path / "linen", train_state(LinenMlp()))
+def linen_state(saved_state, tmp_path):
+    return shutil.copytree(saved_state, tmp_path / "linen")
 
 
 @pytest.mark.long
