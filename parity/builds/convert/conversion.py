@@ -70,8 +70,9 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
         if path not in alone
     }
     weights = WeightMap(entries=tuple(entries))
-    moved = weights.to_reference(arrays) if at else weights.to_candidate(arrays)
-    _must_come_back(weights, at, arrays, moved)
+    there, back = (weights.to_candidate, weights.to_reference)[:: -1 if at else 1]
+    moved = there(arrays)
+    _must_come_back(arrays, back(moved))
     written = {
         path: _fitted(path, second.leaves[path], array, f"of {second.name}", OTHER_NUMBERS)
         for path, array in moved.items()
@@ -196,9 +197,7 @@ def _fitted(path: str, leaf: ExportedLeaf, array: np.ndarray, whose: str, advice
     raise ValueError(f"{path}: got {array.dtype}{list(shape)}, expected {wanted} {whose}; {advice}")
 
 
-def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) -> None:
-    """Raises a `ValueError` unless converting back gives the same bits."""
-    back = weights.to_candidate(moved) if at else weights.to_reference(moved)
+def _must_come_back(arrays: Arrays, back: Arrays) -> None:
     lost = [path for path, array in arrays.items() if path not in back or not same_bits(array, back[path])]
     if lost:
         raise ValueError(
