@@ -194,7 +194,6 @@ def idle_state(evidence: Evidence) -> list[Finding]:
 
 
 def _kept(side: Side) -> set[str]:
-    """Returns the leaves that a program returns as it takes them."""
     jaxpr = side.traced.jaxpr.jaxpr
     taken = dict(zip(jaxpr.invars, side.state_paths, strict=False))
     results = zip(side.results, jaxpr.outvars, strict=True)

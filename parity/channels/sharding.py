@@ -121,7 +121,6 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
 
 
 def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
-    """Returns a finding on a spec with the user's functions that resolve specs."""
     runs = [functools.partial(side.build.specs, side.device_mesh) for side in sides]
     return with_makers(finding, "placed", runs, lambda value: isinstance(value, jax.sharding.PartitionSpec))
 

@@ -101,7 +101,6 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
 
 
 def _side_named(exported: ExportedMap, to: str) -> int:
-    """Returns the index of the side to write."""
     flavours = [side.flavour for side in exported.sides]
     names = SIDES if len(set(flavours)) == 1 else (*SIDES, *flavours)
     if to not in names:
@@ -206,7 +205,6 @@ def _must_come_back(arrays: Arrays, back: Arrays) -> None:
 
 
 def _retyped(entries: Sequence[Certified], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
-    """Yields a line of text for each counter whose integer dtype changes."""
     for one in entries:
         first, second = (one.reference, one.candidate)[:: -1 if at else 1]
         before, after = found[first[0]], written.get(second[0])
