@@ -167,22 +167,17 @@ def idle_values(evidence: Evidence) -> list[Finding]:
         for label, given in has.items()
         if given and label not in reached
     ]
-    return idle + _computed(evidence, Group.VALUES, run=not idle)
+    return _guards(evidence, Group.VALUES, idle)
 
 
 def zero_gradients(evidence: Evidence) -> list[Finding]:
     """Finds gradients that are NaN, and gradients that are zero by the program's text or on data."""
-    known = _facts(evidence, Group.GRADIENTS)
     dead = [
         vacuous_finding(path, "a gradient of zeros, for all inputs", "a gradient that is not zero", DECLARE)
-        for path, fact in known.items()
+        for path, fact in _facts(evidence, Group.GRADIENTS).items()
         if fact.content is Content.ZERO and not is_declared(path, evidence.case.accept.zero_gradients)
     ]
-    return (
-        nothing_returned(evidence, Group.GRADIENTS)
-        + dead
-        + _computed(evidence, Group.GRADIENTS, run=not dead)
-    )
+    return _guards(evidence, Group.GRADIENTS, dead)
 
 
 def idle_state(evidence: Evidence) -> list[Finding]:
@@ -195,11 +190,10 @@ def idle_state(evidence: Evidence) -> list[Finding]:
         if evidence.reference.build.leaves[path].role is Role.PARAMS
         and not is_declared(path, evidence.case.accept.zero_gradients)
     ]
-    return nothing_returned(evidence, Group.STATE) + still + _computed(evidence, Group.STATE, run=not still)
+    return _guards(evidence, Group.STATE, still)
 
 
 def _kept(side: Side) -> set[str]:
-    """Returns the leaves that a program returns as it takes them."""
     jaxpr = side.traced.jaxpr.jaxpr
     taken = dict(zip(jaxpr.invars, side.state_paths, strict=False))
     results = zip(side.results, jaxpr.outvars, strict=True)
@@ -222,9 +216,10 @@ def _decodes(side: Side) -> bool:
     return bool(roles) and Role.PARAMS not in roles and not differentiated
 
 
-def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:
-    """Finds NaN in the program's text; if there is none, checks one run on ordinary data if that is cheap."""
-    known = _facts(evidence, group)
-    if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
-        return [vacuous_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
-    return idle_outputs(evidence, group) if run else []
+def _guards(evidence: Evidence, group: Group, idle: list[Finding]) -> list[Finding]:
+    """Adds NaN in the program's text; without either, checks one run on ordinary data if that is cheap."""
+    found = nothing_returned(evidence, group) + idle
+    if constant := [path for path, fact in _facts(evidence, group).items() if fact.content is Content.NAN]:
+        advice = "look for a constant that is NaN"
+        return found + [vacuous_finding(path, NAN, "numbers", advice) for path in constant]
+    return found if idle else found + idle_outputs(evidence, group)

@@ -133,7 +133,6 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
 
 
 def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
-    """Returns the attested framework of each side, as text, and the findings against it."""
     sides = evidence.sides
     found = [origins(side) for side in sides]
     flavours = " and ".join(side.build.flavour for side in sides)

@@ -85,8 +85,7 @@ def pair_up(
         keys: from the full key, whose pairs are equal, to the weakest that still joins two entries.
 
     Returns:
-        The pairs that only a weaker key than the first joins, the remaining entries of the reference, and the remaining
-        entries of the candidate.
+        The pairs that only a weaker key than the first joins, and the remaining entries of both sides.
     """
     left, right = dict(enumerate(reference)), dict(enumerate(candidate))
     pairs = []

@@ -1,6 +1,5 @@
 """The channel ``retrace``: a step that is called again with its own results is not traced again."""
 
-import dataclasses
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -19,34 +18,28 @@ from parity.ir.jax_internals import key_difference, tracing_keys
 from parity.verdicts import SIDES, ChannelResult, Finding, one_sided
 
 MATRIX = f"{ENGINE}matrix"
-DRIFTED = (
+Kind = tuple[str, str, str, str]
+"""A kind of finding: begin of its place, text of a side without it, cause, next step."""
+DRIFTED: Kind = (
+    "",
+    "stable, or another name",
     "the state comes back with another type, so that the next call traces the step again",
     "cast what is returned, or create the leaf with the type the step gives it",
 )
-ALTERED = (
+ALTERED: Kind = (
+    "attribute ",
+    "left alone, or another name",
     "Python state: a step that is traced once changes it once, and a new value traces the step again",
     "hold it in an nnx.Variable, or set it outside of the step",
 )
-AGAIN = (
+AGAIN: Kind = (
+    "",
+    "traced once",
     "a static argument, or something it closes over, that is new in every step",
     "pass it as an array, or make it one object for all steps",
 )
-"""The cause and the next step of each kind of finding."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Called:
-    """The result of calling a step twice.
-
-    Args:
-        drifted: state leaf -> (type it had, type it comes back with).
-        again: functions that the second call traced again although the first had traced them -> the reason.
-        altered: Python attribute of the model -> (value before the step, value after it).
-    """
-
-    drifted: Mapping[str, tuple[str, str]]
-    again: Mapping[str, str]
-    altered: Mapping[str, tuple[str, str]]
+Called = Mapping[Kind, Mapping[str, str]]
+"""The result of calling a step twice: for each kind, what was found, by name of the leaf, attribute or function."""
 
 
 def _type(leaf: Any) -> str:
@@ -74,7 +67,8 @@ def _traced_again(side: Side) -> dict[str, str]:
         known = before.get(function, [])
         if known and len(keys) > len(known):
             parts = [key.parts for key in known]
-            found.update((key.name, key_difference(key, known)) for key in keys if key.parts not in parts)
+            why = ((key.name, key_difference(key, known)) for key in keys if key.parts not in parts)
+            found.update((name, f"traced again in the second call: {each}") for name, each in why)
     return found
 
 
@@ -104,12 +98,12 @@ def _may_be_traced_again(side: Side) -> bool:
     return bool(functions)
 
 
-def _drifted(side: Side) -> dict[str, tuple[str, str]]:
-    """Compares the types of state before and after the step, from the existing trace."""
+def _drifted(side: Side) -> dict[str, str]:
+    """Returns the leaves whose type the step changes, from the existing trace."""
     before = side.build.abstract
     after = _trace(side, side.function).out_info.get(Group.STATE, {})
     types = {path: (_type(before.get(path)), _type(after.get(path))) for path in sorted({*before, *after})}
-    return {path: pair for path, pair in types.items() if pair[0] != pair[1]}
+    return {path: f"takes {old}, returns {new}" for path, (old, new) in types.items() if old != new}
 
 
 def _trace(side: Side, function: Callable[..., Any]) -> jax.stages.Traced:
@@ -137,7 +131,7 @@ def retrace(evidence: Evidence) -> ChannelResult:
     sides = evidence.sides
     called = [side.memo.share(_called, evidence.session, side, by=()) for side in sides]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
-    traces = span(*("2 or more" if one.drifted or one.again or one.altered else "1" for one in called))
+    traces = span(*("2 or more" if any(one.values()) else "1" for one in called))
     return compared(f"traces of a training loop: {traces}", findings)
 
 
@@ -150,28 +144,20 @@ def _called(session: Session, side: Side) -> Called:
     same = side.build, side.program.name, bool(side.mesh.axes), side.mesh.mode, side.backend.name
     drifted = _drifted(side)
     again = {} if drifted else session.memo.share(_traced_again, side, by=same)
-    return Called(drifted=drifted, again=again, altered=side.effects.attributes)
+    altered = {
+        name: f"{before} before the step, {after} after it"
+        for name, (before, after) in side.effects.attributes.items()
+    }
+    return {DRIFTED: drifted, ALTERED: altered, AGAIN: again}
 
 
 def _findings(called: list[Called], index: int) -> Iterator[Finding]:
     one, other, side = called[index], called[1 - index], SIDES[index]
-
-    def finding(where: str, text: str, elsewhere: str, cause: str, next_step: str) -> Finding:
-        texts = one_sided(side, text, elsewhere)
-        return Finding(where=f"{where} of the {side}", **texts, cause=cause, next_step=next_step)
-
-    def moved(types: tuple[str, str]) -> str:
-        return f"takes {types[0]}, returns {types[1]}"
-
-    for path, types in one.drifted.items():
-        stable = moved(other.drifted[path]) if path in other.drifted else "stable, or another name"
-        yield finding(path, moved(types), stable, *DRIFTED)
-    for path, (before, after) in one.altered.items():
-        text = f"{before} before the step, {after} after it"
-        yield finding(f"attribute {path}", text, "left alone, or another name", *ALTERED)
-    for name, why in one.again.items():
-        elsewhere = "traced again" if name in other.again else "traced once"
-        yield finding(name, f"traced again in the second call: {why}", elsewhere, *AGAIN)
+    for kind, found in one.items():
+        begin, absent, cause, next_step = kind
+        for name, text in found.items():
+            texts = one_sided(side, text, other[kind].get(name, absent))
+            yield Finding(where=f"{begin}{name} of the {side}", **texts, cause=cause, next_step=next_step)
 
 
 CHANNEL = Channel(

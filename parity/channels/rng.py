@@ -58,7 +58,6 @@ def _both(sides: list[Audited]) -> str:
 
 
 def _audited(sides: list[Audited]) -> list[Finding]:
-    """Returns the problems with the draws of each side by itself."""
     others = [side.sentence() for side in reversed(sides)]
     return [
         finding

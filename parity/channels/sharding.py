@@ -121,7 +121,6 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
 
 
 def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
-    """Returns a finding on a spec with the user's functions that resolve specs."""
     runs = [functools.partial(side.build.specs, side.device_mesh) for side in sides]
     return with_makers(finding, "placed", runs, lambda value: isinstance(value, jax.sharding.PartitionSpec))
 
@@ -187,15 +186,7 @@ def constraints(side: Side) -> Constraints:
 def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]:
     if bool(left) != bool(right):
         totals = [f"{sum(map(len, side.values()))} sharding constraints" for side in (left, right)]
-        return [
-            Finding(
-                where="traced program",
-                reference=totals[0],
-                candidate=totals[1],
-                cause=NO_OP,
-                next_step="; ".join([OUTSIDE, *_more(left, right)]),
-            )
-        ]
+        return [_unlike("traced program", totals, NO_OP, [OUTSIDE, *_more(left, right)])]
     findings = []
     for array in sorted({array for array, _ in [*left, *right]}):
         wanted, got = (
@@ -211,16 +202,15 @@ def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]
         if wanted and got:
             cause = REPEATED if wanted.keys() == got.keys() else ELSEWHERE
             next_step = "compare the constrain calls on both sides"
-        findings.append(
-            Finding(
-                where=f"constraints on {array}",
-                reference=texts[0],
-                candidate=texts[1],
-                cause=cause,
-                next_step="; ".join([next_step, *_more(wanted, got)]),
-            )
-        )
+        findings.append(_unlike(f"constraints on {array}", texts, cause, [next_step, *_more(wanted, got)]))
     return sorted(findings, key=lambda finding: finding.cause == REPEATED)
+
+
+def _unlike(where: str, texts: Sequence[str], cause: str, steps: Sequence[str]) -> Finding:
+    reference, candidate = texts
+    return Finding(
+        where=where, reference=reference, candidate=candidate, cause=cause, next_step="; ".join(steps)
+    )
 
 
 def _more(left: Mapping[Any, Sequence[Any]], right: Mapping[Any, Sequence[Any]]) -> list[str]:

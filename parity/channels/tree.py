@@ -154,7 +154,6 @@ def _conflict(error: ConflictError) -> ChannelResult:
 
 
 def _paths(finding: Finding, error: MapError) -> list[str]:
-    """Returns the leaf of a finding on each side; empty if a side has none."""
     name, sides = normalise(finding.where), (error.reference, error.candidate)
     return [next((leaf.path for leaf in side if normalise(leaf.path) == name), "") for side in sides]
 

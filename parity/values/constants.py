@@ -320,7 +320,6 @@ def _step(before: _Known, after: _Known) -> float:
 
 
 def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:
-    """Returns the constants and functions of an operation's results."""
     if name == "constant":
         return _Known(numbers=dense_numbers(op.source.operation, MOST_NUMBERS))
     if name == "iota":

@@ -106,7 +106,6 @@ def _sources(known: Sequence[Fact]) -> frozenset[str]:
 
 
 def _joined(known: Sequence[Fact]) -> Fact:
-    """Returns the facts that hold for a value that is any of several."""
     contents = {fact.content for fact in known}
     return _fact(_sources(known), contents.pop() if len(contents) == 1 else Content.ANY)
 

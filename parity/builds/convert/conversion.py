@@ -70,8 +70,9 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
         if path not in alone
     }
     weights = WeightMap(entries=tuple(entries))
-    moved = weights.to_reference(arrays) if at else weights.to_candidate(arrays)
-    _must_come_back(weights, at, arrays, moved)
+    there, back = (weights.to_candidate, weights.to_reference)[:: -1 if at else 1]
+    moved = there(arrays)
+    _must_come_back(arrays, back(moved))
     written = {
         path: _fitted(path, second.leaves[path], array, f"of {second.name}", OTHER_NUMBERS)
         for path, array in moved.items()
@@ -100,7 +101,6 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
 
 
 def _side_named(exported: ExportedMap, to: str) -> int:
-    """Returns the index of the side to write."""
     flavours = [side.flavour for side in exported.sides]
     names = SIDES if len(set(flavours)) == 1 else (*SIDES, *flavours)
     if to not in names:
@@ -196,9 +196,7 @@ def _fitted(path: str, leaf: ExportedLeaf, array: np.ndarray, whose: str, advice
     raise ValueError(f"{path}: got {array.dtype}{list(shape)}, expected {wanted} {whose}; {advice}")
 
 
-def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) -> None:
-    """Raises a `ValueError` unless converting back gives the same bits."""
-    back = weights.to_candidate(moved) if at else weights.to_reference(moved)
+def _must_come_back(arrays: Arrays, back: Arrays) -> None:
     lost = [path for path, array in arrays.items() if path not in back or not same_bits(array, back[path])]
     if lost:
         raise ValueError(
@@ -207,7 +205,6 @@ def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) 
 
 
 def _retyped(entries: Sequence[Certified], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
-    """Yields a line of text for each counter whose integer dtype changes."""
     for one in entries:
         first, second = (one.reference, one.candidate)[:: -1 if at else 1]
         before, after = found[first[0]], written.get(second[0])

@@ -8,7 +8,7 @@ layouts), then by role, shape, dtype and the nearest name. The result is one-to-
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -147,23 +147,20 @@ class WeightMap:
 
     def to_candidate(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the reference's arrays as the candidate's; ``flat`` may hold some of the leaves."""
-        return self._carry(flat, forward=True)
+        return _carried(flat, ((one.reference, one.candidate, one.transform.apply) for one in self.entries))
 
     def to_reference(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the candidate's arrays as the reference's; ``flat`` may hold some of the leaves."""
-        return self._carry(flat, forward=False)
+        return _carried(flat, ((one.candidate, one.reference, one.transform.invert) for one in self.entries))
 
-    def _carry(self, flat: Mapping[str, np.ndarray], *, forward: bool) -> dict[str, np.ndarray]:
-        out: dict[str, np.ndarray] = {}
-        for entry in self.entries:
-            source, target = (
-                (entry.reference, entry.candidate) if forward else (entry.candidate, entry.reference)
-            )
-            if all(path in flat for path in source):
-                arrays = [flat[path] for path in source]
-                carried = entry.transform.apply(arrays) if forward else entry.transform.invert(arrays)
-                out.update(zip(target, carried, strict=True))
-        return out
+
+def _carried(flat: Mapping[str, np.ndarray], moves: Iterable[tuple]) -> dict[str, np.ndarray]:
+    """Returns the arrays that moves ``(source paths, target paths, function of arrays)`` make of whole sources."""
+    out: dict[str, np.ndarray] = {}
+    for source, target, move in moves:
+        if all(path in flat for path in source):
+            out.update(zip(target, move([flat[path] for path in source]), strict=True))
+    return out
 
 
 @functools.lru_cache(maxsize=65_536)

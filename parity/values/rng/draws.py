@@ -143,7 +143,6 @@ def _derived_keys(keys: Words, data: Any = None, shape: tuple[int, ...] = ()) ->
 
 @functools.lru_cache(maxsize=65_536)
 def _derived_key(*given: int) -> tuple[int, ...]:
-    """Returns the words of the key that a key of two words gives for a number."""
     return tuple(int(word[0]) for word in _threefry(*(np.array([number], np.uint32) for number in given)))
 
 

@@ -132,7 +132,6 @@ def _finding(places: Sequence[Place], left: Mapping[Place, Place], right: Mappin
 
 
 def _words(places: Sequence[Place], first: Mapping[Place, Place]) -> str:
-    """Returns a description of the repeats among the slices of one leaf along one axis."""
     repeats = [place for place in places if first[place] != place]
     if not repeats:
         return "has no such equal part"
