@@ -121,14 +121,11 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
         )
     if failed := _unsettled(evidence, _changed_epsilons(evidence)):
         return ChannelResult(verdict=Verdict.FAILED, detail=attested, findings=failed)
-    (first,) = evidence.unrolled_proof.frontier
-    terms = dict(zip(SIDES, first.terms, strict=False))
     return ChannelResult(
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
         # A place on one path to a result need not be the first.
         findings=_resting(evidence.unrolled_proof.findings(), UNSURE),
-        notes=(Finding(where="as terms", **terms),) if len(terms) == len(SIDES) else (),
     )
 
 

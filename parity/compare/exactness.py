@@ -34,8 +34,8 @@ def difference(found: Equality) -> Finding:
             labels=("", ""),
             next_step="docs/exact.md says where such proofs end; let the case not ask for one",
         )
-    where, made, terms = _split(found)
-    if not terms:
+    where, made = _split(found)
+    if not made:
         return Finding(
             where="exact arithmetic",
             reference="expected results of equal shapes and kinds of numbers",
@@ -47,18 +47,17 @@ def difference(found: Equality) -> Finding:
         where=where,
         **dict(zip(SIDES, made, strict=True)),
         cause="another function",
-        next_step=f"as terms: {' against '.join(terms)}",
     )
 
 
-def _split(found: Equality) -> tuple[str, list[str], list[str]]:
-    """Returns the cells that differ, the operation behind them on each side, and their terms on each side.
+def _split(found: Equality) -> tuple[str, list[str]]:
+    """Returns the cells that differ, and the operation behind them on each side, with the inputs that only it reads.
 
-    The latter are empty if two results differ in shape or kind of number.
+    There are no operations if two results differ in shape or kind of number.
     """
     where, _, rest = found.difference.partition("\n  reference: ")
-    sides = [side.rpartition("\n    made by ") for side in rest.split("\n  candidate: ")] if rest else []
-    return where, [made for *_, made in sides], [", ".join(term.split("\n    ")) for term, *_ in sides]
+    sides = [side.split("\n    ") for side in rest.split("\n  candidate: ")] if rest else []
+    return where, [", ".join([made.removeprefix("made by "), *only]) for _, *only, made in sides]
 
 
 def named(side: Side, only: str = "") -> Named:
@@ -169,6 +168,6 @@ def _frontier(found: Equality) -> Frontier:
     """Returns the place where the proof stopped."""
     if found.refusal:
         return Frontier(where=f"what rules do not know: {found.refusal}")
-    where, made, terms = _split(found)
+    where, made = _split(found)
     place = " against ".join(dict.fromkeys(made))
-    return Frontier(where=where, differences=(place,) if place else (), terms=tuple(terms))
+    return Frontier(where=where, differences=(place,) if place else ())
