@@ -41,8 +41,8 @@ class Parting:
 
     @property
     def ends(self) -> tuple[int | None, int | None]:
-        """The number of the operation on each side; None if a side has none there."""
-        return self.divergence.reference, self.divergence.candidate
+        """See `Divergence`."""
+        return self.divergence.ends
 
     @property
     def nodes(self) -> list[Node | None]:

@@ -39,14 +39,16 @@ class Divergence:
     gradient: bool = False
     nan: bool = False
 
+    @property
+    def ends(self) -> tuple[int | None, int | None]:
+        """The number of the operation on each side; None if a side has none there."""
+        return self.reference, self.candidate
+
     def has_other_constant(self, alignment: Alignment) -> bool:
         """True if both sides do one operation with different constants."""
-        if self.reference is None or self.candidate is None or not self.operands:
+        if None in self.ends or not self.operands:
             return False
-        ends = [
-            (trace.nodes[at], trace.nodes)
-            for trace, at in zip(alignment.traces, (self.reference, self.candidate), strict=True)
-        ]
+        ends = [(trace.nodes[at], trace.nodes) for trace, at in zip(alignment.traces, self.ends, strict=True)]
         same = ends[0][0].name == ends[1][0].name
         return same and all(nodes[node.inputs[at]].literal for node, nodes in ends for at in self.operands)
 
@@ -67,7 +69,7 @@ def find_divergences(
     search = _Search(alignment)
     failing = list(failing)
     found = search.run(failing)
-    alone = bool(found) and None in (found[0].reference, found[0].candidate)
+    alone = bool(found) and None in found[0].ends
     settled = bool(found) and found[0].has_other_constant(alignment)
     if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves) or _ended(alignment)
@@ -87,7 +89,7 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
             while below := [i for i in nodes[at].inputs if nodes[i].sketch.has_nan]:
                 at = below[0]
             function = functions_around(nodes[at])[:1]
-            before = _Search(alignment).front(side, {at})
+            before = _Search(alignment).front(side, {at: -1})
             if nodes[at].name not in GIVEN and all(
                 functions_around(nodes[i])[:1] == function for i in before
             ):
@@ -107,7 +109,7 @@ class _Search:
         self._users: list[Mapping[int, list[int]]] = [{}, {}]
 
     def run(self, ends: Sequence[tuple[int, int]]) -> list[Divergence]:
-        first, second = (self.front(side, {pair[side] for pair in ends}) for side in (0, 1))
+        first, second = (self.front(side, {pair[side]: pair[1 - side] for pair in ends}) for side in (0, 1))
         known = [pair for pair in dict.fromkeys(ends) if pair[0] in first and pair[1] in second]
         choices = self._choices()
         first, second = (
@@ -118,7 +120,9 @@ class _Search:
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
         kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
         pairs = [dataclasses.replace(each, kept=one) for each, one in zip(pairs, kept, strict=True)]
-        return sorted(pairs, key=self._order)
+        # Values that are equal up to noise are no place: what differs is too small to be seen there.
+        parted = [each for each in pairs if None in each.ends or not self._alignment.same(*each.ends)]
+        return sorted(parted, key=self._order)
 
     def for_backward(self, divergence: Divergence) -> bool:
         """True if a divergence, or the start of its path, is in the backward pass, or only kept for it."""
@@ -176,15 +180,20 @@ class _Search:
                 heapq.heappush(waiting, each)
         return False
 
-    def front(self, side: int, ends: set) -> list[int]:
-        """Walks back from some results; returns the first values on the way that the other side lacks."""
+    def front(self, side: int, ends: Mapping[int, int]) -> list[int]:
+        """Walks back from some results; returns the first values on the way that the other side lacks.
+
+        Args:
+            side: whose values.
+            ends: each result -> its partner.
+        """
         nodes, match = self._traces[side].nodes, self._matches[side]
         waiting, seen, front = list(ends), set(ends), []
         fed: dict[int, list[int]] = collections.defaultdict(list)
         while waiting:
             at = waiting.pop()
-            right = at in ends and match[at] >= 0 and not nodes[at].sketch.plain  # in another place
-            lacking = [i for i in nodes[at].inputs if not (right or self._has(side, i))]
+            elsewhere = at in ends and match[at] not in (-1, ends[at]) and not nodes[at].sketch.plain
+            lacking = [i for i in self._alignment.deciding(side, at) if not (elsewhere or self._has(side, i))]
             if not lacking:
                 front.append(at)
             for i in lacking:
@@ -192,7 +201,7 @@ class _Search:
             fresh = [i for i in lacking if i not in seen]
             seen.update(fresh)
             waiting += fresh
-        self._users[side], self._residuals[side] = fed, self._kept_for_later(side, seen - ends, fed)
+        self._users[side], self._residuals[side] = fed, self._kept_for_later(side, seen.difference(ends), fed)
         return sorted(front)
 
     def _has(self, side: int, at: int) -> bool:
@@ -348,14 +357,15 @@ class _Search:
             left, right = (trace.nodes[at] for trace, at in zip(self._traces, path[-1], strict=True))
             if left.name != right.name or len(left.inputs) != len(right.inputs):
                 break
-            position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
-            pair = self._unmoved(left.inputs[position], right.inputs[position])
+            pairs = [self._unmoved(left.inputs[at], right.inputs[at]) for at in found.operands]
+            pairs = [pair for pair in pairs if not self._alignment.same(*pair)]
+            if not pairs:
+                break  # the operands differ in their form only
+            pair = pairs[-1 if left.name == "branch" else 0]  # the condition first
             makers = [trace.nodes[at].name for trace, at in zip(self._traces, pair, strict=True)]
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
                 break
-            if self._alignment.same(*pair):
-                break  # the operands differ in their form only
             path.append(pair)
             found = self._between(path, place)
             if self._alignment.more(*pair) is not None:

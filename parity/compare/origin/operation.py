@@ -136,7 +136,7 @@ def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...
             own = site(nodes[at]).own
             if own and function_of(own[0]) not in common:
                 frames.setdefault(own[0].function, own[0])
-            near = [*alignment.users(1, at), *nodes[at].inputs]
+            near = [*alignment.users(1, at), *alignment.deciding(1, at)]
             waiting += [each for each in near if matches[each] < 0 and each not in waiting]
     return tuple(frames.values())
 
