@@ -35,6 +35,18 @@ class AxisNames:
         """Returns True if two leaves have equal names, or equal mesh axes by the rules."""
         return left == right or (bool(self.rules) and self._resolved(left) == self._resolved(right))
 
+    def difference(self, left: Axes, right: Axes) -> str:
+        """Returns the likeliest reason why names do not agree."""
+        named = [sorted(map(str, filter(None, axes or ()))) for axes in (left, right)]
+        ruled = {str(name) for name, _ in self.rules}
+        if ruled and (lone := sorted({*named[0], *named[1]} - ruled)):
+            return f"no axis rule names {', '.join(lone)}"
+        return (
+            "axis names swapped"
+            if named[0] == named[1]
+            else "axis names that differ, are missing or left on a stacked axis"
+        )
+
     def _resolved(self, axes: Axes) -> tuple:
         spec = linen.spmd.logical_to_mesh_axes(axes or (), self.rules) or ()
         while spec and not spec[-1]:
@@ -117,7 +129,7 @@ def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: Axi
             where=path,
             reference=f"logical axes {wanted}",
             candidate=f"logical axes {got}",
-            cause="axis names swapped, missing or left on a stacked axis",
+            cause=related.difference(wanted, got),
             next_step=_next_step(wanted, got),
         )
         for path, wanted, got in found

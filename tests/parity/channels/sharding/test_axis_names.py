@@ -6,6 +6,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
+from parity.channels.axes import AxisNames
 from parity.run.request import Request
 from parity.run.run import CaseRunner
 
@@ -88,3 +89,26 @@ def test_without_rules_on_one_device_leaves_must_agree_on_the_rules():
     wrong = run("single", given=(), wrong=("tensor", "fsdp"))
     assert next(finding.where for finding in wrong.channels["tree"].findings).endswith("up/kernel")
     assert wrong.verdict == "failed"
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "words"),
+    [
+        (("embed", "kv"), ("fsdp", "tensor"), "no axis rule names kv"),
+        (
+            ("embed", "mlp"),
+            ("tensor", "fsdp"),
+            "axis names that differ, are missing or left on a stacked axis",
+        ),
+        (("embed", "mlp"), ("mlp", "embed"), "axis names swapped"),
+        (
+            ("embed", None),
+            ("fsdp", "tensor"),
+            "axis names that differ, are missing or left on a stacked axis",
+        ),
+    ],
+)
+def test_a_missing_rule_is_told_from_names_that_are_swapped(left, right, words):
+    rules = (("embed", "fsdp"), ("mlp", "tensor"), ("fsdp", "fsdp"), ("tensor", "tensor"))
+    related = AxisNames(rules=rules)
+    assert not related.agree(left, right) and related.difference(left, right) == words
