@@ -41,8 +41,8 @@ class Parting:
 
     @property
     def ends(self) -> tuple[int | None, int | None]:
-        """See `Divergence`."""
-        return self.divergence.ends
+        """The number of the operation on each side; None if a side has none there."""
+        return self.divergence.reference, self.divergence.candidate
 
     @property
     def nodes(self) -> list[Node | None]:

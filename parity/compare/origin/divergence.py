@@ -40,15 +40,15 @@ class Divergence:
     nan: bool = False
 
     @property
-    def ends(self) -> tuple[int | None, int | None]:
-        """The number of the operation on each side; None if a side has none there."""
-        return self.reference, self.candidate
+    def pair(self) -> tuple[int, int] | None:
+        """The operations of both sides; None if one has none there."""
+        return None if self.reference is None or self.candidate is None else (self.reference, self.candidate)
 
     def has_other_constant(self, alignment: Alignment) -> bool:
         """True if both sides do one operation with different constants."""
-        if None in self.ends or not self.operands:
+        if self.pair is None or not self.operands:
             return False
-        ends = [(trace.nodes[at], trace.nodes) for trace, at in zip(alignment.traces, self.ends, strict=True)]
+        ends = [(trace.nodes[at], trace.nodes) for trace, at in zip(alignment.traces, self.pair, strict=True)]
         same = ends[0][0].name == ends[1][0].name
         return same and all(nodes[node.inputs[at]].literal for node, nodes in ends for at in self.operands)
 
@@ -69,7 +69,7 @@ def find_divergences(
     search = _Search(alignment)
     failing = list(failing)
     found = search.run(failing)
-    alone = bool(found) and None in found[0].ends
+    alone = bool(found) and found[0].pair is None
     settled = bool(found) and found[0].has_other_constant(alignment)
     if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves) or _ended(alignment)
@@ -121,7 +121,7 @@ class _Search:
         kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
         pairs = [dataclasses.replace(each, kept=one) for each, one in zip(pairs, kept, strict=True)]
         # Values that are equal up to noise are no place: what differs is too small to be seen there.
-        parted = [each for each in pairs if None in each.ends or not self._alignment.same(*each.ends)]
+        parted = [each for each in pairs if each.pair is None or not self._alignment.same(*each.pair)]
         return sorted(parted, key=self._order)
 
     def for_backward(self, divergence: Divergence) -> bool:
