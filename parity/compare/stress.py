@@ -321,7 +321,11 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
 
 
 def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
-    """Yields leaves with an entry that only the checks of one side keep finite, or keep from the other's number."""
+    """Yields leaves with an entry that only the checks of one side keep finite, or keep from the other's number.
+
+    A check that keeps it finite on the usual batch, too, such as that of an empty segment, is for other numbers.
+    """
+    usual = _nudged(evidence, Trial(name="usual", state=dict(evidence.state)), unchecked_side)
     for trial in trials:
         run, unchecked = _Run.of(evidence, trial), _nudged(evidence, trial, unchecked_side)
         sides = (run.reference, run.candidate)
@@ -334,7 +338,7 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
                     continue
                 free = unchecked(place, 0)[group][path]
                 pair = run.reference[group][path], run.candidate[group][path]
-                if (only := kept & lost & ~_finite(free)).any():
+                if (only := kept & lost & ~_finite(free) & _finite(usual(place, 0)[group][path])).any():
                     off = one_sided(path, tuple(map(int, np.argwhere(only)[0])), pair)
                     yield group, off, 0.0, trial
                 elif (only := kept & ~lost & other & (free == bare[path])).any():
