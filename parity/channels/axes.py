@@ -36,16 +36,11 @@ class AxisNames:
         return left == right or (bool(self.rules) and self._resolved(left) == self._resolved(right))
 
     def difference(self, left: Axes, right: Axes) -> str:
-        """Returns the likeliest reason why names do not agree."""
-        named = [sorted(map(str, filter(None, axes or ()))) for axes in (left, right)]
-        ruled = {str(name) for name, _ in self.rules}
-        if ruled and (lone := sorted({*named[0], *named[1]} - ruled)):
-            return f"no axis rule names {', '.join(lone)}"
-        return (
-            "axis names swapped"
-            if named[0] == named[1]
-            else "axis names that differ, are missing or left on a stacked axis"
-        )
+        """Returns the likeliest reason why the names of two leaves do not agree."""
+        lone = {*(left or ()), *(right or ())} - {name for name, _ in self.rules} - {None}
+        if self.rules and lone:
+            return f"no axis rule names {', '.join(sorted(map(str, lone)))}"
+        return "axis names swapped, missing or left on a stacked axis"
 
     def _resolved(self, axes: Axes) -> tuple:
         spec = linen.spmd.logical_to_mesh_axes(axes or (), self.rules) or ()

@@ -181,12 +181,7 @@ class _Search:
         return False
 
     def front(self, side: int, ends: Mapping[int, int]) -> list[int]:
-        """Walks back from some results; returns the first values on the way that the other side lacks.
-
-        Args:
-            side: whose values.
-            ends: each result -> its partner.
-        """
+        """Walks back from results, each with its partner; returns the first values that the other side lacks."""
         nodes, match = self._traces[side].nodes, self._matches[side]
         waiting, seen, front = list(ends), set(ends), []
         fed: dict[int, list[int]] = collections.defaultdict(list)
