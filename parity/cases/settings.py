@@ -271,9 +271,8 @@ def _cases(
     def make(settings: Mapping[str, str]) -> Sequence[Case]:
         asked = _Asked(settings)
         cases = pair.cases(asked) if devices is None else pair.full_size(asked, devices)
-        is_held = sys.getrefcount(asked) > 2  # by a case, which may ask later
-        for field in () if is_held else sorted(settings.keys() - asked.fields):
-            known = sorted(asked.fields)
+        known, held = sorted(asked.fields), sys.getrefcount(asked) > 2  # a case may ask later
+        for field in () if held else settings.keys() - asked.fields:
             raise ValueError(unknown(field, known) if known else f"got {field}, but it takes no settings")
         return cases
 

@@ -235,9 +235,6 @@ class _Entry:
         )
         if inside and (equal := self._parting.set_outside()):
             return f"because {equal} is equal on both sides and does other operations, as a setting from outside says"
-        weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
-        if len(weights) == 2 and any(weights) and not all(weights) and "convert_element_type" in names:
-            return "because only one side casts a weight here"
         return self._misread(partners, guessed)
 
     def _misread(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
