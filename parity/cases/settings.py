@@ -269,10 +269,10 @@ def _cases(
     """Returns the cases of a pair with the overrides; if some refuse them, only the selected ones."""
 
     def make(settings: Mapping[str, str]) -> Sequence[Case]:
-        asked = _Asked(settings)
-        cases = pair.cases(asked) if devices is None else pair.full_size(asked, devices)
-        known, held = sorted(asked.fields), sys.getrefcount(asked) > 2  # a case may ask later
-        for field in () if held else settings.keys() - asked.fields:
+        given = _Read(settings)
+        cases = pair.cases(given) if devices is None else pair.full_size(given, devices)
+        known, held = sorted(given.fields), sys.getrefcount(given) > 2  # a case may read it later
+        for field in () if held else settings.keys() - given.fields:
             raise ValueError(unknown(field, known) if known else f"got {field}, but it takes no settings")
         return cases
 
@@ -295,8 +295,8 @@ def _cases(
     return found
 
 
-class _Asked(Mapping[str, str]):
-    """Settings that know the fields that a pair asks for; one that reads all checks them itself."""
+class _Read(Mapping[str, str]):
+    """Settings that know the fields that a pair reads; one that reads all checks them itself."""
 
     def __init__(self, given: Mapping[str, str]):
         self._given, self.fields = given, set[str]()

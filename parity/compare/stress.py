@@ -289,9 +289,6 @@ def _finding(difference: Off) -> Finding:
         reference=off.reference,
         candidate=off.candidate,
         distance=f"on stress inputs ({trial.name}): {off.note or f'relative {off.relative:.3g}'}, {times}",
-        cause="programs that differ where the usual batch does not reach, such as a mask, a clip, an epsilon "
-        "or a schedule's end",
-        next_step="look at the first operation that differs",
     )
 
 

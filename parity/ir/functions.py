@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 COMMON = 10
 """Whole numbers below this are written in too many places to show where one comes from."""
 CONSTRUCTORS = frozenset({"", ".__init__", ".__post_init__", ".setup"})
-"""What follows the name of a class where it holds the constants of its objects."""
+"""Ends of the names of functions in which a class holds the constants of its objects."""
 ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 LIBRARIES = ("site-packages", *INSTALLED)

@@ -314,7 +314,7 @@ def copies(settings):
         ("lambda settings: reads({})", {"width": "4"}, "got width, but it takes no settings"),
     ],
 )
-def test_a_setting_that_a_pair_does_not_ask_for_is_an_error(tmp_path, function, given, words):
+def test_a_setting_that_a_pair_does_not_read_is_an_error(tmp_path, function, given, words):
     text = f"import functools\n{PAIR}\n{READS}\nPAIR = Pair(name=NAME, about='', cases={function})\n"
     settings(tmp_path, f'[tool.parity]\npairs = ["{module(tmp_path, "reads_pair", text)}"]\n')
     if words:

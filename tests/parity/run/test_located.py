@@ -195,13 +195,13 @@ def test_a_table_made_with_numpy_is_named_by_its_users():
     assert "in Turned.__call__ (operand 1: another table of constants, made outside the program)" in by_values
 
 
-class Beside(linen.Module):
+class Near(linen.Module):
     @linen.compact
     def __call__(self, x):
         return jnp.stack([jnp.tanh(linen.Dense(3)(x)).mean() / 4.0, 1e6 * jnp.exp(x).sum()])
 
 
-class BesideTheSum(nnx.Module):
+class NearTheSum(nnx.Module):
     """Another divisor of the small one of two numbers."""
 
     def __init__(self, rngs):
@@ -212,8 +212,8 @@ class BesideTheSum(nnx.Module):
 
 
 def test_an_entry_much_smaller_than_another_one_is_searched():
-    found = operation.locate(case(linen=Beside, nnx=BesideTheSum), Session(), "values")
-    assert found.found and "in Beside.__call__, candidate " in found.sentence, found.sentence
+    found = operation.locate(case(linen=Near, nnx=NearTheSum), Session(), "values")
+    assert found.found and "in Near.__call__, candidate " in found.sentence, found.sentence
     assert "(operand 1: 4 against 4.004)" in found.sentence
 
 
