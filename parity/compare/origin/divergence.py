@@ -28,6 +28,7 @@ class Divergence:
         kept: True for values that only a backward pass uses, which is what differs.
         gradient: True if the values are equal, and only one side computes a gradient of them.
         nan: True if the value is NaN, which the other side's results are not.
+        faint: True if all results that it reaches are equal up to noise, but for some entries.
     """
 
     reference: int | None
@@ -38,6 +39,7 @@ class Divergence:
     kept: bool = False
     gradient: bool = False
     nan: bool = False
+    faint: bool = False
 
     @property
     def pair(self) -> tuple[int, int] | None:
@@ -119,7 +121,10 @@ class _Search:
         pairs = [self._completed(pair) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
         kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
-        pairs = [dataclasses.replace(each, kept=one) for each, one in zip(pairs, kept, strict=True)]
+        faint = all(self._alignment.same(*pair) for pair in ends)
+        pairs = [
+            dataclasses.replace(each, kept=one, faint=faint) for each, one in zip(pairs, kept, strict=True)
+        ]
         # Values that are equal up to noise are no place: what differs is too small to be seen there.
         parted = [each for each in pairs if each.pair is None or not self._alignment.same(*each.pair)]
         return sorted(parted, key=self._order)

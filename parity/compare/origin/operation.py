@@ -220,8 +220,11 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        if self._parting.divergence.kept and not self._parting.divergence.has_other_constant(self._alignment):
+        divergence = self._parting.divergence
+        if divergence.kept and not divergence.has_other_constant(self._alignment):
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
+        if divergence.faint and not divergence.has_other_constant(self._alignment):
+            return "because the results that it reaches are equal up to noise, but for some entries"
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"

@@ -323,6 +323,21 @@ def test_a_condition_that_differs_is_the_cause():
     assert finding.sentence.startswith("reduce_and / and ("), finding.sentence
 
 
+def with_large(x, w, divisor=4.0):
+    return jnp.stack([jnp.tanh(0.3 * (x @ w)).sum() / divisor, 1e4 * jnp.exp(x).sum()])
+
+
+def bent_with_large(x, w):
+    return jnp.stack([jnp.arctan(0.3 * (x @ w)).sum() / 4.0, 1e4 * jnp.exp(x).sum()])
+
+
+def test_a_place_that_reaches_only_noise_is_sure_for_another_constant_alone():
+    finding, _ = first(with_large, functools.partial(with_large, divisor=4.004), X, W)
+    assert finding.found and "(operand 1: 4 against 4.004)" in finding.sentence
+    finding, _ = first(with_large, bent_with_large, X, W)
+    assert not finding.found and "are equal up to noise, but for some entries" in finding.sentence
+
+
 def test_results_that_are_equal_up_to_noise_are_no_place():
     alignment = aligned(jnp.exp, lambda x: jnp.exp(x) * (1 + 1e-7), X)
     assert find_divergences(alignment, zip(*(trace.outputs for trace in alignment.traces), strict=True)) == []
