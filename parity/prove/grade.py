@@ -25,15 +25,18 @@ def grade(entry: Frontier) -> str:
         entry: the difference; nothing else is read.
     """
     unlike = entry.unlike
-    if unlike is None or not is_exact(entry) or not (unlike.decides or unlike.lasts):
+    if unlike is None or not (unlike.decides or unlike.lasts):
+        return ""
+    if unlike.trait is Trait.CONSTANT and not _apart(unlike):
         return ""
     values = f", {unlike.reference} against {unlike.candidate}" if unlike.trait is Trait.COUNTER else ""
     return f"{unlike.trait}{values}"
 
 
-def is_exact(entry: Frontier) -> bool:
-    """True if two operations on equal operands differ in one trait; constants by more than a rounding."""
-    return entry.unlike is not None and (entry.unlike.trait is not Trait.CONSTANT or _apart(entry.unlike))
+def has_other_constant(entry: Frontier) -> bool:
+    """True if two operations on equal operands differ in a constant, by more than a rounding."""
+    unlike = entry.unlike
+    return unlike is not None and unlike.trait is Trait.CONSTANT and _apart(unlike)
 
 
 def regrouped(several: Sequence[Unlike]) -> bool:
