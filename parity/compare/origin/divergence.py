@@ -28,7 +28,7 @@ class Divergence:
         kept: True for values that only a backward pass uses, which is what differs.
         gradient: True if the values are equal, and only one side computes a gradient of them.
         nan: True if the value is NaN, which the other side's results are not.
-        faint: True if all results that it reaches are equal up to noise, but for some entries.
+        faint: True if all results that it reaches are equal up to noise, except some entries.
     """
 
     reference: int | None

@@ -224,7 +224,7 @@ class _Entry:
         if divergence.kept and not divergence.has_other_constant(self._alignment):
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
         if divergence.faint and not divergence.has_other_constant(self._alignment):
-            return "because the results that it reaches are equal up to noise, but for some entries"
+            return "because the results that it reaches are equal up to noise, except some entries"
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"

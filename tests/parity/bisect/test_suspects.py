@@ -335,7 +335,7 @@ def test_a_place_that_reaches_only_noise_is_sure_for_another_constant_alone():
     finding, _ = first(with_large, functools.partial(with_large, divisor=4.004), X, W)
     assert finding.found and "(operand 1: 4 against 4.004)" in finding.sentence
     finding, _ = first(with_large, bent_with_large, X, W)
-    assert not finding.found and "are equal up to noise, but for some entries" in finding.sentence
+    assert not finding.found and "are equal up to noise, except some entries" in finding.sentence
 
 
 def test_results_that_are_equal_up_to_noise_are_no_place():
