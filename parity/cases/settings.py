@@ -7,7 +7,7 @@ import os
 import sys
 import tomllib
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ import msgspec
 from parity.builds.build import Build
 from parity.cases.accepted import Waiver, read_budgets
 from parity.cases.case import Case, Pair, matches
-from parity.cases.tables import Table, read
+from parity.cases.tables import Table, read, unknown
 from parity.ir.functions import ENGINE, is_users
 
 BUILT_IN = (
@@ -255,7 +255,12 @@ def _cases(
     """Returns the cases of a pair with the overrides; if some refuse them, only the selected ones."""
 
     def make(settings: Mapping[str, str]) -> Sequence[Case]:
-        return pair.cases(settings) if devices is None else pair.full_size(settings, devices)
+        given = _Read(settings)
+        cases = pair.cases(given) if devices is None else pair.full_size(given, devices)
+        known, held = sorted(given.fields), sys.getrefcount(given) > 2  # a case may read it later
+        for field in () if held else settings.keys() - given.fields:
+            raise ValueError(unknown(field, known) if known else f"got {field}, but it takes no settings")
+        return cases
 
     try:
         return make(overrides)
@@ -274,6 +279,24 @@ def _cases(
         except ValueError as error:
             raise SettingsError(f"case {case.id}: {error}") from error
     return found
+
+
+class _Read(Mapping[str, str]):
+    """Settings that know the fields that a pair reads; one that reads all checks them itself."""
+
+    def __init__(self, given: Mapping[str, str]):
+        self._given, self.fields = given, set[str]()
+
+    def __getitem__(self, field: str) -> str:
+        self.fields.add(field)
+        return self._given[field]
+
+    def __iter__(self) -> Iterator[str]:
+        self.fields.update(self._given)
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
 
 
 def parse_settings(

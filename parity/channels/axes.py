@@ -35,6 +35,13 @@ class AxisNames:
         """Returns True if two leaves have equal names, or equal mesh axes by the rules."""
         return left == right or (bool(self.rules) and self._resolved(left) == self._resolved(right))
 
+    def difference(self, left: Axes, right: Axes) -> str:
+        """Returns the likeliest reason why the names of two leaves do not agree."""
+        lone = {*(left or ()), *(right or ())} - {name for name, _ in self.rules} - {None}
+        if self.rules and lone:
+            return f"no axis rule names {', '.join(sorted(map(str, lone)))}"
+        return "axis names swapped, missing or left on a stacked axis"
+
     def _resolved(self, axes: Axes) -> tuple:
         spec = linen.spmd.logical_to_mesh_axes(axes or (), self.rules) or ()
         while spec and not spec[-1]:
@@ -117,7 +124,7 @@ def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: Axi
             where=path,
             reference=f"logical axes {wanted}",
             candidate=f"logical axes {got}",
-            cause="axis names swapped, missing or left on a stacked axis",
+            cause=related.difference(wanted, got),
             next_step=_next_step(wanted, got),
         )
         for path, wanted, got in found

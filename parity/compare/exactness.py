@@ -26,11 +26,11 @@ ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
 
 def difference(found: Equality) -> Finding:
     """Returns the first difference of two sides that are not proved equal, as a finding."""
-    where, made, terms = _split(found)
+    where, made = _split(found)
     if found.refusal:
         expected, got = "operations that proofs in exact arithmetic know", found.refusal
         next_step = "docs/exact.md says where such proofs end; let the case not ask for one"
-    elif not terms:
+    elif not made:
         expected, got = "results of equal shapes and kinds of numbers", where
         next_step = "compare what both sides return"
     else:
@@ -38,7 +38,6 @@ def difference(found: Equality) -> Finding:
             where=where,
             **dict(zip(SIDES, made, strict=True)),
             cause="another function",
-            next_step=f"as terms: {' against '.join(terms)}",
         )
     return Finding(
         where="exact arithmetic",
@@ -49,14 +48,14 @@ def difference(found: Equality) -> Finding:
     )
 
 
-def _split(found: Equality) -> tuple[str, list[str], list[str]]:
-    """Returns the cells that differ, the operation behind them on each side, and their terms on each side.
+def _split(found: Equality) -> tuple[str, list[str]]:
+    """Returns the cells that differ, and the operation behind them on each side, with the inputs that only it reads.
 
-    The latter are empty if two results differ in shape or kind of number.
+    There are no operations if two results differ in shape or kind of number.
     """
     where, _, rest = found.difference.partition("\n  reference: ")
-    sides = [side.rpartition("\n    made by ") for side in rest.split("\n  candidate: ")] if rest else []
-    return where, [made for *_, made in sides], [", ".join(term.split("\n    ")) for term, *_ in sides]
+    sides = [side.split("\n    ") for side in rest.split("\n  candidate: ")] if rest else []
+    return where, [", ".join([made.removeprefix("made by "), *only]) for _, *only, made in sides]
 
 
 def named(side: Side, only: str = "") -> Named:
@@ -166,6 +165,6 @@ def _frontier(found: Equality) -> Frontier:
     """Returns the place where the proof stopped."""
     if found.refusal:
         return Frontier(where=f"what rules do not know: {found.refusal}")
-    where, made, terms = _split(found)
+    where, made = _split(found)
     place = " against ".join(dict.fromkeys(made))
-    return Frontier(where=where, differences=(place,) if place else (), terms=tuple(terms))
+    return Frontier(where=where, differences=(place,) if place else ())

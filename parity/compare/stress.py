@@ -81,30 +81,26 @@ def stress(evidence: Evidence) -> Stressed:
         "integers on constants": on_constants(evidence, aims),
         "padded batches": padded(evidence, aims),
     }
-    found: dict[str, list[Finding]] = {}
-    first: dict[str, Trial] = {}
+    found: list[Off] = []
     runs, left_out = {}, 0
     for kind, trials in kinds.items():
         tried = [_Run.of(evidence, trial) for trial in trials]
         runs[kind] = len(tried)
-        compared = [run for run in tried if not run.routes_apart]
-        left_out += len(tried) - len(compared)
-        for run in compared:
-            for off in _not_arbitrated(evidence, run, _beyond_rounding(evidence, _on, [run])):
-                found.setdefault(off[0], []).append(_finding(off))
-                first.setdefault(off[0], run.trial)
+        left_out += sum(run.routes_apart for run in tried)
+        for run in tried:
+            differences = [] if run.routes_apart else _beyond_rounding(evidence, _on, [run])
+            found += _not_arbitrated(evidence, run, differences)
     trials, wanted = at_counts(evidence, aims)
     starts = [_Run.of(evidence, trial) for trial in trials]
     compared = [run for run in starts if not run.routes_apart]
     # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
     checks = [count_checks(side.traced.jaxpr) for side in evidence.sides]
     spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
-    for off in [*_beyond_rounding(evidence, _over_counts, compared), *_unguarded(evidence, spoilt)]:
-        found.setdefault(off[0], []).append(_finding(off))
+    found += [*_beyond_rounding(evidence, _over_counts, compared), *_unguarded(evidence, spoilt)]
     label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
     return Stressed(
-        findings={group: tuple(each) for group, each in found.items()},
-        trials=first,
+        findings={group: tuple(_finding(off) for off in found if off[0] == group) for group in COMPARED},
+        trials={off[0]: off[3] for off in reversed(found)},
         runs={**runs, label: len(starts), "batches that are not finite": len(spoilt)},
         left_out=left_out + len(starts) - len(compared),
         elsewhere=aims.elsewhere,
@@ -197,8 +193,8 @@ def _run(
 
 
 Runs = Sequence[_Run]
-Off = tuple[Group, Deviation, float, str]
-"""A difference: the group of the output, its deviation, the noise, and the inputs as text."""
+Off = tuple[Group, Deviation, float, Trial]
+"""A difference: the group of the output, its deviation, the noise, and the trial."""
 
 
 def _beyond_rounding(evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs) -> list[Off]:
@@ -248,7 +244,7 @@ def _not_arbitrated(evidence: Evidence, run: _Run, found: Sequence[Off]) -> list
     with jax.enable_x64(True):
         exact = side.run(to_float64(trial.state), SEED, alter, trial.steps)
 
-    def rung(group: Group, off: Deviation, noise: float, _: str) -> Verdict:
+    def rung(group: Group, off: Deviation, noise: float, _: Trial) -> Verdict:
         return rung_beyond(
             off, run.reference[group], run.candidate[group], exact.get(group, {}), {off.path: noise}
         )
@@ -278,7 +274,7 @@ def _on(runs: Runs) -> Iterator[Off]:
                 found = [each for each in found if each[0].path not in doubtful - beyond]
             for off, noise in found:
                 if group is Group.VALUES or off.note != ONE_SIDED or not run.has_no_loss(group, off.path):
-                    yield group, off, noise, f"on stress inputs ({trial.name})"
+                    yield group, off, noise, trial
 
 
 def _counts(path: str, trial: Trial) -> bool:
@@ -287,16 +283,13 @@ def _counts(path: str, trial: Trial) -> bool:
 
 
 def _finding(difference: Off) -> Finding:
-    _, off, noise, where = difference
+    _, off, noise, trial = difference
     times = f"{off.relative / noise:.3g} x noise" if noise else "no noise explains it"
     return Finding(
         where=f"{off.path}{list(off.worst)}" if off.worst else off.path,
         reference=off.reference,
         candidate=off.candidate,
-        distance=f"{where}: {off.note or f'relative {off.relative:.3g}'}, {times}",
-        cause="programs that differ where the usual batch does not reach, such as a mask, a clip, an epsilon "
-        "or a schedule's end",
-        next_step="look at the first operation that differs",
+        distance=f"on stress inputs ({trial.name}): {off.note or f'relative {off.relative:.3g}'}, {times}",
     )
 
 
@@ -322,11 +315,15 @@ def _over_counts(starts: Runs) -> Iterator[Off]:
             return parted(starts[start].nudged(0, 3_000), group)
 
         for start, off, noise in off_over_counts(counts, reference, candidate, again):
-            yield group, off, noise, f"with {starts[start].trial.name}"
+            yield group, off, noise, starts[start].trial
 
 
 def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
-    """Yields leaves with an entry that only the checks of one side keep finite, or keep from the other's number."""
+    """Yields leaves with an entry that only the checks of one side keep finite, or keep from the other's number.
+
+    A check that keeps it finite on the usual batch, too, such as that of an empty segment, is for other numbers.
+    """
+    usual = _nudged(evidence, Trial(name="usual", state=dict(evidence.state)), unchecked_side)
     for trial in trials:
         run, unchecked = _Run.of(evidence, trial), _nudged(evidence, trial, unchecked_side)
         sides = (run.reference, run.candidate)
@@ -339,14 +336,14 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
                     continue
                 free = unchecked(place, 0)[group][path]
                 pair = run.reference[group][path], run.candidate[group][path]
-                if (only := kept & lost & ~_finite(free)).any():
+                if (only := kept & lost & ~_finite(free) & _finite(usual(place, 0)[group][path])).any():
                     off = one_sided(path, tuple(map(int, np.argwhere(only)[0])), pair)
-                    yield group, off, 0.0, f"on stress inputs ({trial.name})"
+                    yield group, off, 0.0, trial
                 elif (only := kept & ~lost & other & (free == bare[path])).any():
                     left, right = (np.where(only, side, 0).astype(side.dtype) for side in pair)
                     off = deviation(path, left, right)
                     if off is not None:
-                        yield group, off, 0.0, f"on stress inputs ({trial.name})"
+                        yield group, off, 0.0, trial
 
 
 def _close(left: np.ndarray, right: np.ndarray) -> np.ndarray:

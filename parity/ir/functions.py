@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 COMMON = 10
 """Whole numbers below this are written in too many places to show where one comes from."""
+CONSTRUCTORS = frozenset({"", ".__init__", ".__post_init__", ".setup"})
+"""Ends of the names of functions in which a class holds the constants of its objects."""
 ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 LIBRARIES = ("site-packages", *INSTALLED)
@@ -181,8 +183,8 @@ def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
 def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
-    Searches the innermost function, its class, then those of each caller. The result is None if the function itself
-    holds the constant, or if several lines do.
+    Searches the innermost function, the fields and constructors of its class, then those of each caller. The result is
+    None if the function itself holds the constant, or if several lines do.
 
     Args:
         number: the constant; None if it is unknown.
@@ -199,6 +201,7 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
                 for node, function in nodes_in(frame.file)
                 if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
                 if math.isclose(node.value, number, rel_tol=1e-6) and f"{function}.".startswith(f"{scope}.")
+                if scope == frame.function or function.removeprefix(scope) in CONSTRUCTORS
             ]
             if lines:
                 called = [line for line in lines if line.line == frame.line] or lines

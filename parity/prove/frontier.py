@@ -101,7 +101,6 @@ class Frontier:
         unlike: the difference as data, if it is one trait of two operations on equal operands, or a condition of one
             side.
         unsure: True if the two operations may not correspond; each has no counterpart on the other side.
-        terms: the value of each side as an expression, if a proof has it.
     """
 
     where: str
@@ -110,7 +109,6 @@ class Frontier:
     differences: tuple[str, ...] = ()
     unlike: Unlike | None = None
     unsure: bool = False
-    terms: tuple[str, ...] = ()
 
     @property
     def operations(self) -> tuple[str, ...]:

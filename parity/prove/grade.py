@@ -30,6 +30,12 @@ def grade(entry: Frontier) -> str:
     return f"{unlike.trait}{values}"
 
 
+def has_other_constant(entry: Frontier) -> bool:
+    """True if two operations on equal operands differ in a constant, by more than a rounding."""
+    unlike = entry.unlike
+    return unlike is not None and unlike.trait is Trait.CONSTANT and _apart(unlike)
+
+
 def regrouped(several: Sequence[Unlike]) -> bool:
     """True if constants may be the same ones in another order or grouping, given all differences that were removed."""
     constants = [one for one in several if one.trait is Trait.CONSTANT]

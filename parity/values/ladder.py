@@ -215,10 +215,7 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     has_floor = {found.path: _has_floor(found, reference[found.path]) for found in failing}
     rounding = judge.rounding() if any(has_floor.values()) else Rounding()
     floor = {**floor, **rounding.noise}
-    in_floors = {
-        found.path: max(_relative(size, floor.get(path, 0.0)) for path, size in _sizes(found))
-        for found in off
-    }
+    in_floors = {found.path: distance_in_floors(found, floor) for found in off}
     failing = [found for found in failing if not is_within(found, reference[found.path], floor)]
     failing.sort(key=lambda found: in_floors[found.path], reverse=True)
     near = [
@@ -254,6 +251,11 @@ def _has_floor(found: Deviation, reference: np.ndarray) -> bool:
 def is_within(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
     """True if a leaf has a floor and is within it."""
     return _has_floor(found, reference) and not _beyond(found, floor)
+
+
+def distance_in_floors(found: Deviation, floor: Mapping[str, float]) -> float:
+    """Returns the deviation of a leaf, or that of its minor entries if it is larger, as a multiple of its noise."""
+    return max(_relative(size, floor.get(path, 0.0)) for path, size in _sizes(found))
 
 
 def _sizes(found: Deviation) -> list[tuple[str, float]]:

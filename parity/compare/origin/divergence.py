@@ -28,6 +28,7 @@ class Divergence:
         kept: True for values that only a backward pass uses, which is what differs.
         gradient: True if the values are equal, and only one side computes a gradient of them.
         nan: True if the value is NaN, which the other side's results are not.
+        faint: True if all results that it reaches are equal up to noise, except some entries.
     """
 
     reference: int | None
@@ -38,12 +39,18 @@ class Divergence:
     kept: bool = False
     gradient: bool = False
     nan: bool = False
+    faint: bool = False
+
+    @property
+    def pair(self) -> tuple[int, int] | None:
+        """The operations of both sides; None if one has none there."""
+        return None if self.reference is None or self.candidate is None else (self.reference, self.candidate)
 
     def has_other_constant(self, alignment: Alignment) -> bool:
         """True if both sides do one operation with different constants."""
-        if self.reference is None or self.candidate is None or not self.operands:
+        if self.pair is None or not self.operands:
             return False
-        one, other = alignment.pair(self.reference, self.candidate)
+        one, other = alignment.pair(*self.pair)
         given = [node for at in self.operands for node in alignment.pair(one.inputs[at], other.inputs[at])]
         return one.name == other.name and all(node.literal for node in given)
 
@@ -63,7 +70,7 @@ def find_divergences(
     search = _Search(alignment)
     failing = list(failing)
     found = search.run(failing)
-    alone = bool(found) and None in (found[0].reference, found[0].candidate)
+    alone = bool(found) and found[0].pair is None
     settled = bool(found) and found[0].has_other_constant(alignment)
     if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves) or _ended(alignment)
@@ -83,7 +90,7 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
             while below := [i for i in nodes[at].inputs if nodes[i].sketch.has_nan]:
                 at = below[0]
             function = functions_around(nodes[at])[:1]
-            before = _Search(alignment).front(side, {at})
+            before = _Search(alignment).front(side, {at: -1})
             if nodes[at].name not in GIVEN and all(
                 functions_around(nodes[i])[:1] == function for i in before
             ):
@@ -103,7 +110,7 @@ class _Search:
         self._users: list[Mapping[int, list[int]]] = [{}, {}]
 
     def run(self, ends: Sequence[tuple[int, int]]) -> list[Divergence]:
-        first, second = (self.front(side, {pair[side] for pair in ends}) for side in (0, 1))
+        first, second = (self.front(side, {pair[side]: pair[1 - side] for pair in ends}) for side in (0, 1))
         known = [pair for pair in dict.fromkeys(ends) if pair[0] in first and pair[1] in second]
         choices = self._choices()
         first, second = (
@@ -113,8 +120,13 @@ class _Search:
         pairs = [self._completed(pair) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
         kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
-        pairs = [dataclasses.replace(each, kept=one) for each, one in zip(pairs, kept, strict=True)]
-        return sorted(pairs, key=self._order)
+        faint = all(self._alignment.same(*pair) for pair in ends)
+        pairs = [
+            dataclasses.replace(each, kept=one, faint=faint) for each, one in zip(pairs, kept, strict=True)
+        ]
+        # Values that are equal up to noise are no place: what differs is too small to be seen there.
+        parted = [each for each in pairs if each.pair is None or not self._alignment.same(*each.pair)]
+        return sorted(parted, key=self._order)
 
     def for_backward(self, divergence: Divergence) -> bool:
         """True if a divergence, or the start of its path, is in the backward pass, or only kept for it."""
@@ -165,15 +177,15 @@ class _Search:
                 heapq.heappush(waiting, each)
         return False
 
-    def front(self, side: int, ends: set) -> list[int]:
-        """Walks back from some results; returns the first values on the way that the other side lacks."""
+    def front(self, side: int, ends: Mapping[int, int]) -> list[int]:
+        """Walks back from results, each with its partner; returns the first values that the other side lacks."""
         nodes, match = self._traces[side].nodes, self._matches[side]
         waiting, seen, front = list(ends), set(ends), []
         fed: dict[int, list[int]] = collections.defaultdict(list)
         while waiting:
             at = waiting.pop()
-            right = at in ends and match[at] >= 0 and not nodes[at].sketch.plain  # in another place
-            lacking = [i for i in nodes[at].inputs if not (right or self._has(side, i))]
+            elsewhere = at in ends and match[at] not in (-1, ends[at]) and not nodes[at].sketch.plain
+            lacking = [i for i in self._alignment.deciding(side, at) if not (elsewhere or self._has(side, i))]
             if not lacking:
                 front.append(at)
             for i in lacking:
@@ -181,7 +193,7 @@ class _Search:
             fresh = [i for i in lacking if i not in seen]
             seen.update(fresh)
             waiting += fresh
-        self._users[side], self._residuals[side] = fed, self._kept_for_later(side, seen - ends, fed)
+        self._users[side], self._residuals[side] = fed, self._kept_for_later(side, seen.difference(ends), fed)
         return sorted(front)
 
     def _has(self, side: int, at: int) -> bool:
@@ -337,8 +349,6 @@ class _Search:
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
                 break
-            if self._alignment.same(*pair):
-                break  # the operands differ in their form only
             path.append(pair)
             found = self._between(path, place)
             if self._alignment.more(*pair) is not None:

@@ -21,7 +21,7 @@ from parity.compare.side import Side
 from parity.compare.trials import Trial
 from parity.ir.jax_internals import live
 from parity.ir.precision import rounds
-from parity.values.ladder import FLOOR_FACTOR, deviation
+from parity.values.ladder import deviation, distance_in_floors, is_within
 from parity.values.noise import measure_floor, nudge
 
 DRAWS = 2
@@ -91,14 +91,7 @@ def evaluate_case(work: Evidence, group: str = "", trial: Trial | None = None) -
     rounded, typed = _until_different(work, group, trial, wide=False), _first_of_other_type(found.alignment)
     if typed and rounded.failing and found.step == rounded.step:
         return dataclasses.replace(rounded, alignment=found.alignment, divergences=typed)
-    parted = [
-        each
-        for each in rounded.divergences
-        if each.reference is None
-        or each.candidate is None
-        or not rounded.alignment.same(each.reference, each.candidate)
-    ]
-    return dataclasses.replace(rounded, divergences=tuple(parted))
+    return rounded
 
 
 def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
@@ -226,9 +219,7 @@ def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group
         for path, array in leaves.items():
             other = right.get(name, {}).get(path)
             off = deviation(path, array, other) if other is not None else None
-            floor = noise[path] if np.isfinite(noise[path]) else 0.0
-            if off is not None and off.relative > FLOOR_FACTOR * floor:
-                in_floors = off.relative / floor if floor else float("inf")
-                found.append(Result(group=name, path=path, in_floors=in_floors))
+            if off is not None and not is_within(off, array, noise):
+                found.append(Result(group=name, path=path, in_floors=distance_in_floors(off, noise)))
     found.sort(key=lambda result: -result.in_floors)
     return [result for result in found if result.group == group] or found

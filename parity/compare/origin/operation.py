@@ -127,7 +127,7 @@ def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...
             own = site(nodes[at]).own
             if own and function_of(own[0]) not in common:
                 frames.setdefault(own[0].function, own[0])
-            near = [*alignment.users(1, at), *nodes[at].inputs]
+            near = [*alignment.users(1, at), *alignment.deciding(1, at)]
             waiting += [each for each in near if matches[each] < 0 and each not in waiting]
     return tuple(frames.values())
 
@@ -194,8 +194,11 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        if self._parting.divergence.kept and not self._parting.divergence.has_other_constant(self._alignment):
+        divergence = self._parting.divergence
+        if divergence.kept and not divergence.has_other_constant(self._alignment):
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
+        if divergence.faint and not divergence.has_other_constant(self._alignment):
+            return "because the results that it reaches are equal up to noise, except some entries"
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
@@ -209,9 +212,6 @@ class _Entry:
         )
         if inside and (equal := self._parting.set_outside()):
             return f"because {equal} is equal on both sides and does other operations, as a setting from outside says"
-        weights = [weight_of(trace.nodes, at) for trace, at in self._ends()]
-        if len(weights) == 2 and any(weights) and not all(weights) and "convert_element_type" in names:
-            return "because only one side casts a weight here"
         return self._misread(partners, guessed)
 
     def _misread(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:

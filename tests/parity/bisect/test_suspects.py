@@ -1,5 +1,6 @@
 """Functions that may hold a cause: those of a whole region, and those that compute a constant ahead of the program."""
 
+import functools
 import importlib.util
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+from parity.compare.origin.divergence import find_divergences
 from parity.compare.origin.trace import functions_around, site
 from parity.ir.functions import deciding_call
 from parity.ir.location import Frame
@@ -265,3 +267,45 @@ def selected_later(x, step):
 def test_another_choice_between_right_values_is_blamed_on_its_condition():
     finding, _ = first(selected, selected_later, X, np.float32(3))
     assert finding.sentence.startswith("gt ("), finding.sentence
+
+
+def kept_if_finite(x, w):
+    h = x @ w
+    return jnp.where(jnp.all(jnp.isfinite(h)), jnp.tanh(h) * 3, h)
+
+
+def kept_by_product(x, w, factor=2.5, least=-1.0):
+    h = x @ w
+    sound = jnp.isfinite(jnp.sum(jnp.abs(h) * 0)) & (jnp.cosh(h).min() > least)
+    return jax.lax.select(jnp.broadcast_to(sound, h.shape), jnp.tanh(h) * factor, h)
+
+
+def test_a_condition_that_is_equal_on_both_sides_is_no_cause():
+    finding, blamed = first(kept_if_finite, kept_by_product, X, W)
+    assert finding.sentence.startswith("mul (") and "(operand 1: 3 against 2.5)" in finding.sentence
+    assert blamed == ["kept_if_finite", "kept_by_product"]
+
+
+def test_a_condition_that_differs_is_the_cause():
+    finding, _ = first(kept_if_finite, functools.partial(kept_by_product, factor=3.0, least=9e9), X, W)
+    assert finding.sentence.startswith("reduce_and / and ("), finding.sentence
+
+
+def with_large(x, w, divisor=4.0):
+    return jnp.stack([jnp.tanh(0.3 * (x @ w)).sum() / divisor, 1e4 * jnp.exp(x).sum()])
+
+
+def bent_with_large(x, w):
+    return jnp.stack([jnp.arctan(0.3 * (x @ w)).sum() / 4.0, 1e4 * jnp.exp(x).sum()])
+
+
+def test_a_place_that_reaches_only_noise_is_sure_for_another_constant_alone():
+    finding, _ = first(with_large, functools.partial(with_large, divisor=4.004), X, W)
+    assert finding.found and "(operand 1: 4 against 4.004)" in finding.sentence
+    finding, _ = first(with_large, bent_with_large, X, W)
+    assert not finding.found and "are equal up to noise, except some entries" in finding.sentence
+
+
+def test_results_that_are_equal_up_to_noise_are_no_place():
+    alignment = aligned(jnp.exp, lambda x: jnp.exp(x) * (1 + 1e-7), X)
+    assert find_divergences(alignment, zip(*(trace.outputs for trace in alignment.traces), strict=True)) == []

@@ -1,6 +1,7 @@
 """Selection of pairs: ``[tool.parity]``, modules by name, and the errors for invalid ones."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -284,3 +285,40 @@ def test_the_project_folder_comes_after_pythonpath_and_before_installed_packages
     assert [pair.about for pair in pairs] == ["chosen", "for tests"]
     assert sys.path.index(str(chosen)) < sys.path.index(str(project))
     assert Path(sys.modules["json"].__file__).parent == project
+
+
+READS = """
+def later(settings):
+    return int(settings.get("depth", 2))
+
+def reads(settings):
+    return [Case(id=f"{NAME}/{settings.get('width', '8')}@single", reference=never, candidate=never, program="p")]
+
+def holds(settings):
+    make = functools.partial(later, settings)
+    return [Case(id=f"{NAME}/p@single", reference=make, candidate=make, program="p")]
+
+def copies(settings):
+    return reads({"width": "8", **settings})
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "words"),
+    [
+        ("reads", {"width": "4"}, ""),
+        ("reads", {"widht": "4"}, "got widht, expected one of width; did you mean width?"),
+        ("reads", {"width": "4", "depth": "1"}, "got depth, expected one of width"),
+        ("holds", {"depth": "4"}, ""),
+        ("copies", {"widht": "4"}, ""),
+        ("lambda settings: reads({})", {"width": "4"}, "got width, but it takes no settings"),
+    ],
+)
+def test_a_setting_that_a_pair_does_not_read_is_an_error(tmp_path, function, given, words):
+    text = f"import functools\n{PAIR}\n{READS}\nPAIR = Pair(name=NAME, about='', cases={function})\n"
+    settings(tmp_path, f'[tool.parity]\npairs = ["{module(tmp_path, "reads_pair", text)}"]\n')
+    if words:
+        with pytest.raises(SettingsError, match=re.escape(words)):
+            collect(overrides=given, start=tmp_path)
+    else:
+        assert collect(overrides=given, start=tmp_path)[1]

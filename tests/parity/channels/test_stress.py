@@ -481,6 +481,31 @@ def test_a_check_that_keeps_nothing_finite_is_no_reason_for_a_difference():
     assert result.channels["values"].verdict is Verdict.BITWISE, result.channels["values"].detail
 
 
+def centred(masked, guarded):
+    """Subtracts the largest entry of each half; the second half is masked, so that it has none."""
+    keep = jnp.array([[True, True], [False, False]])[None]
+
+    def change(h):
+        halves = masked(h.reshape(-1, 2, 2), keep)
+        largest = jnp.where(keep, halves, -jnp.inf).max(-1, keepdims=True)
+        return (halves - guarded(largest)).reshape(h.shape)
+
+    return change
+
+
+@pytest.mark.parametrize("cleans", [False, True])
+def test_a_check_for_what_is_empty_is_no_check_for_nan(cleans):
+    """A product with a mask keeps a NaN, a choice does not, and neither checks for one."""
+    left = centred(jnp.multiply, lambda top: jnp.where(top < -3e38, 0, top))
+    clean = jnp.nan_to_num if cleans else kept
+    right = centred(
+        lambda h, keep: jnp.where(keep, clean(h), 0), lambda top: jnp.where(jnp.isneginf(top), 0, top)
+    )
+    result = outcome(build("left", hidden(left)), build("right", hidden(right)), "forward")
+    verdict = result.channels["values"].verdict
+    assert (verdict is Verdict.FAILED) is cleans, result.channels["values"]
+
+
 def test_numbers_that_are_not_finite_reach_a_model_of_tokens():
     def embedded(change):
         return lambda p, i: change(p["w"][jnp.abs(i["x"]).astype(jnp.int32) % D]).sum(1) + p["b"][None]

@@ -600,6 +600,24 @@ def test_the_grade_reads_data(found, graded):
     assert bool(grade(Frontier(where="it", unlike=found))) is graded
 
 
+def decayed(rate, turned):
+    """A choice, perhaps turned, and a mean in two forms, before a decay."""
+
+    def run(x):
+        chosen = jnp.where(x >= 1, x, 0.5) if turned else jnp.where(x < 1, 0.5, x)
+        mean = jnp.einsum("bd->b", chosen) / D if turned else chosen.mean(-1)
+        return jnp.sin(chosen - mean[:, None]) + rate * x
+
+    return run
+
+
+def test_another_constant_comes_before_differences_that_may_be_harmless():
+    first, *others = compared(decayed(0.01, False), decayed(0.0101, True), [X]).findings()
+    assert others and first.where == "multiply (operand 0: 0.01 against 0.0101)", first
+    turned = compared(decayed(0.01, False), decayed(0.01, True), [X])
+    assert not any("multiply" in each.where for each in turned.findings()), turned.findings()
+
+
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [

@@ -195,6 +195,28 @@ def test_a_table_made_with_numpy_is_named_by_its_users():
     assert "in Turned.__call__ (operand 1: another table of constants, made outside the program)" in by_values
 
 
+class Near(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.stack([jnp.tanh(linen.Dense(3)(x)).mean() / 4.0, 1e6 * jnp.exp(x).sum()])
+
+
+class NearTheSum(nnx.Module):
+    """Another divisor of the small one of two numbers."""
+
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(5, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.stack([jnp.tanh(self.dense(x)).mean() / 4.004, 1e6 * jnp.exp(x).sum()])
+
+
+def test_an_entry_much_smaller_than_another_one_is_searched():
+    found = operation.locate(case(linen=Near, nnx=NearTheSum), Session(), "values")
+    assert found.found and "in Near.__call__, candidate " in found.sentence, found.sentence
+    assert "(operand 1: 4 against 4.004)" in found.sentence
+
+
 def whitened(h):
     return h * jax.lax.rsqrt(jnp.mean(h * h, -1, keepdims=True) + 1e-12)
 

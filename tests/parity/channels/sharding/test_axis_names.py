@@ -6,6 +6,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
+from parity.channels.axes import AxisNames
 from parity.run.request import Request
 from parity.run.run import CaseRunner
 
@@ -88,3 +89,10 @@ def test_without_rules_on_one_device_leaves_must_agree_on_the_rules():
     wrong = run("single", given=(), wrong=("tensor", "fsdp"))
     assert next(finding.where for finding in wrong.channels["tree"].findings).endswith("up/kernel")
     assert wrong.verdict == "failed"
+
+
+def test_a_missing_rule_is_told_from_names_that_are_swapped():
+    related = AxisNames(rules=(*RULES, ("fsdp", "fsdp"), ("tensor", "tensor")))
+    assert related.difference(("embed", "kv"), ("fsdp", "tensor")) == "no axis rule names kv"
+    assert related.difference(("embed", "mlp"), ("tensor", "fsdp")).startswith("axis names swapped")
+    assert AxisNames().difference(("embed", "kv"), ("kv", "embed")).startswith("axis names swapped")
