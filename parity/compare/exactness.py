@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+from collections.abc import Container
 
 from parity.builds.build import Group
 from parity.builds.weights.map import WeightMap
@@ -73,12 +74,12 @@ def relation(reference: Side, weights: WeightMap, case: Case) -> Relation:
     The rows of the batch are split, because they are equal on both sides; so are the dimensions that the case names.
     """
     inputs, info = reference.build.abstract_inputs, reference.traced.out_info
-    arguments = [link for link, _ in _leaves(weights, "state")]
+    arguments = _leaves(weights, "state", reference.build.leaves)
     arguments += [_same("input", path) for path in sorted(inputs)]
     results = []
     for group in sorted(info):
         if Group(group).by_leaf:
-            results += [link for link, path in _leaves(weights, group) if path in info[group]]
+            results += _leaves(weights, group, info[group])
         else:
             results += [_same(group, path) for path in info[group]]
     split_axes = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
@@ -93,18 +94,16 @@ def _same(group: str, path: str) -> Link:
     return Link(reference=(f"{group} {path}",), candidate=(f"{group} {path}",))
 
 
-def _leaves(weights: WeightMap, group: str) -> list[tuple[Link, str]]:
-    """Returns a link for each entry of the weight map, and the path of its first leaf."""
+def _leaves(weights: WeightMap, group: str, paths: Container[str]) -> list[Link]:
+    """Returns a link for each entry of the weight map whose first leaf is among some paths."""
     return [
-        (
-            Link(
-                reference=tuple(f"{group} {path}" for path in entry.reference),
-                candidate=tuple(f"{group} {path}" for path in entry.candidate),
-                transform=entry.transform,
-            ),
-            entry.reference[0],
+        Link(
+            reference=tuple(f"{group} {path}" for path in entry.reference),
+            candidate=tuple(f"{group} {path}" for path in entry.candidate),
+            transform=entry.transform,
         )
         for entry in weights.entries
+        if entry.reference[0] in paths
     ]
 
 

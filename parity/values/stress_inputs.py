@@ -31,7 +31,7 @@ class StressKind:
     Args:
         parameters, inputs: range of the power of ten that scales the leaves of the state, or the batch.
         count: initial value of the optimizer's counters.
-        by_entry: True if each entry has a factor of its own, False if each leaf has one.
+        by_entry: True if each entry has another factor, False if all entries of a leaf share one.
         saturates: True if a softmax may saturate, so that gradients cancel and optimizers step on the residue.
         edges: share of entries that become zero, tie with another, or are close to a constant of the programs.
     """

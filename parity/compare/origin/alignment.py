@@ -59,18 +59,12 @@ def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
     found = []
     for at, node in enumerate(reference.nodes):
         again = [trace.nodes[at] for trace in nudged if at < len(trace.nodes)]
-        off = [_spread(node, other) for other in again if other.name == node.name]
+        off = [distance(node.sketch, other.sketch) for other in again if other.name == node.name]
         finite = [each for each in off if np.isfinite(each)]
         noise = statistics.median(finite) if finite and node.sketch.epsilon else 0.0
         inherited = [found[i] for i in node.inputs] if node.name in RECAST and node.sketch.epsilon else []
         found.append(max(noise, node.sketch.epsilon, *inherited))
     return found
-
-
-def _spread(node: Node, other: Node) -> float:
-    """Returns the distance of two evaluations of a value, or of the part of it that is farthest apart."""
-    parts = zip(itertools.chain(*node.parts), itertools.chain(*other.parts), strict=True)
-    return max([distance(node.sketch, other.sketch), *(distance(*pair) for pair in parts)])
 
 
 class Alignment:

@@ -10,10 +10,11 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
+from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
 from parity.compare.origin.divergence import Divergence
 from parity.compare.origin.trace import Node, functions_around, innermost, site
-from parity.ir.functions import function_of, made_at, origin, set_outside, together
+from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
 from parity.ir.location import Frame, SourceLocation
 from parity.ir.makers import library_call, library_makers
 
@@ -133,7 +134,11 @@ def _exchanged(parting: Parting) -> Blame | None:
         there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
         if not all(there):
             continue
-        found = [_at_hand(parting, side, users[side], there[side]) for side in (0, 1)]
+        found = [
+            _naming(parting, side, users[side], operands[side], there[side])
+            or _at_hand(parting, side, users[side], there[side])
+            for side in (0, 1)
+        ]
         if any(found):
             stacks = [site(node).own for node in parting.alignment.pair(*users)]
             frames = [
@@ -180,6 +185,24 @@ def _all_right(parting: Parting) -> bool:
             if parting.alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain):
                 return False
     return True
+
+
+def _naming(parting: Parting, side: int, user: int, given: int, values: Sequence[int]) -> Frame | None:
+    """Returns the innermost line around an operation that names the weight it is given instead of another."""
+    nodes = parting.alignment.traces[side].nodes
+    right = {part for at in values for part in _weight(nodes, at)}
+    parts = _weight(nodes, given) - right if right else set()
+    return next((each for each in site(nodes[user]).own if parts & words_of(each)), None)
+
+
+def _weight(nodes: Sequence[Node], at: int) -> set[str]:
+    """Returns the parts of the path of the only argument that a value is computed from; empty if there are others."""
+    while not nodes[at].label:
+        below = [each for each in nodes[at].inputs if not nodes[each].literal]
+        if len(below) != 1:
+            return set()
+        (at,) = below
+    return set(nodes[at].label.split("/")) - HOLDERS
 
 
 def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:

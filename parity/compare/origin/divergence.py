@@ -337,7 +337,7 @@ class _Search:
 
     def _descend(self, first: int, second: int, place: int) -> Divergence:
         """Follows differing operands, whose values exist on both sides, to their origin."""
-        path = [(first, second)]
+        path = [self._before_branches(first, second)]
         start = found = self._between(path, place)
         while found.operands:
             left, right = self._alignment.pair(*path[-1])
@@ -354,6 +354,18 @@ class _Search:
             if self._alignment.more(*pair) is not None:
                 break
         return dataclasses.replace(found, path=tuple(path))
+
+    def _before_branches(self, first: int, second: int) -> tuple[int, int]:
+        """Returns two values; if different operations make them, the values that branches returned."""
+
+        def before(side: int, at: int) -> int:
+            nodes = self._traces[side].nodes
+            while nodes[at].name == "branch" and nodes[nodes[at].inputs[0]].name not in GIVEN:
+                at = nodes[at].inputs[0]
+            return at
+
+        left, right = self._alignment.pair(first, second)
+        return (first, second) if left.name == right.name else (before(0, first), before(1, second))
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
         operands = self._alignment.unlike(*path[-1])

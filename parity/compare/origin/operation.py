@@ -250,15 +250,13 @@ class _Entry:
         return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in self._around.iterations]
 
     def _texts(self) -> list[str]:
+        absent = f"has no such {'NaN' if self._parting.divergence.nan else 'value'}"
+        sides = enumerate(zip(self._nodes, self._sources, self.blamed, strict=True))
         return [
             f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side]) or self._decided(side)}"
             if node is not None and one is not None
-            else "has no such NaN"
-            if self._parting.divergence.nan
-            else "has no such value"
-            for side, (node, one, frame) in enumerate(
-                zip(self._nodes, self._sources, self.blamed, strict=True)
-            )
+            else absent
+            for side, (node, one, frame) in sides
         ]
 
     def _set_at(self, side: int) -> str:

@@ -88,6 +88,37 @@ def test_a_value_of_another_part_is_blamed_on_the_function_that_had_both():
     assert blamed[1] == "FirstHalfTwice.both", finding.sentence
 
 
+class Scaled:
+    def __call__(self, x, v, w):
+        self.given_1, self.given_2 = v, w
+        return self.end(self.start(x))
+
+    def start(self, x):
+        return jnp.tanh(x * (1 + self.given_1))
+
+    def end(self, x):
+        return jnp.sin(x * (1 + self.given_2))
+
+
+class ScaledByTheOther:
+    def __call__(self, x, v, w):
+        self.given_1, self.given_2 = v, w
+        started = self.start(x)
+        return self.end(started)
+
+    def start(self, x):
+        return jnp.tanh(x * (1 + self.given_2))
+
+    def end(self, x):
+        return jnp.sin(x * (1 + self.given_1))
+
+
+def test_a_weight_read_instead_of_another_is_blamed_on_the_function_that_names_it():
+    """Both are at hand where the methods are called, but the methods choose."""
+    finding, blamed = first(Scaled(), ScaledByTheOther(), X, W[:4], W[2:])
+    assert blamed == ["Scaled.start", "ScaledByTheOther.start"], finding.sentence
+
+
 def test_a_branch_that_one_side_takes_follows_from_its_condition():
     finding, blamed = first(Whole().chosen, FirstHalfTwice().chosen, X, np.int32(2))
     assert blamed[1] == "FirstHalfTwice.chosen" and "sub" in finding.sentence, finding.sentence

@@ -283,8 +283,9 @@ def test_small_differences_within_the_candidate_s_own_noise_are_none(off, noise,
         moved = np.random.default_rng(seed).normal(size=200)
         return results(values * (1 + (off if place else 0) + (noise if place else 1e-7) * moved))
 
-    run = stress._Run(reference=results(values), candidate=results(values * (1 + off)), nudged=nudged)
-    assert bool(list(stress._on([(Trial(name="any", state={}), run)]))) == found
+    sides = {"reference": results(values), "candidate": results(values * (1 + off))}
+    run = stress._Run(trial=Trial(name="any", state={}), **sides, nudged=nudged)
+    assert bool(list(stress._on([run]))) == found
 
 
 @pytest.mark.parametrize("program", ["forward", "train_step"])
