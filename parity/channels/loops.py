@@ -330,7 +330,7 @@ def compare_forwarded(evidence: Evidence, carried: Collection[str]) -> list[Find
 def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, list[str]]]:
     """Yields the scans that return scanned inputs, with these; those of Flax return all, and JAX drops the copies."""
     for equation in equations(jaxpr):
-        if equation.primitive.name != "scan" or equation_source(equation).file.startswith(FLAX):
+        if equation.primitive.name != "scan" or equation_source(equation).frame.file.startswith(FLAX):
             continue
         body, (constants, carries) = opened(equation.params["jaxpr"]), scan_split(equation)
         given = set(body.invars[constants + carries :])
