@@ -97,9 +97,7 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     """Returns the lines behind a difference in equal code; None if the code differs, or nothing around it does.
 
     The functions of these lines differ, or these are other statements of one function, such as two of its branches.
-
-    Args:
-        one, other: for each side, the user's lines on the call stack, innermost first.
+    ``one`` and ``other`` are the user's lines on the call stack of each side, innermost first.
     """
     pairs = list(_paired(one, other))
     if not pairs or _differ(*pairs[0]):
@@ -114,11 +112,7 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
 
 
 def changed(one: Sequence[Frame], other: Sequence[Frame]) -> Frame | None:
-    """Returns the innermost line in a function of one name and other text on both sides, if another one is below it.
-
-    Args:
-        one, other: as for `origin`; the result is a line of ``one``.
-    """
+    """Returns the innermost line of ``one`` in a function whose text differs on both sides, if another is below it."""
     found = (
         left for left, right in _paired(one, other) if left.named == right.named and _differ(left, right)
     )
@@ -139,11 +133,7 @@ def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
 
 
 def deciding_call(frames: Sequence[Frame]) -> Frame | None:
-    """Returns the innermost call that passes on no parameter that conditions test on the way to the first line.
-
-    Args:
-        frames: the user's lines on a call stack, innermost first.
-    """
+    """Returns the innermost call that passes on no parameter that conditions test on the way to the first line."""
     passed: set[str] = set()
     for at, frame in enumerate(frames):
         nodes = list(ast.walk(statement(frame)))
@@ -185,10 +175,6 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
 
     Searches the innermost function, the fields and constructors of its class, then those of each caller. The result is
     None if the function itself holds the constant, or if several lines do.
-
-    Args:
-        number: the constant; None if it is unknown.
-        frames: the user's lines on the call stack of its use, innermost first.
     """
     if number is None or (abs(number) < COMMON and (2 * number).is_integer()):
         return None

@@ -124,7 +124,6 @@ class SourceLocation:
         differs between both sides, else the one outside of its class.
 
         Args:
-            other: the other side's place; None if it has none.
             unsure: True if the two places may not correspond.
         """
         place = f"{self.own_place}{self.maker}"
@@ -222,12 +221,7 @@ def _frames(location: Any, function: str = "") -> Iterator[Frame]:
 
 @functools.lru_cache(maxsize=65_536)
 def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocation:
-    """Returns the source of an equation of a traced program.
-
-    Args:
-        equation: equation of a jaxpr.
-        calls: the calls that lead to it, outermost first, such as `Position.calls`.
-    """
+    """Returns the source of an equation of a traced program; ``calls`` lead to it, such as `Position.calls`."""
     name, scope = equation.params.get("name", ""), equation_scope(equation)
     own = f"jit({name})" if name else equation.primitive.name
     frames = [Frame(*frame) for frame in equation_frames(equation)]
@@ -240,9 +234,6 @@ def result_source(jaxpr: Any, result: Any, calls: tuple[Any, ...] = ()) -> Sourc
     """Returns the source of the operation that makes a value; None if it is an argument or a constant.
 
     A move by a library, such as of the axis of a vmap, gives way to the operation inside that made the moved value.
-
-    Args:
-        calls: as for `equation_source`.
     """
     made = forwarded_from(jaxpr, result)
     equation = makers(jaxpr).get(made)
@@ -265,8 +256,7 @@ def call_stacks(jaxpr: Any, outer: tuple[Hashable, ...] = ()) -> Iterator[tuple[
 
     A reused trace counts as one call of its caller.
 
-    Args:
-        outer: the call stack of the loop or branch whose body it is.
+    ``outer`` is the call stack of the loop or branch whose body it is.
     """
     needed = set(variables(opened(jaxpr).outvars))
     for equation in reversed(opened(jaxpr).eqns):

@@ -14,7 +14,8 @@ _IOTA = re.compile(r"\[([\d,]+)\]<=\[")
 _MESH = re.compile(r"mesh\[([^\]]*)\](?:[^{}]*)\{([^{}]*)\}")
 _AXIS = re.compile(r"'([^']+)'\s*=\s*(\d+)")
 _USED = re.compile(r"'([^']+)'(?::\(\d+\)(\d+))?")
-_FUSED = {"all-reduce-scatter": "reduce-scatter"}
+_FUSED = "all-reduce-scatter"
+"""Start of the names of computations that TPU fuses from an all-reduce and a slice; together a reduce-scatter."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,10 +58,10 @@ def read_collectives(compiled: Any) -> tuple[Collective, ...]:
             continue
         if one.base in COLLECTIVES and one.phase in ("", "start"):
             found.append(_collective(module, visit, one.base, one))
-        elif one.opcode == "fusion" and (kind := _fused_kind(one)) is not None:
-            inner = module.computations[one.called()[0][1]].instructions
-            stated = [other for other in inner if other.base in COLLECTIVES]
-            found.append(_collective(module, visit, kind, stated[0] if stated else one))
+        elif one.opcode == "fusion" and (called := one.called()) and called[0][1].startswith(_FUSED):
+            inner = module.computations[called[0][1]].instructions
+            stated = next((other for other in inner if other.base in COLLECTIVES), one)
+            found.append(_collective(module, visit, "reduce-scatter", stated))
     return tuple(found)
 
 
@@ -82,17 +83,8 @@ def _pieces(module: HloModule) -> set[tuple[str, str]]:
         (name, one.name)
         for name, collectives in held.items()
         for one in collectives
-        if name.startswith(tuple(_FUSED))
-        or (name not in starting and one.attributes.get("channel_id") in begun)
+        if name.startswith(_FUSED) or (name not in starting and one.attributes.get("channel_id") in begun)
     }
-
-
-def _fused_kind(one: Instruction) -> str | None:
-    names = [name for _, name in one.called()]
-    for prefix, kind in _FUSED.items():
-        if names and names[0].startswith(prefix):
-            return kind
-    return None
 
 
 def _collective(module: HloModule, visit: Visit, kind: str, stated: Instruction) -> Collective:

@@ -242,9 +242,7 @@ def moving(handler: Handler) -> Handler:
     """Returns a handler that resolves movement if it is known, and else keeps the operation opaque."""
 
     def move(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-        promised = (
-            step.text("indices_are_sorted") == "true"
-        )  # an order that rows by themselves do not promise
+        promised = step.text("indices_are_sorted") == "true"  # rows by themselves do not promise an order
         try:
             return operation(tensors, step, operands) if promised else handler(tensors, step, operands)
         except RefusalError:

@@ -76,7 +76,7 @@ SABOTAGES = (
     ),
     (words, ' and "?" not in texts["sharding"]', ""),
     (words, "_digest_text(blob[4:], kind)", "text"),
-    (words, "_digest_text(data, str(attribute.type))", '"constant"'),
+    (words, "_digest_text(array.tobytes(), str(attribute.type))", '"constant"'),
     (words, "_digest_text(str(attribute).encode()", '_digest_text(b""'),
     (words, 'texts["host function"] = self._private', "pass"),
     (words, 'return texts.get("is_host_transfer") == "true"', "return False"),
