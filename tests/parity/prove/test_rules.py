@@ -78,7 +78,7 @@ def test_no_rule_is_tried_if_arguments_differ(check):
 
 
 ATTACKING = {rule.attacked_by for rule in RULES.values()}
-"""Names of the steps whose misses are looked at with the rules that they attack, further down."""
+"""Names of steps whose misses the tests of rules compare, further down."""
 
 
 @pytest.mark.parametrize("kind", ["forward", "gradient"])
