@@ -33,20 +33,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def equal_programs_are_compiled_once(tmp_path_factory):
-    """Sets an empty cache for compiled programs, of this worker alone: JAX does not write its files atomically."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-        # A compiled program names the lines that it comes from, and tests read them.
-        "jax_compilation_cache_include_metadata_in_key": True,
-    }
-    for name, value in settings.items():
-        jax.config.update(name, value)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_are_let_go():
     """A worker lives for a thousand tests, and would crash in the compiler."""

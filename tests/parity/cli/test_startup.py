@@ -55,7 +55,7 @@ def present(modules, names):
     ids=", ".join,
 )
 def test_commands_import_what_they_need(tmp_path, commands, absent):
-    """What all import together is no less than what each imports alone, and one process is quicker."""
+    """All together import no less than each alone, and one process is quicker."""
     (tmp_path / "foreign_mlp.py").write_text((TWINS / "foreign_mlp.py").read_text())
     (tmp_path / "pyproject.toml").write_text('[tool.parity]\npairs = ["foreign_mlp:PAIR"]\n')
     assert present(loaded(COMMANDS, *commands, cwd=tmp_path), absent) == []

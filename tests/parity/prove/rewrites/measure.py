@@ -1,6 +1,7 @@
 """Proves and runs pairs of forms; see ``__main__``."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ LEVELS = (0, 3)
 MOST_STEPS = 100_000
 
 
+@functools.cache
 def gradient(run):
     def loss(x, y, v, t, k):
         return jnp.sum(run(x, y, v, t, k) * (1.0 + jnp.tanh(y)))
@@ -44,6 +46,7 @@ def gradient(run):
     return jax.grad(loss, argnums=(0, 1, 2, 3))
 
 
+@functools.lru_cache(maxsize=8)  # a program takes a megabyte; those of one attack come one after another
 def lower(run, placement=None):
     with jax.numpy_rank_promotion("allow"):
         return jax.jit(run, keep_unused=True).lower(*_placed(INPUTS, placement))
