@@ -12,6 +12,7 @@ from parity.compare.origin.sketch import opposite
 from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.makers import backward_rule
 
+BRANCH = frozenset({"branch"})
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
 
@@ -141,7 +142,7 @@ class _Search:
         """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
 
         A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does a value that leads to one that both sides have, and a mask whose opposite the other side uses.
+        compute. So does an operation that is only another form, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
@@ -149,10 +150,17 @@ class _Search:
         alone = len(ends) == 1
         if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-            form = form or (alone and self._agrees_again(*ends[0]))
+            form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
         else:
             form = opposite(*(node.sketch for node in nodes))
         return follows, form, self.for_backward(pair), pair.place, alone
+
+    def _is_form(self, first: int, second: int) -> bool:
+        """True if one operation takes values that differ in their form only, such as once for all rows."""
+        one, other = self._alignment.pair(first, second)
+        operands = self._alignment.unlike(first, second)
+        ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
+        return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
 
     def _agrees_again(self, side: int, at: int) -> bool:
         """True if a value that one side has alone, no random key, leads to one that both sides have.
@@ -337,14 +345,17 @@ class _Search:
 
     def _descend(self, first: int, second: int, place: int) -> Divergence:
         """Follows differing operands, whose values exist on both sides, to their origin."""
-        path = [self._before_branches(first, second)]
+        path = [self._unmoved(first, second, BRANCH)]
         start = found = self._between(path, place)
         while found.operands:
             left, right = self._alignment.pair(*path[-1])
             if left.name != right.name or len(left.inputs) != len(right.inputs):
                 break
-            position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
-            pair = left.inputs[position], right.inputs[position]
+            pairs = [self._unmoved(left.inputs[at], right.inputs[at]) for at in found.operands]
+            pairs = [pair for pair in pairs if not self._alignment.same(*pair)]
+            if not pairs:
+                break  # the operands differ in their form only
+            pair = pairs[-1 if left.name == "branch" else 0]  # the condition first
             makers = [node.name for node in self._alignment.pair(*pair)]
             if GIVEN.issuperset(makers) or "constant" in makers:
                 found = start if "argument" in makers else found
@@ -355,12 +366,12 @@ class _Search:
                 break
         return dataclasses.replace(found, path=tuple(path))
 
-    def _before_branches(self, first: int, second: int) -> tuple[int, int]:
-        """Returns two values; if different operations make them, the values that branches returned."""
+    def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
+        """Returns two values; if different operations make them, the values before they were moved."""
 
         def before(side: int, at: int) -> int:
             nodes = self._traces[side].nodes
-            while nodes[at].name == "branch" and nodes[nodes[at].inputs[0]].name not in GIVEN:
+            while nodes[at].name in moves and nodes[nodes[at].inputs[0]].name not in GIVEN:
                 at = nodes[at].inputs[0]
             return at
 
@@ -394,13 +405,26 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
             continue  # the rule may stop the gradient, too
         left, right = ordered(side, at, other)
-        made_of = _leaves_below(alignment, left)
+        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, left)
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
             found.append((-len(made_of), left, right))
     if not found:
         return []
     _, left, right = max(found, key=lambda each: each[:2])
     return [Divergence(reference=left, candidate=right, place=left)]
+
+
+def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
+    """True if only integers and masks are computed from a value, which pass no gradient anyway."""
+    nodes, waiting, seen = alignment.traces[side].nodes, [at], {at}
+    while waiting:
+        users = [each for each in alignment.users(side, waiting.pop()) if nodes[each].sketch.epsilon]
+        fresh = set(users) - seen
+        if any(not alignment.users(side, each) for each in fresh):
+            return False
+        seen |= fresh
+        waiting += fresh
+    return bool(alignment.users(side, at))
 
 
 def _used_instead(alignment: Alignment, side: int, at: int) -> int:

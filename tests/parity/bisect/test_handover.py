@@ -10,7 +10,7 @@ import pytest
 from parity.compare.origin import blame
 from parity.compare.origin.alignment import Alignment, floors
 from parity.compare.origin.blame import Parting
-from parity.compare.origin.divergence import find_divergences
+from parity.compare.origin.divergence import _stopped, find_divergences
 from parity.compare.origin.evaluated import Evaluated, Result
 from parity.compare.origin.operation import describe
 from parity.compare.origin.sketch import PROJECTIONS, _directions, distance, sketch
@@ -467,3 +467,19 @@ def test_nan_that_follows_from_another_value_is_not_the_cause():
 
     finding, blamed = first(lambda x: logarithm(jnp.abs(x) + 1), lambda x: lowered(jnp.abs(x) + 1), X[:1])
     assert "NaN" not in finding.sentence and blamed[1].endswith("lowered"), finding.sentence
+
+
+@pytest.mark.parametrize(("decides", "number"), [(True, 0), (False, 1)])
+def test_a_stop_that_only_decides_stops_no_gradient(decides, number):
+    def cost(w, x, stop):
+        h = shared(x, w)
+        kept = stop(h * 2)
+        return jnp.sum(jnp.where(kept > 0.1, jnp.sin(h), 0 if decides else kept))
+
+    def cut(w, x):
+        return cost(w, x, jax.lax.stop_gradient)
+
+    def uncut(w, x):
+        return cost(w, x, lambda h: h)
+
+    assert len(_stopped(aligned(jax.grad(cut), jax.grad(uncut), W, X), ["given_0"])) == number

@@ -179,6 +179,38 @@ def test_a_mask_of_another_form_comes_after_what_it_is_added_to():
     assert finding.sentence.startswith("concatenate (forward)"), finding.sentence
 
 
+def seen_by_each(h, memory, w):
+    return jnp.tile(memory, (len(h), 1)) @ w
+
+
+def seen_by_all(h, memory, w):
+    return memory @ w
+
+
+def kept_in_range(h):
+    return jnp.tanh(h + 0.5 * jnp.sin(h))
+
+
+def kept(h):
+    return jnp.tanh(h)
+
+
+def recurrent(x, w, seen, keep):
+    memory, h = jnp.cos(x[:1]), x
+    for _ in range(3):
+        h = keep(jnp.exp(jnp.sin(h) + seen(h, memory, w)))
+    return h
+
+
+def test_what_is_computed_once_for_all_rows_is_not_blamed():
+    left, right = (
+        lambda x, w, form=form: recurrent(x, w, *form)
+        for form in ((seen_by_each, kept_in_range), (seen_by_all, kept))
+    )
+    finding, blamed = first(left, right, X, W)
+    assert blamed[0] == "kept_in_range", finding.sentence
+
+
 def backwards(x, done):
     later, found = x[-1], []
     for at in reversed(range(len(x) - 1)):
