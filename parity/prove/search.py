@@ -355,8 +355,7 @@ class Search:
     def _pair_carries(self, pair: tuple[Op, Op], depth: int) -> tuple[dict[int, int], dict[int, int]]:
         """Refines the carries of both loops together; unlike `Numbering`, it keeps unequal pairs together."""
         starts = [numbering.carries(op, depth) for op, numbering in zip(pair, self._numberings, strict=True)]
-        colours = (dict(starts[0][0]), dict(starts[1][0]))
-        moving = (starts[0][1], starts[1][1])
+        colours, moving = zip(*starts, strict=True)
         bodies = (pair[0].regions[1], pair[1].regions[1])
         for _ in range(_MAX_ROUNDS):
             self._assign(bodies, colours)

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from parity.ir.mlir import numbers
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Term, Terms, Value
@@ -98,7 +96,7 @@ def _gather(table: Terms, op: Application) -> View | None:
         return None
     if known is None:
         return _moved_window(table, operand, sizes, dict.fromkeys(axes, place))
-    return _window(table, operand, sizes, dict(zip(axes, known.tolist(), strict=True)))
+    return _window(table, operand, sizes, dict(zip(axes, known, strict=True)))
 
 
 @normal_form("stablehlo.dynamic_slice")
@@ -114,8 +112,8 @@ def _dynamic_slice(table: Terms, op: Application) -> View | None:
     """Returns a dynamic slice with known starts as a slice; starts are clamped to the array."""
     operand, *places = op.operands
     sizes = list(op.attributes["slice_sizes"])
-    starts = {axis: _start(table, place) for axis, place in enumerate(places)}
-    known = {axis: start for axis, start in starts.items() if start is not None}
+    starts = {axis: _places(table, place) for axis, place in enumerate(places)}
+    known = {axis: start[0] for axis, start in starts.items() if start is not None}
     found = _window(table, operand, sizes, known)
     return _moved_window(table, operand, sizes, dict(enumerate(places))) if found is None else found
 
@@ -135,12 +133,9 @@ def _moved_window(
     return table.accept("moved-update", whole(number, math.prod(shape if new else sizes)))
 
 
-def _places(table: Terms, place: Value) -> np.ndarray | None:
-    return table.literal(place.view) if place.type.element in _INDICES else None
-
-
-def _start(table: Terms, place: Value) -> int | None:
-    return None if (known := _places(table, place)) is None else int(known[0])
+def _places(table: Terms, place: Value) -> list[int] | None:
+    known = table.literal(place.view) if place.type.element in _INDICES else None
+    return None if known is None else known.tolist()
 
 
 def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[int, int]) -> View | None:
@@ -226,11 +221,9 @@ def _padded(table: Terms, out: Array, inner: Value, fill: View, lows: Sequence[i
     if is_fixed or out.count - inner.type.count < 2 or not table.allows("pad"):
         return None
     table.use("pad")
-    one = fill.moved([])
-    number = table.number(
-        f"~pad {inner.type.shape} {out.shape} {list(lows)}", *map(table.flat, (table.plain(inner.view), one))
-    )
-    return whole(number, out.count)
+    views = table.plain(inner.view), fill.moved([])
+    word = f"~pad {inner.type.shape} {out.shape} {list(lows)}"
+    return whole(table.number(word, *map(table.flat, views)), out.count)
 
 
 def _as_pad(table: Terms, out: Array, axis: int, parts: Sequence[Value]) -> View | None:
@@ -270,12 +263,8 @@ def _replaced(
     cuts = [axis for axis, size in enumerate(out.shape) if new.shape[axis] != size]
     rule = "moved-update" if table.moved and table.allows("moved-update") else "update-in-place"
     if len(cuts) != 1 or not table.allows(rule) or not table.allows("concatenate"):
-        number = table.number(
-            f"~update {list(out.shape)} {list(new.shape)} {list(starts)}",
-            table.flat(operand.view),
-            table.flat(view),
-        )
-        return whole(number, out.count)
+        word = f"~update {list(out.shape)} {list(new.shape)} {list(starts)}"
+        return whole(table.number(word, table.flat(operand.view), table.flat(view)), out.count)
     axis, full = cuts[0], out.shape[cuts[0]]
     first, last = starts[axis], starts[axis] + new.shape[axis]
     parts = []
@@ -316,13 +305,13 @@ def window_replaced(table: Terms, text: str, out: Array, operands: Sequence[Valu
             return _moved_window(table, operand, sizes, {axis: place}, new.view)
     if known is None or not table.allows("scatter-in-place"):
         return None
-    starts = dict(zip(axes, known.tolist(), strict=True))
+    starts = dict(zip(axes, known, strict=True))
     firsts = [starts.get(axis, 0) for axis in range(len(sizes))]
     ends = zip(firsts, sizes, out.shape, strict=False)
     if len(sizes) != len(out.shape) or any(first < 0 or first + size > full for first, size, full in ends):
         return None
     # XLA writes the largest starts (0, n) as an iota, and then checks the bounds of the window at run time.
-    if (known.size > 1 or (len(sizes), *axes) == (2, 1)) and not table.is_by_value():
+    if (len(known) > 1 or (len(sizes), *axes) == (2, 1)) and not table.is_by_value():
         return None
     made = _replaced(table, out, operand, Array(tuple(sizes), out.element), new.view, firsts)
     return table.accept("scatter-in-place", made)
@@ -354,8 +343,8 @@ def _update(table: Terms, op: Application) -> View | None:
     operand, new, *starts = op.operands
     firsts = []
     for size, full, start in zip(new.type.shape, operand.type.shape, starts, strict=True):
-        known = 0 if size == full else _start(table, start)
+        known = [0] if size == full else _places(table, start)
         if known is None:
             return _moved_window(table, operand, new.type.shape, dict(enumerate(starts)), new.view)
-        firsts.append(min(max(known, 0), full - size))
+        firsts.append(min(max(known[0], 0), full - size))
     return _replaced(table, op.out, operand, new.type, new.view, firsts)

@@ -3,11 +3,10 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from parity.ir.stablehlo.operations import Group, facts, names_of
-from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, is_float
+from parity.ir.stablehlo.program import Kind, Op, StableProgram, is_float
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
@@ -18,8 +17,6 @@ from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import View, whole
 
-_Normaliser = tuple[Callable[..., Any], Mapping[str, Any], Array]
-"""The function that brings an operation into normal form, the operation's attributes, and its result type."""
 _SUMS = names_of("add", "subtract")
 _WRITES = names_of("scatter", "dynamic_update_slice")
 """XLA removes a write of a whole array only after it has simplified what is around it."""
@@ -37,7 +34,6 @@ class RuledNumbering(Numbering):
 
     def __init__(self, table: Terms, values: int, reorder: bool = False):
         super().__init__(table, values, reorder)
-        self._normalisers: dict[Form, _Normaliser | None] = {}
         self.vanished: set[int] = set()
         """First results of operations that rules removed: moves, and those equal to an operand or a constant."""
         self._written: dict[int, int] = {}
@@ -213,35 +209,27 @@ class RuledNumbering(Numbering):
         return None if self.table.is_by_value() else number
 
     def _normal(self, op: Op) -> int | None:
-        """Returns the number of an operation's normal form; None if it has none."""
-        if op.form not in self._normalisers:
-            self._normalisers[op.form] = self._normaliser(op)
-        found = self._normalisers[op.form]
-        operands = None if found is None else self._operands(op)
-        if found is None or operands is None:
+        """Returns the number of an operation's normal form; None if the rules do not know it or what it works on."""
+        form, known, table = op.form, facts(op.form.name), self.table
+        normalise, is_elementwise = NORMAL_FORMS.get(form.name), known.group is Group.ELEMENTWISE
+        if normalise is None and is_elementwise:
+            commutes = form.kind >= self._commuting
+            normalise = functools.partial(elementwise, name=form.name, commutes=commutes)
+        out = parse_array(form.slots_out[0]) if len(form.types) == 1 else None
+        if normalise is None or out is None or not known.attributes >= set(form.attributes):
             return None
-        (normalise, attributes, out), table = found, self.table
-        if facts(op.form.name).group is Group.ELEMENTWISE:
-            adds = op.form.name in _SUMS and all(table.known(x.view) != 0 for x in operands)
+        operands = self._operands(op)
+        if operands is None:
+            return None
+        if is_elementwise:
+            adds = form.name in _SUMS and all(table.known(x.view) != 0 for x in operands)
             operands = [
                 Value(table.plain(x.view), x.type) if self._reads_plain(x, adds) else x for x in operands
             ]
         table.narrow = _is_narrow(operands, out)
         table.built = False
-        view = normalise(table, Application(attributes, out, operands))
+        view = normalise(table, Application(form.attributes, out, operands))
         return None if view is None else table.shaped(Value(table.settled(view, out.element), out))
-
-    def _normaliser(self, op: Op) -> _Normaliser | None:
-        """Returns how a form is normalised; None if the rules do not know it, its type, or one of its attributes."""
-        form, known, attributes = op.form, facts(op.form.name), op.form.attributes
-        normalise = NORMAL_FORMS.get(form.name)
-        if normalise is None and known.group is Group.ELEMENTWISE:
-            commutes = form.kind >= self._commuting
-            normalise = functools.partial(elementwise, name=form.name, commutes=commutes)
-        out = parse_array(form.slots_out[0]) if len(form.types) == 1 else None
-        if normalise is None or out is None or not known.attributes >= set(attributes):
-            return None
-        return normalise, attributes, out
 
     def _operands(self, op: Op) -> list[Value] | None:
         """Returns the values of the operands; None if the rules do not know one of their types."""

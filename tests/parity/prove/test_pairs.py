@@ -37,7 +37,7 @@ SABOTAGES = (
     (numbering, '"#barrier", group, member', '"#barrier", group'),
     (numbering, 'f"#effect {len(effects)}", *scope', 'f"#effect {len(effects)}"'),
     (numbering, 'tail = [self.table.number(f"#effect {len(effects)}", *scope)]', "tail = []"),
-    (numbering, "for each in op.regions] for slot", "for each in op.regions[:1]] for slot"),
+    (numbering, "for each in regions] for slot", "for each in regions[:1]] for slot"),
     (numbering, '"#region", done, *[env[value] for value in region.outputs]', '"#region", done'),
     (numbering, '"#parameter {depth} {position} {kind}"', '"#parameter {depth} {kind}"'),
     (
