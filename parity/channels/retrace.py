@@ -39,7 +39,7 @@ AGAIN: Kind = (
     "pass it as an array, or make it one object for all steps",
 )
 Called = Mapping[Kind, Mapping[str, str]]
-"""The result of calling a step twice: for each kind, what was found, by name of the leaf, attribute or function."""
+"""The result of calling a step twice: findings by kind, and by name of the leaf, attribute or function."""
 
 
 def _type(leaf: Any) -> str:

@@ -12,7 +12,7 @@ from parity.ir.location import SourceLocation
 
 _IDLE = frozenset({"bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple"})
 _SCALAR = frozenset({"to_apply", "select", "scatter"})
-"""Attributes that name a function of single elements, such as that of a reduction; of a ``call`` any function."""
+"""Attributes that name a function of single elements, such as that of a reduction; a ``call`` names any function."""
 
 
 def optimised_module(compiled: Any) -> HloModule:
