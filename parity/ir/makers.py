@@ -74,9 +74,11 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
 
     So do the statements that give values to the names it reads.
     """
+    if not deep:
+        return
     names = _names(frame.file)
     owner = names.get(frame.function.partition(".")[0])
-    nodes = list(ast.walk(statement(frame))) if deep else []
+    nodes = list(ast.walk(statement(frame)))
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     for each in called:
         made = _value(each, names) or getattr(owner, getattr(each, "attr", ""), None)

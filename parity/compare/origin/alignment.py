@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from parity.compare.origin.sketch import Sketch, distance
-from parity.compare.origin.trace import Node, Trace
+from parity.compare.origin.trace import Node, Trace, functions_around
 from parity.values.ladder import FLOOR_FACTOR
 
 T = TypeVar("T")
@@ -204,6 +204,23 @@ class Alignment:
         left, right = self.pair(first, second)
         given = zip(left.inputs, right.inputs, strict=False)
         return tuple(at for at, values in enumerate(given) if not self.same(*values))
+
+    def instead(self, side: int, at: int) -> int | None:
+        """Returns an operation of the other side that uses an operand of this one and has no counterpart here.
+
+        It is the first one whose call stack shares most functions with that of this one.
+        """
+        nodes, others = self.traces[side].nodes, self.traces[1 - side].nodes
+        around, found = set(functions_around(nodes[at])), []
+        for value in nodes[at].inputs:
+            if nodes[value].literal or nodes[value].sketch.plain:
+                continue
+            names = {nodes[user].name for user in self.users(side, value)} | RECAST | {"stop_gradient"}
+            backward = nodes[at].around.backward
+            for user in (user for each in self.equals(side, value) for user in self.users(1 - side, each)):
+                if others[user].name not in names and others[user].around.backward == backward:
+                    found.append(user)
+        return max(found, key=lambda each: len(around & set(functions_around(others[each]))), default=None)
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""

@@ -182,12 +182,19 @@ class _Entry:
         if None not in self._nodes or self._parting.divergence.nan:
             return ""
         side = self._nodes.index(None)
-        after = next(((each, node) for each in entries if (node := each._nodes[side]) is not None), None)
-        if after is None:
-            return ""
-        entry, node = after
-        self.blamed[side], self._after = entry.blamed[side], (node.name,)
-        return f", the {SIDES[side]} goes on with {node.name} at {entry._texts()[side]}"
+        at = self._alignment.instead(1 - side, self._ends()[0][1])
+        if at is not None:
+            node = self._alignment.traces[side].nodes[at]
+            frame = self._default(site(node))
+            text = _place(node, site(node), frame)
+        else:
+            after = next(((each, node) for each in entries if (node := each._nodes[side]) is not None), None)
+            if after is None:
+                return ""
+            entry, node = after
+            frame, text = entry.blamed[side], entry._texts()[side]
+        self.blamed[side], self._after = frame, (node.name,)
+        return f", the {SIDES[side]} goes on with {node.name} at {text}"
 
     def doubt(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
         """Returns the reason why the place may not be the cause; empty if it is certain."""
