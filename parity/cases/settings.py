@@ -7,6 +7,7 @@ import os
 import sys
 import tomllib
 import traceback
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -257,8 +258,10 @@ def _cases(
     def make(settings: Mapping[str, str]) -> Sequence[Case]:
         given = _Read(settings)
         cases = pair.cases(given) if devices is None else pair.full_size(given, devices)
-        known, held = sorted(given.fields), sys.getrefcount(given) > 2  # a case may read it later
-        for field in () if held else settings.keys() - given.fields:
+        fields, kept = given.fields, weakref.ref(given)
+        del given
+        known, held = sorted(fields), kept() is not None  # a case may read it later
+        for field in () if held else settings.keys() - fields:
             raise ValueError(unknown(field, known) if known else f"got {field}, but it takes no settings")
         return cases
 
