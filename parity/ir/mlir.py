@@ -80,12 +80,13 @@ def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
 
 
 def dense_array(attribute: Any) -> np.ndarray | None:
-    """Returns the entries of a constant; None if its element type has no counterpart in NumPy."""
+    """Returns the entries of a constant; None if NumPy cannot read its element type, or reads another shape."""
     try:
         array = np.array(attribute)
     except (RuntimeError, TypeError, ValueError):  # such as bf16
         return None
-    return array if array.dtype.kind in "iufb" else None
+    whole = array.dtype.kind in "iufb" and array.shape == tuple(attribute.type.shape)
+    return array if whole else None
 
 
 def _number(value: Any) -> tuple[float, ...]:

@@ -126,7 +126,7 @@ def unused_in(report: Report) -> list[str]:
         known = fnmatch.filter(CHANNELS, waiver.channel)
         near = "" if known else f"; channel: {unknown(waiver.channel, CHANNELS)}"
         sentences.append(
-            f"a waiver expired on {waiver.expires}: {words}; mend the difference, or renew it"
+            f"a waiver expired on {waiver.expires}: {words}; fix the difference, or renew it"
             if waiver.expired
             else f"a waiver matches nothing: {words}; remove it, or correct its globs{near}"
         )

@@ -287,5 +287,7 @@ class Interpreter:
         return results
 
     def _selected(self, test: int, yes: Any, no: Any) -> Tensor:
-        select = lambda *cells: self.algebra.map("select", [test, *cells], yes.sort)  # noqa: E731
+        def select(*cells: int) -> int:
+            return self.algebra.map("select", [test, *cells], yes.sort)
+
         return self.tensors.zip_cells(select, [yes, no], yes.sort)
