@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 
 from parity.ir.interpreter import Interpreter, Position
-from parity.ir.jax_internals import scan_split
-from parity.ir.jaxprs import bind_placed, bodies, equations, is_call
+from parity.ir.jax_internals import equation_scope, scan_split
+from parity.ir.jaxprs import all_bodies, bind_placed, bodies, equations, is_call, opened
 
 Hook = Callable[[Any, list[Any]], Sequence[Any]]
 """Returns the results of an equation, given its operands."""
@@ -63,9 +63,10 @@ def changed_types(reference: Any, candidate: Any) -> list[str]:
     """Returns the arithmetic that two programs do in different types, and casts that only one does, as text.
 
     Operations correspond if they have one name and one shape. Their types differ if one side uses a type that the
-    other does not use, or if both do the operation equally often, but not equally often in each type. Casts to a
-    narrow type must round equally many entries, in any layout and any number of parts: rounding an operand once more
-    is another precision. The same cast of the same operand counts once.
+    other does not use, or if both do the operation equally often, but not equally often in each type. Casts of the
+    forward pass to a narrow type must round equally many entries, in any layout and any number of parts: rounding an
+    operand once more is another precision. The same cast of the same operand counts once. A gradient is cast wherever
+    the forward pass reads a value in a wider type, which formulas of one function do differently often.
     """
     found = []
     left, right = _types(reference), _types(candidate)
@@ -82,21 +83,30 @@ def changed_types(reference: Any, candidate: Any) -> list[str]:
     return found
 
 
-def _types(jaxpr: Any) -> Mapping[tuple[str, tuple[int, ...]], collections.Counter[str]]:
-    found: dict[tuple[str, tuple[int, ...]], collections.Counter[str]] = collections.defaultdict(
-        collections.Counter
-    )
-    casts: dict[tuple[int, str], int] = {}
-    for equation in equations(jaxpr):
+Types = Mapping[tuple[str, tuple[int, ...]], collections.Counter[str]]
+
+
+def _types(jaxpr: Any) -> Types:
+    """Returns how often a program does each arithmetic in each type, and the entries that the forward pass casts."""
+    found: Types = collections.defaultdict(collections.Counter)
+    _count_types(found, jaxpr, 1, backward=False)
+    return found
+
+
+def _count_types(found: Types, jaxpr: Any, turns: int, *, backward: bool) -> None:
+    casts: dict[tuple[Any, str], int] = {}
+    for equation, inner in zip(opened(jaxpr).eqns, all_bodies(opened(jaxpr)), strict=True):
         name, outs = equation.primitive.name, [each.aval for each in equation.outvars]
-        if name == CAST and _is_lossy(equation) and outs[0].shape:
-            casts[id(equation.invars[0]), str(outs[0].dtype)] = outs[0].size
+        later = backward or "transpose(" in equation_scope(equation)
+        for body in inner:
+            _count_types(found, body, turns * equation.params.get("length", 1), backward=later)
+        if not later and name == CAST and _is_lossy(equation) and outs[0].shape:
+            casts[equation.invars[0], str(outs[0].dtype)] = outs[0].size
         for out in outs if name in ARITHMETIC else ():
             if out.shape and jnp.issubdtype(out.dtype, np.floating):
-                found[name, out.shape][str(out.dtype)] += 1
+                found[name, out.shape][str(out.dtype)] += turns
     for (_, kind), entries in casts.items():
-        found[CAST, ()][kind] += entries
-    return found
+        found[CAST, ()][kind] += entries * turns
 
 
 def _is_lossy(equation: Any) -> bool:

@@ -221,6 +221,39 @@ def test_casts_count_by_entries_in_any_layout():
     assert types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(x).sum(0)))
 
 
+def test_casts_count_in_each_turn_of_a_loop_and_in_the_forward_pass_only():
+    """A gradient of a bfloat16 input is cast once for each float32 value that the forward pass makes of it."""
+
+    def types(*functions):
+        return changed_types(
+            *(jax.make_jaxpr(function)(np.ones((3, 4), np.float32)) for function in functions)
+        )
+
+    def turn(x):
+        return (x * 2).astype(HALF).astype(np.float32)
+
+    def rolled(x):
+        return jax.lax.scan(lambda carry, _: (turn(carry), None), x, length=3)[0]
+
+    assert not types(rolled, lambda x: turn(turn(turn(x))))
+    assert types(rolled, lambda x: turn(turn(x * 2)))
+
+    def reads_once(x):
+        wide = x.astype(HALF).astype(np.float32)
+        return (wide * jnp.sin(wide)).sum()
+
+    def reads_twice(x):
+        near = x.astype(HALF)
+        return (near.astype(np.float32) * jnp.sin(near.astype(np.float32))).sum()
+
+    def rounds_twice(x):
+        wide = x.astype(HALF).astype(np.float32)
+        return (wide * jnp.sin(wide).astype(HALF).astype(np.float32)).sum()
+
+    assert not types(jax.grad(reads_once), jax.grad(reads_twice))
+    assert types(jax.grad(reads_once), jax.grad(rounds_twice))
+
+
 def test_arithmetic_rounds_to_a_neighbour_except_where_the_result_is_whole():
     numbers = np.concatenate([np.linspace(-3, 3, 400), [0, 1, -2, 7, np.inf, np.nan]]).astype(np.float32)
     moved = np.asarray(retraced(lambda x: x * 2 + 1, round_all)(numbers))
