@@ -4,6 +4,7 @@ import collections
 import itertools
 import operator
 import re
+import string
 from collections.abc import Iterable, Mapping, Sequence
 
 MANY = 64
@@ -151,6 +152,12 @@ def _distinct_words(names: Iterable[str]) -> dict[str, list[str]]:
         for name, held in found.items()
     }
     if any(distinct.values()):
+        letters = {each for held in distinct.values() for each in held if len(each) == 1}
+        if letters == set(string.ascii_lowercase[: len(letters)]):  # a count: a and b are no after and before
+            distinct = {
+                name: [f"#{each}" if each in letters else each for each in held]
+                for name, held in distinct.items()
+            }
         return distinct
     # The names differ by order only: "image_to_token" is not "token_to_image".
     places = [len(set(column)) > 1 for column in zip(*found.values(), strict=False)]

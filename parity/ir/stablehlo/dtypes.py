@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from parity.ir.location import SourceLocation, inlined_source
+from parity.ir.mlir import numbers
 from parity.ir.stablehlo.program import Op
 from parity.ir.stablehlo.reader import read_program
 
@@ -72,9 +73,12 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
 
 
 def _typed(op: Op, constants: set[int]) -> TypedOp | None:
-    """Returns an operation with its types; None for integers, reductions but sums, and numbers of `constants`."""
+    """Returns an operation with its types; None for integers, what sums nothing, and numbers of `constants`."""
     if op.name == "stablehlo.reduce" and [inner.name for inner in op.regions[0].ops] != ["stablehlo.add"]:
         return None
+    axes = str(op.form.attributes.get("dot_dimension_numbers", ""))
+    if op.name == "stablehlo.dot_general" and not numbers(axes, "lhs_contracting_dimensions"):
+        return None  # an outer product only multiplies
     count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
     result, sizes = op.form.elements[0], op.form.shapes[0]
     if not result.startswith(_FLOATS):

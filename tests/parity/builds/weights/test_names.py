@@ -63,6 +63,8 @@ def test_a_use_that_exchanges_related_names_is_no_evidence(reference, candidate)
         (("gate_proj", "up_proj"), ("w1", "w3")),
         (("image_tower", "text_tower"), ("text_a", "vision")),
         (("top_down_conv", "bottom_up_conv"), ("up_conv", "down_conv")),
+        (("norm_a", "norm_b"), ("before", "after")),
+        (("block/conv_a", "block/conv_b", "block/conv_c"), ("unit/bottom", "unit/cross", "unit/across")),
         (("input_norm", "post_attention_norm"), ("attention_norm", "mlp_input_norm")),
         (
             ("input_norm", "post_self_attn_norm", "post_attn_norm", "post_mlp_norm"),

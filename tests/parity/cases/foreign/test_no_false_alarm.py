@@ -1,6 +1,7 @@
 """Harmless differences of stock Flax between its two flavours."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,12 @@ def test_a_root_of_a_scalar_argument_or_of_an_array_is_one():
     assert kinds(lambda s: jnp.sqrt(s * 2 + 1), 2.0) == ["sqrt"]
     assert kinds(lambda x: jnp.sqrt(x), jnp.ones((5,))) == ["sqrt"]
     assert kinds(lambda x: jnp.sqrt(x.sum()), jnp.ones((5,))) == ["sum", "sqrt"]
+
+
+def test_an_outer_product_multiplies_only():
+    angles = functools.partial(jnp.einsum, "bt,f->btf")
+    assert kinds(angles, jnp.ones((2, 5)), jnp.ones(3)) == []
+    assert kinds(lambda x, y: jnp.einsum("bt,bf->tf", x, y), jnp.ones((2, 5)), jnp.ones((2, 3))) == ["dot"]
 
 
 class LinenAttention(linen.Module):
