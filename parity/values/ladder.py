@@ -194,7 +194,7 @@ def deviation(
 
 
 def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
-    """Returns the highest rung that all leaves hold, with every deviating leaf: failed first, worst first.
+    """Returns the highest rung that all leaves hold, with the leaves that miss it: failed first, worst first.
 
     Integer, bool and key leaves have no floor: any difference fails.
 
@@ -231,12 +231,15 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     rungs |= {found.path: rung_beyond(found, reference, candidate, exact, floor) for found in failing}
     lowest = weakest(rungs.values())
     off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
-    detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
+    beyond = [found for found in off if not judge.required.met_by(rungs[found.path])]
+    others = f" and {len(off) - len(beyond)} within noise" if 0 < len(beyond) < len(off) else ""
+    shown = beyond or off
+    detail = f"{len(shown)} of {len(reference)} leaves differ{others}, worst {max(in_floors.values()):.3g} x noise"
     absent = [f"not arbitrated, no float64 run: {truth.why}"] if isinstance(truth, Absent) else []
     return ChannelResult(
         verdict=lowest if judge.required.met_by(lowest) else Verdict.FAILED,
         detail="; ".join([detail, *filter(None, [rounding.detail]), *_unmet(lowest, judge), *absent]),
-        findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in off),
+        findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in shown),
         tables={
             "leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off],
             "layers": layer_table(reference, in_floors, rungs),

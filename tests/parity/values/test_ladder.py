@@ -266,9 +266,10 @@ def test_leaves_are_listed_failed_first_then_worst_first_in_units_of_the_floor()
     floor = {"big": 0.2, "small": 0.02, "tiny": 0.001, "count": 1.0}
     result = climb(reference, candidate, judge(floor))
     assert result.verdict is Verdict.FAILED
-    assert [finding.where for finding in result.findings] == ["tiny[0]", "small[0]", "count[0]", "big[0]"]
-    assert result.detail.startswith("4 of 4 leaves differ, worst 250 x noise")
-    assert "rung failed" in result.findings[0].distance and "rung floor" in result.findings[3].distance
+    assert [finding.where for finding in result.findings] == ["tiny[0]", "small[0]", "count[0]"]
+    assert result.detail.startswith("3 of 4 leaves differ and 1 within noise, worst 250 x noise")
+    assert "rung failed" in result.findings[0].distance
+    assert [row["rung"] for row in result.tables["leaves"]] == ["failed"] * 3 + ["floor"]
 
 
 def test_only_leaves_that_differ_are_listed():
