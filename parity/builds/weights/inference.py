@@ -104,8 +104,12 @@ class _Side:
         self.names = dict(self.paths)  # of unpaired leaves
         self.folded: dict[str, _Fold] = {}
         if len(self.names) < len(leaves):
-            clashes = sorted(set(leaves) - set(self.names.values()))
-            raise ValueError(f"weight map: {clashes} have the normalised names of other leaves; rename them")
+            clashes = [
+                f"{path} and {self.names[normalise(path)]} are both {normalise(path)}"
+                for path in leaves
+                if path not in self.names.values()
+            ]
+            raise ValueError(f"weight map: without their holders {'; '.join(clashes)}; rename one of them")
         parameters = {name: self.leaf(name) for name in self.names if self.leaf(name).role is Role.PARAMS}
         self.copies = copied(parameters)
         self.own = len(parameters) - len(self.copies)
