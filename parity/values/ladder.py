@@ -234,7 +234,9 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
     beyond = [found for found in off if not judge.required.met_by(rungs[found.path])]
     others = f" and {len(off) - len(beyond)} within noise" if 0 < len(beyond) < len(off) else ""
     shown = beyond or off
-    detail = f"{len(shown)} of {len(reference)} leaves differ{others}, worst {max(in_floors.values()):.3g} x noise"
+    detail = (
+        f"{len(shown)} of {len(reference)} leaves differ{others}, worst {max(in_floors.values()):.3g} x noise"
+    )
     absent = [f"not arbitrated, no float64 run: {truth.why}"] if isinstance(truth, Absent) else []
     return ChannelResult(
         verdict=lowest if judge.required.met_by(lowest) else Verdict.FAILED,
