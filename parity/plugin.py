@@ -144,11 +144,11 @@ class _Cases:
     """
 
     def __init__(self, config: pytest.Config, request: "Request"):
-        from parity.run.run import CaseRunner
+        from parity.run.run import case_runner
         from parity.run.schedule import Schedule
 
         self._config, self._schedule = config, Schedule(request)
-        self._runner = CaseRunner(self._schedule.request, self._schedule.backend)
+        self._run_case = case_runner(self._schedule.request, self._schedule.backend)
         self._uncached: list[str] = []
         if manifest := self._schedule.cache.manifest:  # modules imported before it was made may be older
             self._schedule.cache.refuse(manifest.later_than(config.stash[CALLED][0]))
@@ -168,7 +168,7 @@ class _Cases:
     def _run(self, case: "Case") -> "CaseResult":
         if known := self._schedule.cache.reused(case):
             return known
-        result = self._runner.run(case)
+        result = self._run_case(case)
         self._schedule.cache.keep(result)
         return result
 

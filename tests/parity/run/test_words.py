@@ -19,7 +19,7 @@ from parity.compare.placement import place
 from parity.report.table import print_table
 from parity.run.record import Report
 from parity.run.request import Request
-from parity.run.run import CaseRunner, error_finding
+from parity.run.run import case_runner, error_finding
 from parity.values.vacuity import not_finite
 from parity.verdicts import EXPECTED_GOT, Finding
 
@@ -198,7 +198,7 @@ def run(make, meshes=("single",), program="train_step"):
         meshes=meshes,
         programs=(program,),
     )
-    return list(map(CaseRunner(Request()).run, place(pair.cases({}), find("cpu"))))
+    return list(map(case_runner(Request()), place(pair.cases({}), find("cpu"))))
 
 
 @pytest.mark.long
