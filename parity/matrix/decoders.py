@@ -60,12 +60,6 @@ class Variant:
         return (self.config, self.train, *([self.diloco] if self.diloco else []))
 
     @property
-    def replicas(self) -> DilocoConfig:
-        """The settings of the replicas, for a variant that has them."""
-        assert self.diloco
-        return self.diloco
-
-    @property
     def fixed_axes(self) -> tuple[str, ...]:
         """The mesh axes that its config fixes."""
         return ("stage",) if self.config.pipeline else ()
