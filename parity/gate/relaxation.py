@@ -1,7 +1,6 @@
 """Compares settings with the merge base: finds relaxed requirements and raised budgets without an entry."""
 
 import contextlib
-import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,13 +8,13 @@ from typing import Any
 
 from parity.cases.accepted import read_budgets
 from parity.cases.tables import read
+from parity.compare.backends.environment import GitError, git
 from parity.gate.flips import Rules, read_require, read_rules
 from parity.run.record import Judgement
 from parity.verdicts import Verdict
 
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 """Default target branches of a change, tried in this order."""
-SECONDS = 30
 ABSENT = float("-inf")
 Strictness = float | frozenset[Verdict]
 """Strictness, larger is stricter: a number, or the verdicts that a requirement refuses."""
@@ -26,8 +25,8 @@ def relaxed(rules: Rules, base: str = "") -> Judgement:
     named = base or rules.gate.base
     try:
         fork = _merge_base(rules.root, named)
-        text = _git(rules.root, "show", f"{fork}:./pyproject.toml")
-    except _GitError as error:
+        text = git(rules.root, "show", f"{fork}:./pyproject.toml")
+    except GitError as error:
         words = f"looser settings cannot be determined: {error}"
         if named:
             return Judgement(relaxed=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
@@ -138,27 +137,10 @@ def _default(key: str) -> Strictness:
     return frozenset() if ".require." in key else ABSENT
 
 
-class _GitError(Exception):
-    """Git failed, with the reason."""
-
-
 def _merge_base(root: Path, named: str) -> str:
     if named:
-        return _git(root, "merge-base", "HEAD", named).strip()
+        return git(root, "merge-base", "HEAD", named)
     for branch in BRANCHES:
-        with contextlib.suppress(_GitError):
-            return _git(root, "merge-base", "HEAD", branch).strip()
-    raise _GitError(f"none of the branches {', '.join(BRANCHES)} is here")
-
-
-def _git(root: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=SECONDS, check=False
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise _GitError(f"git does not run ({error})") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"git {words[0]} has nothing on {words[-1]}"]
-        raise _GitError(lines[0])
-    return done.stdout
+        with contextlib.suppress(GitError):
+            return git(root, "merge-base", "HEAD", branch)
+    raise GitError(f"none of the branches {', '.join(BRANCHES)} is here")

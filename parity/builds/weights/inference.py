@@ -13,7 +13,6 @@ from parity.builds.weights.map import (
     AGAINST_USE,
     FOLLOWS,
     GUESSED,
-    HOLDERS,
     NEAREST,
     RELATED,
     USED,
@@ -360,7 +359,7 @@ class _Search:
             owners = short | owners
         found: dict[str, dict[str, str]] = {}
         for name in self._of(side, role):
-            if owned := moment_of(name, owners, HOLDERS):
+            if owned := moment_of(name, owners):
                 found.setdefault(owners[owned[1]], {})[owned[0]] = name
         return found
 
