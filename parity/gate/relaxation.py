@@ -34,7 +34,7 @@ def relaxed(rules: Rules, base: str = "") -> Judgement:
     try:
         before = tomllib.loads(text).get("tool", {}).get("parity", {})
         read_rules(before)
-        demands(before)
+        dict(demands(before))
     except ValueError as error:
         return Judgement(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
     now = tomllib.loads((rules.root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["parity"]
@@ -50,7 +50,7 @@ def compare(
         entries: key that may be relaxed -> reason.
         name: name of the earlier one, for messages.
     """
-    old, new = demands(before), demands(after)
+    old, new = dict(demands(before)), dict(demands(after))
     if not before.get("flips"):  # before the first flip, the gate's settings had no effect
         new = {key: value for key, value in new.items() if not key.startswith("gate.")}
     weaker = [key for key, value in old.items() if _looser(_asked(key, new), value)]
@@ -66,17 +66,13 @@ def compare(
     return Judgement(relaxed=tuple(blocks), notes=tuple(notes))
 
 
-def demands(table: Mapping[str, Any]) -> dict[str, Strictness]:
-    """Returns the strictness of every requirement in ``[tool.parity]``, by key; larger is stricter."""
-    return dict(_demands(table))
-
-
 def _looser(now: Any, before: Any) -> bool:
     """True if one strictness does not reach another; two requirements may be incomparable."""
     return not now >= before
 
 
-def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
+def demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
+    """Yields each requirement in ``[tool.parity]``, by key, with its strictness; larger is stricter."""
     tables = read(Rules, table)
     yield from _rungs("gate.require", tables.gate.require)
     for name, value in tables.gate.tolerances.items():
