@@ -81,9 +81,9 @@ def _blocks(cells: Sequence[Cell]) -> list[str]:
     """Returns a sentence for the cells of a feature and mesh that block for the same reason, the worst first."""
     blocked = [cell for cell in cells if cell.state in BLOCKED]
     blocked.sort(key=lambda cell: BLOCKED.index(cell.state))
-    alike = grouped(blocked, lambda cell: (cell.feature, cell.mesh, cell.state, cell.why))
+    groups = grouped(blocked, lambda cell: (cell.feature, cell.mesh, cell.state, cell.why))
     texts = []
-    for (feature, mesh, state, why), held in alike.items():
+    for (feature, mesh, state, why), held in groups.items():
         channels = ", ".join(cell.channel for cell in held)
         text = f"{feature}{mesh and f' @{mesh}'} {state}: {channels}: {why}"
         texts.append(text if len(text) <= LONGEST else f"{text[:LONGEST]} ...")
