@@ -108,7 +108,6 @@ def _check_report(config: pytest.Config) -> None:
 
 
 def _request(config: pytest.Config) -> "Request":
-    """Returns the run request of the options; each xdist worker gets its share of the machine."""
     from parity.cases.settings import must_have_pairs, parse_settings
     from parity.run.request import CacheMode, Request
     from parity.verdicts import ANY_RUNG, Requirement
@@ -144,11 +143,11 @@ class _Cases:
     """
 
     def __init__(self, config: pytest.Config, request: "Request"):
-        from parity.run.run import CaseRunner
+        from parity.run.run import case_runner
         from parity.run.schedule import Schedule
 
         self._config, self._schedule = config, Schedule(request)
-        self._runner = CaseRunner(self._schedule.request, self._schedule.backend)
+        self._run_case = case_runner(self._schedule.request, self._schedule.backend)
         self._uncached: list[str] = []
         if manifest := self._schedule.cache.manifest:  # modules imported before it was made may be older
             self._schedule.cache.refuse(manifest.later_than(config.stash[CALLED][0]))
@@ -168,7 +167,7 @@ class _Cases:
     def _run(self, case: "Case") -> "CaseResult":
         if known := self._schedule.cache.reused(case):
             return known
-        result = self._runner.run(case)
+        result = self._run_case(case)
         self._schedule.cache.keep(result)
         return result
 

@@ -174,7 +174,7 @@ def linen_build(
         programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
             and returns ``{group: tree}``; options go to `Program`.
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
-        **rest: the other fields of `Build`; ``abstract_inputs`` defaults to the shapes of ``inputs(0)``.
+        **rest: the other fields of `Build`.
     """
     example, fresh = traced_once(lambda key: create(key))
     codec = Codec(example)
@@ -247,10 +247,7 @@ def _build(
     fields: dict[str, Any],
 ) -> Build:
     """Returns a build of an abstract state; ``fields`` are those of `Build` that do not follow from it."""
-    if "abstract_inputs" not in fields:
-        batch = fields["inputs"](0)
-        shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
-        fields = {**fields, "abstract_inputs": shapes}
+    batch = fields["inputs"](0)
     return Build(
         create=lambda key: flatten(fresh(key)),
         leaves=describe(example),
@@ -259,6 +256,7 @@ def _build(
             name: Program(name=name, function=pure(name, function), **options)
             for name, (function, options) in programs.items()
         },
+        abstract_inputs={name: jax.ShapeDtypeStruct(one.shape, one.dtype) for name, one in batch.items()},
         specs=lambda mesh: flatten(specs(example, mesh)),
         skeleton=skeleton(example),
         **fields,

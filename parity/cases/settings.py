@@ -261,7 +261,7 @@ def _cases(
         fields, kept = given.fields, weakref.ref(given)
         del given
         known, held = sorted(fields), kept() is not None  # a case may read it later
-        for field in () if held else settings.keys() - fields:
+        for field in settings.keys() - fields if cases and not held else ():
             raise ValueError(unknown(field, known) if known else f"got {field}, but it takes no settings")
         return cases
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from parity.builds.tree import Leaf, Role
-from parity.builds.weights.map import HOLDERS, normalise
+from parity.builds.weights.map import normalise
 from parity.builds.weights.modules import moment_of
 from parity.verdicts import Finding
 
@@ -38,7 +38,7 @@ def causes_first(
     folded: dict[int, list[Finding]] = collections.defaultdict(list)
     kept: list[int] = []
     for at, leaf in enumerate(held):
-        moment = leaf and leaf.role is Role.OPTIMIZER and moment_of(normalise(leaf.path), names, HOLDERS)
+        moment = leaf and leaf.role is Role.OPTIMIZER and moment_of(normalise(leaf.path), names)
         owner = owners.get((parts[at][0], moment[1])) if moment else None
         if owner is None:
             kept.append(at)

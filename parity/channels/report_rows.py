@@ -1,10 +1,9 @@
 """Tables of channels for graphical reports: rows of both sides, small enough for every record."""
 
-import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from parity.builds.tree import Role
-from parity.builds.weights.map import Entry, WeightMap, normalise, strip_container
+from parity.builds.weights.map import WeightMap
 from parity.compare.inspection import loop_rows
 from parity.compare.layout import Placed, placed
 from parity.compare.side import Side
@@ -79,28 +78,6 @@ def map_table(weights: WeightMap) -> list[Row]:
             "candidate": " + ".join(entries[0].candidate),
         }
         for (role, how, transform), entries in groups.items()
-    ]
-
-
-def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
-    """Returns one row for each module, or leaf outside of modules, that has different names on both sides."""
-    names: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
-    for entry in entries:
-        if entry.role in (Role.PARAMS, Role.STATE) and len(entry.reference) == len(entry.candidate) == 1:
-            left, right = (strip_container(side[0]).split("/") for side in (entry.reference, entry.candidate))
-            if normalise(entry.reference[0]) == normalise(entry.candidate[0]):
-                continue
-            while len(left) > 1 and len(right) > 1 and left[-1] == right[-1]:
-                left, right = left[:-1], right[:-1]
-            names["/".join(left), "/".join(right)].append(entry)
-    return [
-        {
-            "reference": one,
-            "candidate": other,
-            "leaves": len(held),
-            "guessed": sum(each.is_unnamed for each in held),
-        }
-        for (one, other), held in names.items()
     ]
 
 

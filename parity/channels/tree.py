@@ -9,7 +9,7 @@ from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first
-from parity.channels.report_rows import map_table, renamed_modules
+from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
 from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
@@ -61,9 +61,6 @@ def tree(evidence: Evidence) -> ChannelResult:
     findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
     detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
-    if renamed := renamed_modules(entries):
-        first = renamed[0]
-        detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
     if guessed := evidence.weights.guessed:
         first = " with ".join(map(" + ".join, (guessed[0].reference, guessed[0].candidate)))
         detail = f"{len(guessed)} guessed, such as {first}, {_confirmed(evidence)}; {detail}"
@@ -76,7 +73,7 @@ def tree(evidence: Evidence) -> ChannelResult:
         findings=tuple(findings),
         notes=tuple(notes),
         measures={UNNAMED: count} if (count := sum(entry.is_unnamed for entry in entries)) else {},
-        tables={"map": map_table(evidence.weights), **({"renamed": renamed} if renamed else {})},
+        tables={"map": map_table(evidence.weights)},
     )
 
 
@@ -180,7 +177,6 @@ def _one_sided(side: str, leaf: Leaf) -> Finding:
 
 
 def _unlike(one: Leaf, other: Leaf) -> Finding:
-    """Returns a finding for a leaf that has the same name on both sides but another shape or role."""
     what = "shape" if one.shape != other.shape else "role"
     step = "give both the same, or give the pair a weight rule with a transform"
     words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (one, other)]

@@ -4,6 +4,7 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 130 interrupted.
 """
 
+import contextlib
 import errno
 import importlib
 import itertools
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 
 import typer
 
-from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, Command, renamed
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, renamed
 from parity.compare.backends.environment import prepare
 
 __all__ = ["app", "main"]
@@ -29,7 +30,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(
     add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Proves or measures that a Flax Linen model and its Flax NNX twin are the same program.",
 )
@@ -39,12 +40,13 @@ app = typer.Typer(
 def help_without_command(context: typer.Context) -> None:
     """Prints the help when no command is given."""
     if context.invoked_subcommand is None:
-        print(context.get_help(), file=sys.stderr)
+        with contextlib.redirect_stdout(sys.stderr):
+            context.get_help()  # prints it
         raise typer.Exit(USAGE)
 
 
 for name in NAMES:
-    app.command(name, cls=Command)(importlib.import_module(f"parity.cli.{name}").command)
+    app.command(name)(importlib.import_module(f"parity.cli.{name}").command)
 
 
 def main() -> None:

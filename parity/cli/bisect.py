@@ -129,7 +129,6 @@ def _history(searches: list[str], given: "Mapping[str, str | None]", more: bool)
 def _search_history(
     ends: tuple[str, ...], case: str, pairs: list[str] | None, settings: list[str] | None
 ) -> "Found":
-    """Searches commits between two ends, or versions in one range; each check runs the command again."""
     from parity.bisect.commit import search_commits
     from parity.bisect.history import REPORT, Check
     from parity.bisect.version import search_versions
@@ -142,7 +141,6 @@ def _search_history(
 
 
 def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> int:
-    """Prints the result of a search over commits or versions, writes it, and returns the exit code."""
     from parity.report.records import write_json
 
     names = ", ".join(name[:SHORT] for name in found.culprits)
@@ -169,7 +167,6 @@ def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> in
 
 
 def _whole(result: "CaseResult", found: "Bisect") -> "Report":
-    """Returns the record of a run of the one case, with the results of the searches."""
     from parity.compare.backends.environment import describe_environment
     from parity.run.record import Report
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from parity.run.request import Request
@@ -20,24 +19,6 @@ rare: Callable[..., Any] = functools.partial(typer.Option, rich_help_panel="Rare
 """``typer.Option`` for an option that few need; the help lists these in a separate section."""
 progress: Callable[[str], None] = functools.partial(typer.echo, err=True)
 """Prints the next stage of a long command, apart from its results."""
-
-
-class Command(TyperCommand):
-    """A command whose help lists the options of each panel in a separate section."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the arguments, the usual options and those of each panel."""
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            usual = "Arguments" if param.param_type_name == "argument" else "Options"
-            panel = getattr(param, "rich_help_panel", None) or usual
-            if record is not None:
-                sections.setdefault(panel, []).append(record)
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
 
 
 Select = Annotated[

@@ -10,7 +10,7 @@ import numpy as np
 from parity.builds.build import Build, Group
 from parity.builds.tree import Role
 from parity.builds.weights.inference import Uses, infer
-from parity.builds.weights.map import HOLDERS, MapError, WeightMap, normalise
+from parity.builds.weights.map import MapError, WeightMap, normalise
 from parity.builds.weights.modules import Order, moment_of
 from parity.cases.case import Case, made
 from parity.compare.clock import SideError
@@ -383,7 +383,7 @@ def _unused(side: Side) -> set[str]:
     moments = {
         path
         for path, leaf in leaves.items()
-        if leaf.role is Role.OPTIMIZER and moment_of(normalise(path), owners, HOLDERS)
+        if leaf.role is Role.OPTIMIZER and moment_of(normalise(path), owners)
     }
     return own | moments
 

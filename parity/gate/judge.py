@@ -10,7 +10,7 @@ from parity.cases.case import matches_none, selects
 from parity.gate.flips import Feature, Flip, Rules
 from parity.run.record import CaseResult, Cell, Readiness, Report, assumptions
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, SIDES, ChannelResult, Requirement, Verdict
+from parity.verdicts import BLOCKING, SIDES, ChannelResult, Requirement, Verdict, grouped
 
 READY, WAIVED, NO_QUESTION, ABSENT = "ready", "waived", "no question", "not in the record"
 EVERY = "all channels"
@@ -47,11 +47,8 @@ def judge(
         ids = [one for one in planned if any(selects(one, selector) for selector in feature.cases)]
         touched.update(dict.fromkeys(ids))
         cells += _absent(flip, label, feature, ids, planned)
-        meshes = collections.defaultdict(list)
-        for one in ids:
-            meshes[one.rpartition("@")[2] if "@" in one else ""].append(one)
         asked = rules.required(name, label)
-        for mesh, members in meshes.items():
+        for mesh, members in grouped(ids, lambda one: one.partition("@")[2]).items():
             for channel, (required, source) in asked.items():
                 found = [
                     _judged(one, results[one], channel, required, source, report)
@@ -82,15 +79,13 @@ def judge(
 
 def _blocks(cells: Sequence[Cell]) -> list[str]:
     """Returns a sentence for the cells of a feature and mesh that block for the same reason, the worst first."""
-    grouped: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
-    for cell in cells:
-        if cell.state in BLOCKED:
-            grouped[cell.feature, cell.mesh, cell.state, cell.why].append(cell.channel)
+    blocked = [cell for cell in cells if cell.state in BLOCKED]
+    blocked.sort(key=lambda cell: BLOCKED.index(cell.state))
+    groups = grouped(blocked, lambda cell: (cell.feature, cell.mesh, cell.state, cell.why))
     texts = []
-    for (feature, mesh, state, why), channels in sorted(
-        grouped.items(), key=lambda one: BLOCKED.index(one[0][2])
-    ):
-        text = f"{feature}{mesh and f' @{mesh}'} {state}: {', '.join(channels)}: {why}"
+    for (feature, mesh, state, why), held in groups.items():
+        channels = ", ".join(cell.channel for cell in held)
+        text = f"{feature}{mesh and f' @{mesh}'} {state}: {channels}: {why}"
         texts.append(text if len(text) <= LONGEST else f"{text[:LONGEST]} ...")
     return texts
 
@@ -124,7 +119,6 @@ def _decided(where: tuple[str, str, str], found: Sequence[Judged], rules: Rules)
 def _judged(
     name: str, case: CaseResult, channel: str, required: Requirement, source: str, report: Report
 ) -> Judged:
-    """Returns the state of one channel of one case; ``source`` is the key that requires it."""
     result = case.channels.get(channel)
     if result is None:
         return "missing", "", f"{name}: the report has no such channel; run it"
@@ -144,7 +138,6 @@ def _judged(
 
 
 def _waived(name: str, result: ChannelResult, report: Report) -> Judged:
-    """Returns the state of a waived channel; a waiver without an expiry date blocks."""
     reasons = {
         finding.next_step.removeprefix(PREFIX)
         for finding in result.findings

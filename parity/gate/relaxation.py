@@ -1,7 +1,6 @@
 """Compares settings with the merge base: finds relaxed requirements and raised budgets without an entry."""
 
 import contextlib
-import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,13 +8,13 @@ from typing import Any
 
 from parity.cases.accepted import read_budgets
 from parity.cases.tables import read
+from parity.compare.backends.environment import GitError, git
 from parity.gate.flips import Rules, read_require, read_rules
 from parity.run.record import Judgement
 from parity.verdicts import Verdict
 
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 """Default target branches of a change, tried in this order."""
-SECONDS = 30
 ABSENT = float("-inf")
 Strictness = float | frozenset[Verdict]
 """Strictness, larger is stricter: a number, or the verdicts that a requirement refuses."""
@@ -26,8 +25,8 @@ def relaxed(rules: Rules, base: str = "") -> Judgement:
     named = base or rules.gate.base
     try:
         fork = _merge_base(rules.root, named)
-        text = _git(rules.root, "show", f"{fork}:./pyproject.toml")
-    except _GitError as error:
+        text = git(rules.root, "show", f"{fork}:./pyproject.toml")
+    except GitError as error:
         words = f"looser settings cannot be determined: {error}"
         if named:
             return Judgement(relaxed=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
@@ -35,7 +34,7 @@ def relaxed(rules: Rules, base: str = "") -> Judgement:
     try:
         before = tomllib.loads(text).get("tool", {}).get("parity", {})
         read_rules(before)
-        demands(before)
+        dict(demands(before))
     except ValueError as error:
         return Judgement(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
     now = tomllib.loads((rules.root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["parity"]
@@ -51,7 +50,7 @@ def compare(
         entries: key that may be relaxed -> reason.
         name: name of the earlier one, for messages.
     """
-    old, new = demands(before), demands(after)
+    old, new = dict(demands(before)), dict(demands(after))
     if not before.get("flips"):  # before the first flip, the gate's settings had no effect
         new = {key: value for key, value in new.items() if not key.startswith("gate.")}
     weaker = [key for key, value in old.items() if _looser(_asked(key, new), value)]
@@ -67,17 +66,13 @@ def compare(
     return Judgement(relaxed=tuple(blocks), notes=tuple(notes))
 
 
-def demands(table: Mapping[str, Any]) -> dict[str, Strictness]:
-    """Returns the strictness of every requirement in ``[tool.parity]``, by key; larger is stricter."""
-    return dict(_demands(table))
-
-
 def _looser(now: Any, before: Any) -> bool:
     """True if one strictness does not reach another; two requirements may be incomparable."""
     return not now >= before
 
 
-def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
+def demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
+    """Yields each requirement in ``[tool.parity]``, by key, with its strictness; larger is stricter."""
     tables = read(Rules, table)
     yield from _rungs("gate.require", tables.gate.require)
     for name, value in tables.gate.tolerances.items():
@@ -123,7 +118,6 @@ def _asked(key: str, known: Mapping[str, Strictness]) -> Strictness:
 
 
 def _was_there(key: str, known: Mapping[str, Strictness]) -> Strictness:
-    """Returns the earlier strictness of a key; a new flip or feature has none."""
     where, required, _ = key.rpartition(".require.")
     new = required and where.startswith("flips.") and where not in known
     return frozenset() if new else _asked(key, known)
@@ -138,27 +132,10 @@ def _default(key: str) -> Strictness:
     return frozenset() if ".require." in key else ABSENT
 
 
-class _GitError(Exception):
-    """Git failed, with the reason."""
-
-
 def _merge_base(root: Path, named: str) -> str:
     if named:
-        return _git(root, "merge-base", "HEAD", named).strip()
+        return git(root, "merge-base", "HEAD", named)
     for branch in BRANCHES:
-        with contextlib.suppress(_GitError):
-            return _git(root, "merge-base", "HEAD", branch).strip()
-    raise _GitError(f"none of the branches {', '.join(BRANCHES)} is here")
-
-
-def _git(root: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=SECONDS, check=False
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise _GitError(f"git does not run ({error})") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"git {words[0]} has nothing on {words[-1]}"]
-        raise _GitError(lines[0])
-    return done.stdout
+        with contextlib.suppress(GitError):
+            return git(root, "merge-base", "HEAD", branch)
+    raise GitError(f"none of the branches {', '.join(BRANCHES)} is here")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from models_nnx import shared
@@ -58,12 +57,6 @@ class Variant:
     def configs(self) -> tuple[Any, ...]:
         """The configs in the order in which the models' functions take them."""
         return (self.config, self.train, *([self.diloco] if self.diloco else []))
-
-    @property
-    def replicas(self) -> DilocoConfig:
-        """The settings of the replicas, for a variant that has them."""
-        assert self.diloco
-        return self.diloco
 
     @property
     def fixed_axes(self) -> tuple[str, ...]:
@@ -142,7 +135,6 @@ def _build(flavour: Flavour, variant: Variant) -> Build:
         side.creates(variant),
         {program: (function, options.get(program, {})) for program, function in programs.items()},
         inputs=inputs,
-        abstract_inputs=_abstract(variant),
         specs=functools.partial(side.models(variant).state_specs, config, variant.train),
         input_specs=functools.partial(input_specs, config),
         rules=config.rules,
@@ -176,13 +168,6 @@ def replica_batches(shape: tuple[int, int], replicas: int, seed: int) -> dict[st
     """Returns different packed batches for all replicas, ``[R, B, T]``; no two seeds share one."""
     batches = [packed_batch(*shape, seed * replicas + replica) for replica in range(replicas)]
     return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
-
-
-def _abstract(variant: Variant) -> dict[str, jax.ShapeDtypeStruct]:
-    names = ("tokens", "targets", "segments", "positions", "weights")
-    replicas = (variant.diloco.replicas,) if variant.diloco else ()
-    batch = {name: jax.ShapeDtypeStruct((*replicas, *variant.shape), jnp.int32) for name in names}
-    return batch if replicas else {**batch, "loss_scale": jax.ShapeDtypeStruct((), jnp.float32)}
 
 
 def input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: Any) -> dict[str, Any]:

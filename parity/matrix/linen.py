@@ -1,7 +1,7 @@
 """The Linen models as programs of a state and a batch; `nnx` mirrors this module line by line."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,18 @@ import models_linen.model
 import models_linen.train
 from models_nnx.shared.ops import by_layer
 from parity.builds.build import Saving, linen_build
-from parity.builds.tree import Codec, flatten
 from parity.matrix.decoders import Variant
-from parity.matrix.programs import Loop, Program, decoding, forced, gradients, routing_group, tokens
+from parity.matrix.programs import (
+    Loop,
+    Program,
+    decoding,
+    forced,
+    gradients,
+    routing_group,
+    saving_of,
+    stepping,
+    tokens,
+)
 
 make_build = linen_build
 
@@ -36,9 +45,17 @@ def creates(variant: Variant) -> Callable[[jax.Array], Any]:
 
 def programs(variant: Variant) -> dict[str, Program]:
     """Returns the programs of a decoder, or of its replicas, by name."""
-    if variant.diloco:
-        return _of_replicas(variant)
-    return {**_of_decoder(variant), **_decoding(variant)}
+    config, train, diloco, steps = variant.config, variant.train, variant.diloco, models(variant)
+    if not diloco:
+        step = stepping(functools.partial(steps.train_step, config, train))
+        return {**_of_decoder(variant), "train_step": step, "trajectory": step, **_decoding(variant)}
+    last = diloco.fragments - 1
+    return {
+        "inner_step": stepping(functools.partial(steps.inner_step, config, train)),
+        "sync_step": lambda state, batch: {"state": steps.sync_step(config, diloco, state, last)},
+        "apply_step": lambda state, batch: {"state": steps.apply_step(config, diloco, state, last)},
+        "diloco_step": stepping(functools.partial(steps.diloco_step, config, train, diloco)),
+    }
 
 
 def _of_decoder(variant: Variant) -> dict[str, Program]:
@@ -70,11 +87,7 @@ def _of_decoder(variant: Variant) -> dict[str, Program]:
 
         return gradients(config, "params", state.params, sums, batch)
 
-    def train_step(state, batch):
-        state, metrics = models_linen.train.train_step(config, train, state, tokens(batch))
-        return {"values": metrics, "state": state}
-
-    return {"forward": forward, "grad": grad, "train_step": train_step, "trajectory": train_step}
+    return {"forward": forward, "grad": grad}
 
 
 def _decoding(variant: Variant) -> dict[str, Program]:
@@ -87,45 +100,15 @@ def _decoding(variant: Variant) -> dict[str, Program]:
     )
 
 
-def _of_replicas(variant: Variant) -> dict[str, Program]:
-    config, train, diloco, steps = variant.config, variant.train, variant.replicas, models_linen.diloco
-    last = diloco.fragments - 1
-
-    def inner_step(state, batch):
-        state, metrics = steps.inner_step(config, train, state, batch)
-        return {"values": metrics, "state": state}
-
-    def diloco_step(state, batch):
-        state, metrics = steps.diloco_step(config, train, diloco, state, batch)
-        return {"values": metrics, "state": state}
-
-    return {
-        "inner_step": inner_step,
-        "sync_step": lambda state, batch: {"state": steps.sync_step(config, diloco, state, last)},
-        "apply_step": lambda state, batch: {"state": steps.apply_step(config, diloco, state, last)},
-        "diloco_step": diloco_step,
-    }
-
-
 def saving(variant: Variant) -> Saving:
     """Returns the functions that save and load the state; without replicas also the model for serving."""
-    checkpoint, unbox = models_linen.checkpoint, models(variant).unbox
-    codec = Codec(unbox(jax.eval_shape(creates(variant), jax.random.key(0))))
+    example = models(variant).unbox(jax.eval_shape(creates(variant), jax.random.key(0)))
 
-    def export(state: Mapping[str, Any], folder: Path) -> None:
-        tree = codec.restore(state)
+    def serve(folder: Path, tree: Any) -> None:
         variables = models_linen.train.with_bias(tree.params, tree.routing_bias)
-        checkpoint.export(folder, variant.config, variables)
+        models_linen.checkpoint.export(folder, variant.config, variables)
 
-    served = {
-        "export": export,
-        "load_export": lambda folder: flatten(checkpoint.load_params(folder, variant.config)),
-    }
-    return Saving(
-        save=lambda state, folder: checkpoint.save(folder, codec.restore(state)),
-        load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
-        **({} if variant.diloco else served),
-    )
+    return saving_of(variant, models_linen.checkpoint, example, serve, lambda variables: variables)
 
 
 def loop(variant: Variant, key: jax.Array) -> Loop:

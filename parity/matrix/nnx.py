@@ -1,7 +1,7 @@
 """The NNX models as programs of a state and a batch; `linen` mirrors this module line by line."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,18 @@ import models_nnx.train
 from models_nnx.shared.ops import by_layer
 from models_nnx.state import ForcedExperts, Routed, Sown
 from parity.builds.build import Saving, nnx_build
-from parity.builds.tree import Codec, flatten
 from parity.matrix.decoders import Variant
-from parity.matrix.programs import Loop, Program, decoding, forced, gradients, routing_group, tokens
+from parity.matrix.programs import (
+    Loop,
+    Program,
+    decoding,
+    forced,
+    gradients,
+    routing_group,
+    saving_of,
+    stepping,
+    tokens,
+)
 
 make_build = nnx_build
 
@@ -35,9 +44,28 @@ def creates(variant: Variant) -> Callable[[jax.Array], Any]:
 
 def programs(variant: Variant) -> dict[str, Program]:
     """Returns the programs of a decoder, or of its replicas, by name."""
-    if variant.diloco:
-        return _of_replicas(variant)
-    return {**_of_decoder(variant), **_decoding()}
+    train, diloco, steps = variant.train, variant.diloco, models(variant)
+    if not diloco:
+        step = stepping(_in_place(steps.train_step, train))
+        return {**_of_decoder(variant), "train_step": step, "trajectory": step, **_decoding()}
+    sync_step, apply_step = (_in_place(each, diloco) for each in (steps.sync_step, steps.apply_step))
+    last = diloco.fragments - 1
+    return {
+        "inner_step": stepping(_in_place(steps.inner_step, train)),
+        "sync_step": lambda state, batch: {"state": sync_step(state, last)[0]},
+        "apply_step": lambda state, batch: {"state": apply_step(state, last)[0]},
+        "diloco_step": stepping(_in_place(steps.diloco_step, train, diloco)),
+    }
+
+
+def _in_place(step: Callable[..., Any], *configs: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Returns a step that returns the state, which ``step`` changes in place, with the result of ``step``."""
+
+    def advance(state: Any, batch: Any) -> tuple[Any, Any]:
+        found = step(*configs, state, batch)
+        return state, found
+
+    return advance
 
 
 def _of_decoder(variant: Variant) -> dict[str, Program]:
@@ -70,11 +98,7 @@ def _of_decoder(variant: Variant) -> dict[str, Program]:
 
         return gradients(config, "model", params, sums, batch)
 
-    def train_step(state, batch):
-        metrics = models_nnx.train.train_step(train, state, tokens(batch))
-        return {"values": metrics, "state": state}
-
-    return {"forward": forward, "grad": grad, "train_step": train_step, "trajectory": train_step}
+    return {"forward": forward, "grad": grad}
 
 
 def _decoding() -> dict[str, Program]:
@@ -87,63 +111,26 @@ def _decoding() -> dict[str, Program]:
     )
 
 
-def _of_replicas(variant: Variant) -> dict[str, Program]:
-    train, diloco, steps = variant.train, variant.replicas, models_nnx.diloco
-    last = diloco.fragments - 1
-
-    def sync_step(state, batch):
-        steps.sync_step(diloco, state, last)
-        return {"state": state}
-
-    def apply_step(state, batch):
-        steps.apply_step(diloco, state, last)
-        return {"state": state}
-
-    return {
-        "inner_step": lambda state, batch: {
-            "values": steps.inner_step(train, state, batch),
-            "state": state,
-        },
-        "sync_step": sync_step,
-        "apply_step": apply_step,
-        "diloco_step": lambda state, batch: {
-            "values": steps.diloco_step(train, diloco, state, batch),
-            "state": state,
-        },
-    }
-
-
 def saving(variant: Variant) -> Saving:
     """Returns the functions that save and load the state; without replicas also the model for serving."""
-    checkpoint = models_nnx.checkpoint
     graphdef, example = nnx.split(nnx.eval_shape(lambda: creates(variant)(jax.random.key(0))))
-    codec = Codec(example)
 
-    def export(state: Mapping[str, Any], folder: Path) -> None:
-        checkpoint.export(folder, nnx.merge(graphdef, codec.restore(state)).model)
+    def serve(folder: Path, tree: Any) -> None:
+        models_nnx.checkpoint.export(folder, nnx.merge(graphdef, tree).model)
 
-    served = {
-        "export": export,
-        "load_export": lambda folder: flatten(
-            {"model": nnx.state(checkpoint.load_params(folder, variant.config))}
-        ),
-    }
-    return Saving(
-        save=lambda state, folder: checkpoint.save(folder, nnx.merge(graphdef, codec.restore(state))),
-        load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
-        **({} if variant.diloco else served),
+    return saving_of(
+        variant, models_nnx.checkpoint, example, serve, lambda model: {"model": nnx.state(model)}
     )
 
 
 def loop(variant: Variant, key: jax.Array) -> Loop:
     """Returns training as functions of a tree of arrays."""
     module, create = models(variant), creates(variant)
-    advance = module.diloco_step if variant.diloco else module.train_step
+    advance = _in_place(module.diloco_step if variant.diloco else module.train_step, *variant.configs[1:])
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
 
     def step(leaves, batch):
-        state = nnx.merge(graphdef, leaves)
-        metrics = advance(*variant.configs[1:], state, batch)
+        state, metrics = advance(nnx.merge(graphdef, leaves), batch)
         return nnx.state(state), metrics
 
     return Loop(

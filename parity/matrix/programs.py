@@ -1,6 +1,7 @@
 """Shared parts of the programs of both flavours: inputs, groups of outputs, gradients, and decoding."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -9,6 +10,9 @@ import jax.numpy as jnp
 
 from models_nnx.shared.config import DecodeConfig, ModelConfig
 from models_nnx.shared.ops import from_layers, sown_metrics
+from parity.builds.build import Saving
+from parity.builds.tree import Codec, flatten
+from parity.matrix.decoders import Variant
 
 PROGRAMS = ("forward", "grad", "train_step")
 DECODING = ("prefill", "generate")
@@ -36,6 +40,43 @@ class Loop(NamedTuple):
 def tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the inputs that a training loop would have."""
     return {name: array for name, array in batch.items() if name != "loss_scale"}
+
+
+def stepping(advance: Callable[[Any, Any], tuple[Any, Any]]) -> Program:
+    """Returns the program of a step of training: (state, batch) -> state and metrics."""
+
+    def step(state, batch):
+        state, metrics = advance(state, tokens(batch))
+        return {"values": metrics, "state": state}
+
+    return step
+
+
+def saving_of(
+    variant: Variant,
+    checkpoint: ModuleType,
+    example: Any,
+    serve: Callable[[Path, Any], None],
+    served: Callable[[Any], Any],
+) -> Saving:
+    """Returns the functions that save and load a state; without replicas also the model for serving.
+
+    Args:
+        checkpoint: the flavour's module of that name.
+        example: abstract state.
+        serve: writes the parameters of a state to a folder.
+        served: the loaded parameters as a tree with the names of the state.
+    """
+    codec = Codec(example)
+    export = {
+        "export": lambda state, folder: serve(folder, codec.restore(state)),
+        "load_export": lambda folder: flatten(served(checkpoint.load_params(folder, variant.config))),
+    }
+    return Saving(
+        save=lambda state, folder: checkpoint.save(folder, codec.restore(state)),
+        load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
+        **({} if variant.diloco else export),
+    )
 
 
 def forced(config: ModelConfig, batch: Mapping[str, Any]) -> dict[str, Any]:

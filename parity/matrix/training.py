@@ -19,7 +19,6 @@ from models_nnx.shared.config import (
     override,
 )
 from models_nnx.shared.data import packed_batch
-from models_nnx.shared.ops.stages import require_stages
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.sharding import resolve
 from parity.builds.build import Flavour
@@ -112,26 +111,11 @@ def training(
             "full_size": full_size,
         },
     ).override({field: text for field, text in settings.items() if field.partition(".")[0] not in PARTS})
-    _check_places(run)
+    if run.mesh.mode is Mode.EXPLICIT:  # the models check all else
+        microbatches = run.train.accumulation * (config.pipeline.microbatches if config.pipeline else 1)
+        rows, places = shape[0] // microbatches, run.mesh.abstract()
+        resolve(("activation_batch",), (rows,), config.rules, places, "rows of a microbatch")
     return run
-
-
-def _check_places(run: Training) -> None:
-    """Checks early the conditions that the models check only during the slow tracing."""
-    (rows, _), pipeline, mesh = run.shape, run.config.pipeline, run.mesh.abstract()
-    with jax.sharding.use_abstract_mesh(mesh):
-        if pipeline:
-            require_stages(pipeline.stages)
-    parts = {"train.accumulation": run.train.accumulation, "pipeline.microbatches": 1}
-    if pipeline:
-        parts["pipeline.microbatches"] = pipeline.microbatches
-    for field, count in parts.items():
-        if rows % count:
-            expected = f"a number that divides {rows} rows; change the batch or {field}"
-            raise ConfigError(field, count, expected)
-        rows //= count
-    if run.mesh.mode is Mode.EXPLICIT:
-        resolve(("activation_batch",), (rows,), run.config.rules, mesh, "rows of a microbatch")
 
 
 def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
@@ -148,7 +132,6 @@ def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _places(config: ModelConfig, diloco: DilocoConfig | None) -> str:
-    """Returns the default mesh of a run: two devices of each kind."""
     axes = [f"replica{math.gcd(diloco.replicas, 2)}"] if diloco else []
     axes += [f"stage{config.pipeline.stages}"] if config.pipeline else []
     return ".".join([*axes, "fsdp2"])
@@ -172,9 +155,6 @@ class Trainer:
         self._places = jax.tree.map(self._on, specs)
         self._create = jax.jit(self._loop.create, out_shardings=self._places)
         self._step = jax.jit(self._loop.step, donate_argnums=0, out_shardings=(self._places, None))
-        self._begin(resume)
-
-    def _begin(self, resume: Path | None) -> None:
         if resume:
             self._state = self._loop.checkpoint.restore(resume, self._loop.example, self._places)
         else:

@@ -15,7 +15,7 @@ from parity.compare.placement import place
 from parity.report.table import findings_text
 from parity.run.record import CaseResult, assumptions
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 from parity.run.waiving import check_channels
 
 
@@ -73,7 +73,7 @@ def assert_twins(
     target = request.find_backend()
     cases = place(pair.cases({}), target)
     check_channels(cases)
-    results = list(map(CaseRunner(request, target).run, cases))
+    results = list(map(case_runner(request, target), cases))
     if any(result.blocking for result in results):
         raise TwinsDifferError(results)
     for words in assumptions(results):

@@ -12,10 +12,9 @@ from parity.channels.channel import BY_RULES
 from parity.run.explain import explain
 from parity.run.record import PASSED, CaseResult, Report
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, ChannelResult, Verdict, listed
+from parity.verdicts import BLOCKING, ChannelResult, Verdict
 
 MOST_FINDINGS = 8
-MOST_RENAMED = 4
 MOST_UNVARIED = 4
 CELL = 4
 """Minimum width of a column; most verdicts have at most this many letters."""
@@ -122,7 +121,6 @@ def print_table(console: Console, report: Report) -> None:
 
 
 def _print_closing(console: Console, report: Report) -> None:
-    """Prints the lines below the table: the legend, counts, times, and notes on all cases."""
     cases = report.cases
     marks = {_mark(channel) for case in cases for channel in case.channels.values()}
     order = [*(mark for mark, _ in MARKS.values()), RULES]
@@ -139,9 +137,6 @@ def _print_closing(console: Console, report: Report) -> None:
     words = report.counts() + (f" ({reused} cached)" if reused else "")
     phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in report.phases().items())
     console.print(f"{words} in {report.seconds:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True)
-    for words in dict.fromkeys(map(_renamed, cases)):
-        if words:
-            console.print(Text(words, "dim"), soft_wrap=True)
     _print_assumptions(console, report)
     if weaker := report.numbers_only:
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
@@ -155,18 +150,6 @@ def _print_closing(console: Console, report: Report) -> None:
 def _print_assumptions(console: Console, report: Report) -> None:
     for words in report.assumptions:
         console.print(Text(words, "yellow"), soft_wrap=True)
-
-
-def _renamed(case: CaseResult) -> str:
-    """Returns the modules of a pair whose names differ; the text is equal for all its programs."""
-    rows = case.rows("tree", "renamed")
-    if not rows:
-        return ""
-    names = [
-        f"{row['reference']} is {row['candidate']}{' (guessed)' if row.get('guessed') else ''}"
-        for row in sorted(rows, key=lambda row: not row.get("guessed"))
-    ]
-    return f"{case.id.partition('/')[0]}: {listed(names, MOST_RENAMED)}; `parity map` shows all"
 
 
 def print_details(console: Console, results: Sequence[CaseResult]) -> None:

@@ -12,7 +12,7 @@ from parity.channels import Aspect, of_aspect
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.channels.tree import CONTRADICTED
 from parity.prove.frontier import ANOTHER_VALUE, UNSURE
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict, listed
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict, grouped, listed
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -239,19 +239,17 @@ def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     others = [
         dataclasses.replace(one, next_step="") if one.next_step == RESTS_ON_NUMBERS else one for one in others
     ]
-    lines = [f"  {line}" for line in grouped(others)]
+    lines = [f"  {line}" for line in by_kind(others)]
     for channel in held:
         if channel is not first:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")
-            lines += [f"    {line}" for line in grouped(channel.findings)]
+            lines += [f"    {line}" for line in by_kind(channel.findings)]
     return lines
 
 
-def grouped(findings: Sequence[Finding]) -> list[str]:
+def by_kind(findings: Sequence[Finding]) -> list[str]:
     """Returns a line for the findings of each kind: the first as a sentence, the others by name and number."""
-    kinds: dict[tuple[object, ...], list[Finding]] = {}
-    for one in findings:
-        kinds.setdefault((one.labels, one.cause or PLACE.sub("", one.next_step)), []).append(one)
+    kinds = grouped(findings, lambda one: (one.labels, one.cause or PLACE.sub("", one.next_step)))
     lines = []
     for first, *others in kinds.values():
         names = list(dict.fromkeys(one.where for one in others))

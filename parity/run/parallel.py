@@ -26,7 +26,7 @@ from parity.run.explain import SEVERITY
 from parity.run.manifest import watch
 from parity.run.record import CaseResult
 from parity.run.request import Request
-from parity.run.run import GC_THRESHOLD, CaseRunner, error_result, skipped_result
+from parity.run.run import GC_THRESHOLD, case_runner, error_result, skipped_result
 from parity.verdicts import ChannelResult, Verdict
 
 CASE_SECONDS = 3_600.0
@@ -57,13 +57,13 @@ def _join(rank: Rank) -> None:
 @functools.cache
 def _prepared(
     request: Request, on_phase: Callable[[str], None]
-) -> tuple[Backend, dict[str, Case], CaseRunner]:
-    """Returns the objects that cases of a request share in this process: backend, cases by id, and their runner."""
+) -> tuple[Backend, dict[str, Case], Callable[[Case], CaseResult]]:
+    """Returns what cases of a request share in this process: the backend, cases by id, the function that runs them."""
     if request.watched:
         watch()
     backend = request.find_backend()
     cases = {case.id: case for case in request.collect_cases(backend)}
-    return backend, cases, CaseRunner(request, backend, on_phase=on_phase)
+    return backend, cases, case_runner(request, backend, on_phase=on_phase)
 
 
 def serve(
@@ -77,9 +77,9 @@ def serve(
         notify("joining the other processes")
         _join(rank)
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])  # also between cases: a worker has no other task
-    backend, cases, runner = _prepared(request, notify)
+    backend, cases, run = _prepared(request, notify)
     (case,) = place([cases[id]], backend)
-    return runner.run(case)
+    return run(case)
 
 
 class SpreadError(ValueError):

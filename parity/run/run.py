@@ -188,26 +188,19 @@ def _place(error: BaseException) -> str:
     return f"raised below {right[-1]}{''.join(inner[-1:] + callers[-1:])}: {code}"
 
 
-class CaseRunner:
-    """Runs cases in this process with the options of a request; they share one session.
+def case_runner(
+    request: Request, backend: Backend | None = None, *, on_phase: Callable[[str], None] = lambda phase: None
+) -> Callable[[Case], CaseResult]:
+    """Returns a function that runs a case in this process with the options of a request; its cases share one session.
 
     Args:
         backend: on which the cases are placed; by default the one that the request names.
         on_phase: called with each phase that begins, as text.
     """
+    session = request.open_session(backend or request.find_backend(), on_phase)
 
-    def __init__(
-        self,
-        request: Request,
-        backend: Backend | None = None,
-        *,
-        on_phase: Callable[[str], None] = lambda phase: None,
-    ):
-        self._request = request
-        self.session = request.open_session(backend or request.find_backend(), on_phase)
+    def run(case: Case) -> CaseResult:
+        result = run_case(case, session, request.channels)
+        return dataclasses.replace(result, read=opened(request.watched)) if request.watched else result
 
-    def run(self, case: Case) -> CaseResult:
-        """Returns the result of a case, with the files that it opened if the request watches folders."""
-        result = run_case(case, self.session, self._request.channels)
-        watched = self._request.watched
-        return dataclasses.replace(result, read=opened(watched)) if watched else result
+    return run

@@ -12,7 +12,7 @@ from parity.run.parallel import run_in_workers
 from parity.run.record import CaseResult, Report, distinct
 from parity.run.remote import run_on_ray
 from parity.run.request import CacheMode, Request
-from parity.run.run import CaseRunner, raised_gc_threshold
+from parity.run.run import case_runner, raised_gc_threshold
 from parity.run.verdict_cache import VerdictCache, take_manifest
 from parity.run.waiving import check_channels
 
@@ -117,11 +117,11 @@ def _results(schedule: Schedule, listener: Listener) -> Iterator[CaseResult]:
     elif workers > 1:
         yield from run_in_workers(cases, request, listener.started)
     else:
-        runner = CaseRunner(schedule.request, schedule.backend)
+        run = case_runner(schedule.request, schedule.backend)
         with raised_gc_threshold():  # also between cases
             for case in cases:
                 listener.started(case)
-                yield runner.run(case)
+                yield run(case)
 
 
 def check_schedule(request: Request) -> None:

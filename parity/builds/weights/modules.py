@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from parity.builds.tree import Leaf
-from parity.builds.weights.map import ORDER, ORDER_ALONE
+from parity.builds.weights.map import HOLDERS, ORDER, ORDER_ALONE
 from parity.builds.weights.names import is_automatic, named, numbers, prefer_names
 from parity.verdicts import grouped
 
@@ -131,7 +131,6 @@ Held = tuple[tuple[str, tuple[int, ...], str], ...]
 def _kinds(
     leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]
 ) -> dict[tuple[Held, Held], dict[str, list[Leaf]]]:
-    """Returns the modules with their leaves, by the kinds of their leaves and their states."""
     own, state = collections.defaultdict(dict), collections.defaultdict(list)
     for name, leaf in leaves.items():
         if _module(name):
@@ -156,20 +155,19 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
     return found
 
 
-def moment_of(name: str, owners: Container[str], holders: Container[str]) -> tuple[str, str] | None:
+def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:
     """Returns ``(moment, parameter)`` of a leaf, such as ``("0/mu", "layer/kernel")``; None if it is no moment.
 
     Args:
         owners: names of parameters; the one with the longest end of the name owns it. The name may begin with the rest
             of the owner's, as that of a part with its own optimizer: ``decoder/0/mu/layer/kernel``.
-        holders: names of containers, ignored at every place.
     """
     parts = name.split("/")
     for at in range(1, len(parts)):
         for begin in range(at):
             owner = "/".join(parts[:begin] + parts[at:])
             if owner in owners:
-                return "/".join(part for part in parts[begin:at] if part and part not in holders), owner
+                return "/".join(part for part in parts[begin:at] if part and part not in HOLDERS), owner
     return None
 
 

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 DEVICES = 8
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "chex", "libtpu", "pytest")
@@ -13,6 +14,8 @@ PLATFORMS = {"tpu": "tpu,cpu", "gpu": "cuda,cpu"}
 YOUNG = 200_000
 """Number of new objects between garbage collections: imports make a million live ones, and scans take a seventh."""
 COUNT_FLAG = "--xla_force_host_platform_device_count"
+SECONDS = 30
+"""Time limit of a git command."""
 
 
 def prepare(backend: str = "cpu") -> None:
@@ -45,18 +48,31 @@ def version(package: str) -> str | None:
         return None
 
 
+class GitError(Exception):
+    """Git failed, with the reason."""
+
+
+def git(folder: Path, *words: str) -> str:
+    """Returns the output of a git command in a folder, else GitError."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise GitError(f"git does not run ({error})") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"git {words[0]} has nothing on {words[-1]}"]
+        raise GitError(lines[0])
+    return done.stdout.strip()
+
+
 def git_commit() -> str | None:
     """Returns the commit of the working directory, with ``+`` if it has changes; None outside git."""
     try:
-        head = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
-        )
-        changes = subprocess.run(
-            ["git", "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=30
-        )
-    except (OSError, subprocess.SubprocessError):
+        head, changes = git(Path(), "rev-parse", "HEAD"), git(Path(), "status", "--porcelain")
+    except GitError:
         return None
-    return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
+    return f"{head}+" if changes else head
 
 
 def describe_environment() -> dict[str, object]:

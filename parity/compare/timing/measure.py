@@ -79,13 +79,13 @@ def subjects(
 def quantity(name: str, pair: Paired, bound: float | None = None) -> dict[str, Any]:
     """Returns a quantity as plain data: medians, ratios with their quartiles, and the values of every round."""
     under, over = pair.medians
-    spread = {"ratio": pair.middle, "low": pair.low, "high": pair.high}
-    unit = "bytes" if name.endswith("bytes") else "seconds"
     return {
-        "unit": unit,
+        "unit": "bytes" if name.endswith("bytes") else "seconds",
         "under": under,
         "over": over,
-        **spread,
+        "ratio": pair.middle,
+        "low": pair.low,
+        "high": pair.high,
         "rounds": pair.values.tolist(),
         "bound": bound,
     }
@@ -112,7 +112,6 @@ def _temporary(sides: Sequence[Side]) -> dict[str, Paired]:
 def _measured(
     evidence: Evidence, entry: _Entry, rounds: int, notify: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measures a case in every way; records why a quantity cannot be measured."""
     order = -1 if entry.swap else 1
     (under, over), states = evidence.sides[::order], (evidence.state, evidence.candidate_state)[::order]
     case = evidence.case

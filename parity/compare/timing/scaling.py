@@ -1,7 +1,6 @@
 """Cost of a comparison against layers, leaves and devices: processor time by phase, and the fitted exponents."""
 
 import gc
-import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -109,11 +108,11 @@ AXES: Mapping[str, tuple[Callable[[int], Case], str]] = {
 """For each axis: the case of a size, and its backend."""
 
 
-def fit(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Returns the exponent of a power law through the points, by least squares of logarithms."""
+def fit(sizes: Sequence[float], values: Sequence[float]) -> float | None:
+    """Returns the exponent of a power law through the points, by least squares of logarithms; None for one point."""
     kept = [(size, value) for size, value in zip(sizes, values, strict=True) if value >= LEAST]
     if len(kept) < 2:
-        return float("nan")
+        return None
     across, up = np.log(np.array(kept)).T
     return float(np.polyfit(across, up, 1)[0])
 
@@ -139,17 +138,11 @@ def measure_scaling(
             notify(f"{axis}: {size:,} ({number + 1} of {ROUNDS})")
             for phase, seconds in _seconds(axis, size, whole).items():
                 found.setdefault(phase, [[] for _ in sizes])[at].append(seconds)
-    phases = {name: _phase(sizes, [*map(min, rows)]) for name, rows in found.items()}
+    best = {name: [*map(min, rows)] for name, rows in found.items()}
+    phases = {name: {"seconds": seconds, "exponent": fit(sizes, seconds)} for name, seconds in best.items()}
     high = HIGHEST[axis]
-    too_fast = [
-        name for name, row in phases.items() if row["exponent"] is not None and row["exponent"] > high
-    ]
+    too_fast = [name for name, row in phases.items() if (row["exponent"] or 0.0) > high]
     return {"axis": axis, "sizes": list(sizes), "phases": phases, "highest": high, "too_fast": too_fast}
-
-
-def _phase(sizes: Sequence[int], seconds: Sequence[float]) -> dict[str, Any]:
-    exponent = fit(sizes, seconds)
-    return {"seconds": seconds, "exponent": None if math.isnan(exponent) else exponent}
 
 
 def parse_sizes(asked: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
@@ -187,7 +180,6 @@ def phases(axis: str, size: int, whole: Whole) -> dict[str, Callable[[], object]
 
 
 def _seconds(axis: str, size: int, whole: Whole) -> dict[str, float]:
-    """Returns the processor seconds of each phase."""
     found = {}
     for phase, step in phases(axis, size, whole).items():
         gc.collect()

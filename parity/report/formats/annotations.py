@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from parity.run.explain import places
-from parity.run.record import CaseResult, Report
+from parity.run.record import Report
 from parity.verdicts import Finding
 
 MOST = 10
@@ -18,8 +18,11 @@ def annotations(report: Report, earlier: Sequence[Report]) -> str:
     """
     groups: dict[tuple[str, int, str], list[str]] = {}
     for case in report.cases:
-        for place, title, text in _errors(case):
-            groups.setdefault((*place, title), []).append(f"{case.id}: {text}")
+        if found := case.explanation:
+            program = case.channels.get("program")
+            named = ([found.cause] if found.cause else []) + [*(program.findings[:1] if program else ())]
+            title = f"parity: {found.channel} {case.verdict}"
+            groups.setdefault((*_place(*named), title), []).append(f"{case.id}: {found.line}")
     lines = [_grouped("error", texts, *place) for place, texts in groups.items()]
     lines += [_command("error", block, {"title": "flip held back"}) for block in report.blocks]
     if report.partial:
@@ -53,16 +56,7 @@ def _place(*findings: Finding) -> tuple[str, int]:
     return next((place for place in found if not Path(place[0]).is_absolute()), ("", 0))
 
 
-def _errors(case: CaseResult) -> Iterator[tuple[tuple[str, int], str, str]]:
-    """Yields place, title and text of a failed case: those of its cause."""
-    if found := case.explanation:
-        program = case.channels.get("program")
-        named = ([found.cause] if found.cause else []) + [*(program.findings[:1] if program else ())]
-        yield _place(*named), f"parity: {found.channel} {case.verdict}", found.line
-
-
 def _grouped(kind: str, texts: Sequence[str], file: str, line: int, title: str) -> str:
-    """Returns the command for the texts at one place: the first, and the number of the others."""
     more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
     place = {"file": file, "line": str(line)} if file else {}
     return _command(kind, texts[0] + more, place | {"title": title})

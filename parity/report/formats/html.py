@@ -1,18 +1,17 @@
 """Self-contained HTML page: it contains the whole record, loads nothing, and draws pictures in the browser."""
 
-import colorsys
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from parity.builds.meshes import MeshSpec
 from parity.report.changes import changes
 from parity.report.table import COLUMNS, shown
-from parity.run.record import CaseResult, Report
+from parity.run.record import PROOFS, CaseResult, Report
 from parity.verdicts import SIDES, Verdict, listed, plain
 
 FOLDER = Path(__file__).parent / "page"
@@ -59,15 +58,10 @@ def _rungs(report: Report) -> list[tuple[str, int, int, str]]:
     """Returns each combination of verdicts on program and values: cases, operations compared, an example."""
     rungs: dict[str, list[CaseResult]] = {}
     for case in report.cases:
-        program, values = (
-            case.channels[name].verdict if name in case.channels else absent
-            for name, absent in (("program", "none"), ("values", Verdict.SKIPPED))
-        )
-        words = (
-            f"program {program}"
-            if program in ("proved", "reordered")
-            else f"program {program}, values {values}"
-        )
+        verdicts = {name: channel.verdict for name, channel in case.channels.items()}
+        words = f"program {verdicts.get('program', 'none')}"
+        if verdicts.get("program") not in PROOFS:
+            words += f", values {verdicts.get('values', Verdict.SKIPPED)}"
         rungs.setdefault(words, []).append(case)
     return [
         (words, len(cases), sum(map(_operations, cases)), cases[0].id)
@@ -81,16 +75,8 @@ def _operations(case: CaseResult) -> int:
 
 def _script_safe(data: Any) -> str:
     """Returns JSON that browsers can read and that cannot close the surrounding script element."""
-    text = json.dumps(_finite(plain(data)), separators=(",", ":"), allow_nan=False)
+    text = msgspec.json.encode(plain(data)).decode()  # NaN and infinities become null
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
-    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 MOST_SHARDS = 64
@@ -135,7 +121,10 @@ def cut_up(mesh: str, cut: str, names: str) -> dict[str, Any] | None:
     devices = np.arange(math.prod(sizes.values())).reshape([*sizes.values()])
     order = sorted(sizes, key=[*split, *sizes].index)  # the sharded axes first
     shards = devices.transpose([list(sizes).index(axis) for axis in order]).reshape(count, -1)
-    cells = [(listed(list(map(str, shard)), 6), _colour(at, count)) for at, shard in enumerate(shards)]
+    cells = [
+        (listed(list(map(str, shard)), 6), f"hsl({198 + 144 * at // count} 55% 82%)")
+        for at, shard in enumerate(shards)
+    ]
     words = [
         f"dimension {at} ({logical[at] or 'unnamed'}) over {', '.join(parts[at])}" for at in (*down, across)
     ]
@@ -144,8 +133,3 @@ def cut_up(mesh: str, cut: str, names: str) -> dict[str, Any] | None:
         "down": "; ".join(words[:-1]),
         "cells": [cells[at : at + columns] for at in range(0, count, columns)],
     }
-
-
-def _colour(index: int, count: int) -> str:
-    red, green, blue = colorsys.hls_to_rgb(0.55 + 0.4 * index / max(count, 1), 0.82, 0.55)
-    return f"#{int(red * 255):02x}{int(green * 255):02x}{int(blue * 255):02x}"

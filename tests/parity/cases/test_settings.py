@@ -322,3 +322,10 @@ def test_a_setting_that_a_pair_does_not_read_is_an_error(tmp_path, function, giv
             collect(overrides=given, start=tmp_path)
     else:
         assert collect(overrides=given, start=tmp_path)[1]
+
+
+def test_a_pair_without_published_sizes_does_not_refuse_a_setting_of_another(tmp_path):
+    sized = f"{PAIR}\n{READS}\nPAIR = Pair(name=NAME, about='', cases=reads, full_size=lambda s, devices: reads(s))\n"
+    names = [module(tmp_path, "small_pair"), module(tmp_path, "sized_pair", f"import functools\n{sized}")]
+    settings(tmp_path, f"[tool.parity]\npairs = {json.dumps(names)}\n")
+    assert ids(collect(overrides={"width": "4"}, start=tmp_path, devices=8)[1]) == ["sized_pair/4@single"]

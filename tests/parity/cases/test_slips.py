@@ -18,7 +18,7 @@ from parity.cases.settings import SettingsError, collect
 from parity.cli.list import command as list_cases
 from parity.run.record import Report
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 from parity.run.schedule import Schedule
 from parity.run.waiving import unused_in
 
@@ -131,7 +131,7 @@ def test_a_broken_pair_has_its_line_and_does_not_block_another_pair(tmp_path, mo
     with pytest.raises(SettingsError, match=r"broken_one.py:2: import no_such_thing"):
         collect(start=start)
     _, cases = collect(["good_one:PAIR"], start=start)
-    results = {result.id: result for result in map(CaseRunner(Request(channels=("tree",))).run, cases)}
+    results = {result.id: result for result in map(case_runner(Request(channels=("tree",))), cases)}
     assert results["good/forward@single"].verdict == "passed"
     broken = results["broken_one:PAIR/import@single"]
     assert broken.verdict == "error" and "broken_one.py:2" in broken.sentence()
@@ -162,11 +162,11 @@ def test_an_error_in_a_pairs_own_cases_has_its_line(tmp_path, monkeypatch):
 
 def test_a_waivers_misspelt_channel_is_named_with_the_nearest():
     waiver = parity.Waiver(reason="r", channel="memroy")
-    (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(waiver,)).cases({}))
+    (result,) = map(case_runner(Request(channels=("tree",))), twins(waivers=(waiver,)).cases({}))
     (sentence,) = unused_in(Report(environment={}, seconds=1, cases=(result,), waivers=(waiver,)))
     assert "channel: got memroy" in sentence and "did you mean memory?" in sentence
     known = msgspec.structs.replace(waiver, channel="memory")
-    (result,) = map(CaseRunner(Request(channels=("tree",))).run, twins(waivers=(known,)).cases({}))
+    (result,) = map(case_runner(Request(channels=("tree",))), twins(waivers=(known,)).cases({}))
     record = Report(environment={}, seconds=1, cases=(result,), waivers=(known,))
     assert unused_in(record) == []  # its channel did not run
 
@@ -181,10 +181,10 @@ def test_an_unknown_channel_that_does_not_apply_is_refused(tmp_path, monkeypatch
 def test_an_input_may_be_none():
     options = {"inputs": lambda seed: {**inputs(seed), "mask": None}, "arguments": ("x", "mask")}
     cases = twins(programs=("forward", "grad"), **options).cases({})
-    results = list(map(CaseRunner(Request(channels=("tree", "program"))).run, cases))
+    results = list(map(case_runner(Request(channels=("tree", "program"))), cases))
     assert {result.verdict for result in results} == {"passed"}, [result.sentence() for result in results]
     bad = twins(inputs={"x": object()})
-    (result,) = map(CaseRunner(Request(channels=("tree",))).run, bad.cases({}))
+    (result,) = map(case_runner(Request(channels=("tree",))), bad.cases({}))
     assert "inputs: x: got object, expected an array" in result.sentence()
 
 
@@ -266,5 +266,5 @@ def test_a_subclass_that_inherits_its_body_is_attested(tmp_path, monkeypatch):
     (tmp_path / "slip_child.py").write_text("from slip_base import Nnx\nclass Child(Nnx):\n    pass\n")
     from slip_child import Child
 
-    (result,) = map(CaseRunner(Request(channels=("program",))).run, twins(nnx=Child).cases({}))
+    (result,) = map(case_runner(Request(channels=("program",))), twins(nnx=Child).cases({}))
     assert result.verdict == "passed", result.sentence()

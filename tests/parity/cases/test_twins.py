@@ -14,7 +14,7 @@ import parity
 from parity.builds.weights.transforms import Split
 from parity.report.table import findings_text
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 PROGRAMS = ["forward", "grad", "train_step"]
@@ -37,7 +37,7 @@ def results(linen_module, nnx_module, **options):
     pair = parity.twins(
         "own", linen=linen_module, nnx=nnx_module, **{"inputs": inputs, "loss": loss, **options}
     )
-    return {result.id.partition("/")[2]: result for result in map(CaseRunner(Request()).run, pair.cases({}))}
+    return {result.id.partition("/")[2]: result for result in map(case_runner(Request()), pair.cases({}))}
 
 
 def assert_passed(found):

@@ -10,7 +10,7 @@ import parity
 from parity.cases.accepted import Waiver
 from parity.compare import sample
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 # B batch, D in, F out
 B, D, F = 8, 6, 4
@@ -49,7 +49,7 @@ def channels(function, **options):
     """Returns ``{program: {channel: result}}`` of all cases."""
     return {
         result.program: result.channels
-        for result in map(CaseRunner(Request()).run, twins(function, **options).cases({}))
+        for result in map(case_runner(Request()), twins(function, **options).cases({}))
     }
 
 
@@ -252,7 +252,7 @@ class NewGate(nnx.Module):
 @pytest.mark.long
 def test_layers_that_start_at_zero_and_dead_units_are_no_finding():
     pair = parity.twins("own", linen=OldGate, nnx=NewGate, inputs=batch, loss=loss)
-    for result in map(CaseRunner(Request()).run, pair.cases({})):
+    for result in map(case_runner(Request()), pair.cases({})):
         assert result.verdict == "passed", result.sentence()
 
 
@@ -278,7 +278,7 @@ def test_a_state_that_starts_at_infinity_may_stay_there():
         for flavour in (parity.Flavour.LINEN, parity.Flavour.NNX)
     ]
     pair = parity.twin_programs("own", linen=sides[0], nnx=sides[1], inputs=batch)
-    (result,) = map(CaseRunner(Request()).run, pair.cases({}))
+    (result,) = map(case_runner(Request()), pair.cases({}))
     assert result.verdict == "passed", result.sentence()
 
 
@@ -300,7 +300,7 @@ def test_a_state_moved_out_of_its_domain_is_no_finding():
             return x * self.scale[...] / (1 + jnp.sqrt(self.square[...]))
 
     pair = parity.twins("own", linen=Old, nnx=New, inputs=batch, loss=lambda out, given: jnp.mean(out**2))
-    for result in map(CaseRunner(Request()).run, pair.cases({})):
+    for result in map(case_runner(Request()), pair.cases({})):
         assert result.verdict == "passed", result.sentence()
 
 
@@ -334,7 +334,7 @@ def test_a_backend_that_runs_nothing_reports_it():
     from parity.compare.placement import place
 
     cases = place(twins(COMPUTED["logarithm"], programs=("forward",)).cases({}), find("lower:v5p:2x2x1"))
-    (result,) = map(CaseRunner(Request()).run, cases)
+    (result,) = map(case_runner(Request()), cases)
     assert result.channels["values"].detail.endswith(
         "not run to look for NaN and constants: lower:v5p:2x2x1 runs nothing"
     )

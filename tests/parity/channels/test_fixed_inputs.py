@@ -7,7 +7,7 @@ from flax import linen, nnx
 
 import parity
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 B, T, D = 4, 5, 6
 RAMP = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T)).copy()
@@ -48,7 +48,7 @@ def result_of(change=lambda seed, rng: {}, make=New, **options):
         programs=("forward",),
         **{"inputs": inputs, **options},
     )
-    return next(iter(map(CaseRunner(Request()).run, pair.cases({}))))
+    return next(iter(map(case_runner(Request()), pair.cases({}))))
 
 
 def notes(result):

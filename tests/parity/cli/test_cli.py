@@ -352,7 +352,7 @@ def test_a_failure_of_the_harness_is_exit_3_with_its_traceback(command, tmp_path
     def broken(*arguments, **options):
         raise RuntimeError("not the user's fault")
 
-    monkeypatch.setattr(parity.run.schedule, "CaseRunner", broken)
+    monkeypatch.setattr(parity.run.schedule, "case_runner", broken)
     ended = command("run", cwd=project(tmp_path))
     assert ended.code == 3
     assert "Traceback" in ended.err and "RuntimeError: not the user's fault" in ended.err

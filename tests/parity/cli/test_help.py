@@ -27,8 +27,8 @@ def test_a_wrong_word_is_named(command, words, said):
 
 def test_the_help_of_run_lists_rarely_used_options_separately_and_none_is_lost(command):
     ended = command("run", "--help")
-    usual, rare = ended.out.split("Rarely used:\n")
-    listed = [set(re.findall(r"^  (?:-[a-z], )?(--[a-z-]+)", text, re.MULTILINE)) for text in (usual, rare)]
+    usual, rare = ended.out.split("Rarely used")
+    listed = [set(re.findall(r"^│ (--[a-z-]+)", text, re.MULTILINE)) for text in (usual, rare)]
     assert {"--json", "--set", "--require", "--cached", "--channel", "--help"} <= listed[0]
     assert {"--ray", "--processes", "--traceback", "--refresh", "--builtin"} <= listed[1]
     known = {option.opts[0] for option in COMMANDS["run"].params if option.opts[0].startswith("--")}

@@ -124,8 +124,8 @@ def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
         (["--set", "dropout"], "--set 'dropout': expected FIELD=VALUE"),
         (["--mesh", "fsdp8"], "expected an axis 'stage' of size 2"),
         (["--mesh", "stage2.fsdp64"], "needs 128 devices"),
-        (["--rows", "6"], "pipeline.microbatches: got 4, expected a number that divides 6 rows"),
-        (["--rows", "4", "--set", "train.accumulation=3"], "train.accumulation: got 3"),
+        (["--rows", "6"], "got 6 rows for 4 microbatches, expected a multiple"),
+        (["--rows", "4", "--set", "train.accumulation=3"], "got batches of [4] rows for 3 microbatches"),
         (
             [
                 "--mesh",

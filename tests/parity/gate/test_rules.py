@@ -63,9 +63,9 @@ def put(table, path, value):
         (
             "relaxed",
             [{"what": " ", "reason": "y", "expires": "2027-01-31"}],
-            "number 1: got no what, expected",
+            "number 1.what: got ' ', expected the key",
         ),
-        ("gate.not_applicable", [{"reason": " "}], "gate.not_applicable, number 1: got no reason"),
+        ("gate.not_applicable", [{"reason": " "}], "gate.not_applicable, number 1.reason: got ' ', expected"),
         ("gate.tolerances", {"floor": True}, "gate.tolerances.floor: got True, expected a number"),
         ("gate.tolerances", {"floor": float("nan")}, "gate.tolerances.floor: got nan, the engine's is 10"),
         ("relaxed", [{"what": "x", "reason": "y", "expires": "soon"}], "got expires = 'soon'"),

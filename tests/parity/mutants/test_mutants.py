@@ -9,7 +9,7 @@ import pytest
 
 from parity.channels import ALL
 from parity.mutants.matrix import as_json, as_markdown, catches, read_outcomes, score
-from parity.mutants.mutant import Edit, Mutant, MutantError, choose, find_old, plant, read_mutants
+from parity.mutants.mutant import MutantError, choose, plant, read_mutants
 from parity.mutants.trial import Outcome, Status
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
@@ -160,31 +160,6 @@ def test_a_patch_takes_each_text_once(tmp_path):
     (tmp_path / "twins" / "pair.py").write_text("mlp mlp")
     with pytest.raises(MutantError, match="2 times 'mlp', expected once"):
         plant(one, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("y = f(a, b)[0] + 1\n", 1),
-        ("y = f(\n    a,\n    b,\n)[0] + 1\n", 1),
-        ("y = f(a,\n      b)[\n    0\n] + 1\n", 1),
-        ("y = f(a, c)[0] + 1\n", 0),
-        ("y = f(a, b)[0] + 10\n", 1),
-        ("y = fa(b)[0] + 1\n", 0),
-        ("f(a, b)[0] + 1\nf(\n    a, b\n)[0] + 1\n", 1),
-        ("f(a,\n b)[0] + 1\nf(\n    a, b\n)[0] + 1\n", 2),
-    ],
-)
-def test_a_bug_outlives_the_formatter(text, count):
-    """The unformatted text counts first; else lines may break in other places."""
-    assert len(find_old(text, "f(a, b)[0] + 1")) == count
-
-
-def test_an_indented_line_is_replaced_whole(tmp_path):
-    (tmp_path / "m.py").write_text("def f(x):\n    return g(\n        x,\n    )\n")
-    edit = Edit(file="m.py", old="    return g(x)\n", new="    return h(x)\n")
-    plant(Mutant(id="m", edits=(edit,), case="c"), tmp_path)
-    assert (tmp_path / "m.py").read_text() == "def f(x):\n    return h(x)\n"
 
 
 def test_every_bug_of_ours_can_be_planted(tmp_path):

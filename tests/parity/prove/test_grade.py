@@ -16,7 +16,7 @@ from parity.prove.exact import Equality
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, regrouped
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 from parity.verdicts import Verdict
 
 # B batch, D features
@@ -676,7 +676,7 @@ def norms(epsilon, channels=ALL, arithmetic=False, **options):
         **options,
     )
     cases = [case.with_accept(prove_exact=arithmetic) for case in pair.cases({})]
-    return list(map(CaseRunner(Request(channels=channels)).run, cases))
+    return list(map(case_runner(Request(channels=channels)), cases))
 
 
 @pytest.mark.long

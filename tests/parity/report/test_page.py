@@ -1,5 +1,6 @@
 """The HTML page as a file: structure, labels, contrast, and pictures; `browser.py` opens it."""
 
+import colorsys
 import html.parser
 import itertools
 import json
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parity.report.formats import FORMS
-from parity.report.formats.html import FOLDER, MOST_SHARDS, _colour, grids
+from parity.report.formats.html import FOLDER, MOST_SHARDS, cut_up, grids
 from parity.report.reading import merge, parse_report
 
 VOID = frozenset({"meta", "link", "br", "input", "img", "hr"})
@@ -91,6 +92,13 @@ def themes():
     return {"light": first, "dark": {**first, **second}}
 
 
+def hexadecimal(fill):
+    """Returns a colour such as ``hsl(200 55% 82%)`` as ``#c9dce8``."""
+    hue, saturation, lightness = map(int, re.findall(r"\d+", fill))
+    parts = colorsys.hls_to_rgb(hue / 360, lightness / 100, saturation / 100)
+    return "#" + "".join(f"{int(part * 255):02x}" for part in parts)
+
+
 def luminance(colour):
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (
@@ -121,7 +129,10 @@ def test_texts_stand_out_by_4_5_and_pictures_by_3(theme):
 
 def test_device_numbers_can_be_read_on_every_shard():
     (ink,) = re.findall(r"text\.on \{ fill: (#\w{6})", (FOLDER / "page.css").read_text())
-    assert min(contrast(ink, _colour(index, 64)) for index in range(64)) > 4.5
+    shards = cut_up("fsdp64-auto", "fsdp", "embed")
+    assert shards is not None
+    fills = [fill for row in shards["cells"] for _, fill in row]
+    assert len(fills) == 64 and min(contrast(ink, hexadecimal(fill)) for fill in fills) > 4.5
 
 
 # --- pictures ---

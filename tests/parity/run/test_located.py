@@ -17,7 +17,7 @@ from parity.run import run
 from parity.run.explain import explain
 from parity.run.record import CaseResult
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 from parity.verdicts import ChannelResult, Finding, Verdict, plain
 
 
@@ -78,7 +78,7 @@ def forbidden(*arguments):
 
 
 def test_the_first_line_names_the_place_that_values_show():
-    result = CaseRunner(Request()).run(case())
+    result = case_runner(Request())(case())
     assert "test_located.py" in line(result) and "in Left.end, candidate " in line(result)
     assert line(result).startswith(
         "program differs: values of one batch differ first at mul (forward): reference "

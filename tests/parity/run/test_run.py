@@ -17,7 +17,7 @@ from parity.channels import ALL, CHANNELS, Aspect, Settled, of_aspect
 from parity.compare.clock import PHASES
 from parity.compare.session import Session
 from parity.run.request import Request
-from parity.run.run import CaseRunner, run_case
+from parity.run.run import case_runner, run_case
 from parity.verdicts import Requirement, Verdict
 
 # B batch, D in, F out
@@ -155,7 +155,7 @@ def test_a_requirement_for_all_cases_holds_if_a_proof_can_be_tried():
     by_intent = other.with_accept(not_applicable={"program": "other programs by intent"})
 
     def verdict(one, require):
-        result = CaseRunner(Request(required=Requirement((require,)))).run(one)
+        result = case_runner(Request(required=Requirement((require,))))(one)
         return result.verdict
 
     assert verdict(case(forward, forward), Verdict.PROVED) == "passed"
@@ -393,7 +393,7 @@ def test_a_crash_takes_no_other_case_down_and_all_are_reported():
         case(forward, forward, id="toy/c@single"),
         case(forward, scaled(-1), id="toy/d@single"),
     ]
-    results = list(map(CaseRunner(Request()).run, cases))
+    results = list(map(case_runner(Request()), cases))
     assert [result.verdict for result in results] == ["error", "error", "passed", "failed"]
     assert "needs 64 devices" in results[1].sentence()
 

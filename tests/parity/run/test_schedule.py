@@ -9,7 +9,6 @@ from parity.compare.backends import registry
 from parity.run import request as requests
 from parity.run import schedule
 from parity.run.request import CacheMode, Request, Shard
-from parity.run.run import CaseRunner
 from parity.run.schedule import Listener, Schedule, check_schedule, execute
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
@@ -71,10 +70,10 @@ def test_a_listener_is_notified_of_every_step(request_of):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_a_listener_is_notified_of_the_end_of_a_run_that_breaks(request_of, monkeypatch, error):
-    def run(self, case):
+    def run(case):
         raise error
 
-    monkeypatch.setattr(CaseRunner, "run", run)
+    monkeypatch.setattr(schedule, "case_runner", lambda *arguments: run)
     notes = Notes()
     if error is KeyboardInterrupt:
         assert execute(request_of(select=("mlp/forward",)), notes).partial

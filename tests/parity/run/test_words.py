@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
-from rich.console import Console
 
 import parity
 from parity.builds.tree import Leaf, Role
@@ -16,10 +15,8 @@ from parity.channels.consequences import causes_first
 from parity.channels.tree import _leftovers
 from parity.compare.backends.registry import find
 from parity.compare.placement import place
-from parity.report.table import print_table
-from parity.run.record import Report
 from parity.run.request import Request
-from parity.run.run import CaseRunner, error_finding
+from parity.run.run import case_runner, error_finding
 from parity.values.vacuity import not_finite
 from parity.verdicts import EXPECTED_GOT, Finding
 
@@ -198,7 +195,7 @@ def run(make, meshes=("single",), program="train_step"):
         meshes=meshes,
         programs=(program,),
     )
-    return list(map(CaseRunner(Request()).run, place(pair.cases({}), find("cpu"))))
+    return list(map(case_runner(Request()), place(pair.cases({}), find("cpu"))))
 
 
 @pytest.mark.long
@@ -226,16 +223,6 @@ def test_parameters_come_before_moments_in_the_state():
     causes = {finding.where.replace("/params/", "/").partition("[")[0] for finding in found[: sum(params)]}
     left = {re.sub("opt_state/0/[mn]u/", "", one.where).partition("[")[0] for one in found[sum(params) :]}
     assert left and not left & causes  # of parameters that Adam moved equally
-
-
-@pytest.mark.long
-def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
-    results = run(Renamed) + run(Renamed, program="forward")
-    for result in results:
-        assert "3 renamed, such as d_0 as layer_0" in result.channels["tree"].detail
-    print_table(Console(width=80), Report(environment={}, seconds=1, cases=results))
-    covered = [line for line in capsys.readouterr().out.splitlines() if "layer_0" in line]
-    assert covered == ["own: d_0 is layer_0, d_1 is layer_1, d_2 is layer_2; `parity map` shows all"]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import parity
 from parity.channels import ALL
 from parity.report.table import findings_text
 from parity.run.request import Request
-from parity.run.run import CaseResult, CaseRunner
+from parity.run.run import CaseResult, case_runner
 
 sys.path.append(str(Path(__file__).parent))  # the package flax_layers
 
@@ -73,7 +73,7 @@ def compare(cases_of):
     """``compare(linen, nnx, programs=("grad",), channels=..., ...)`` runs some programs of a pair."""
 
     def run(linen, nnx, channels=ALL, **options):
-        results = map(CaseRunner(Request(channels=channels)).run, cases_of(linen, nnx, **options))
+        results = map(case_runner(Request(channels=channels)), cases_of(linen, nnx, **options))
         return Found({result.program: result for result in results})
 
     return run

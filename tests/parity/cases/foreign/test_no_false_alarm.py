@@ -14,7 +14,7 @@ from parity.builds.meshes import MeshSpec
 from parity.compare.unpaired import with_counters_of
 from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 from parity.values.rng.audit import audit, repeated_keys
 
 D, H, F = 12, 6, 3
@@ -144,6 +144,6 @@ def test_specs_that_differ_in_axes_of_size_one_are_proved(cases_of, axis, verdic
     moved = dataclasses.replace(build, specs=lambda mesh: specs)
     case = dataclasses.replace(case, candidate=lambda: moved)
     channels = ("program", "tree", "sharding")
-    result = CaseRunner(Request(channels=channels)).run(case)
+    result = case_runner(Request(channels=channels))(case)
     assert str(result.verdict) == verdict
     assert str(result.channels["program"].verdict) == ("proved" if verdict == "passed" else "unproved")

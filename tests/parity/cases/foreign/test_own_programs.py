@@ -17,7 +17,7 @@ from parity.channels import ALL
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 B, T, D, H, F = 4, 5, 12, 6, 3
 ADAM = optax.adam(1e-2)
@@ -89,7 +89,7 @@ def cases(nnx_side, linen_side=LINEN, **options):
 
 
 def result(nnx_side, linen_side=LINEN, channels=ALL, **options):
-    (found,) = map(CaseRunner(Request(channels=channels)).run, cases(nnx_side, linen_side, **options))
+    (found,) = map(case_runner(Request(channels=channels)), cases(nnx_side, linen_side, **options))
     return found
 
 

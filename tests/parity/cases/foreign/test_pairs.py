@@ -10,7 +10,7 @@ import pytest
 from parity.bisect.report import bisect_case
 from parity.report.table import findings_text
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 FOLDER = Path(__file__).parent / "pairs"
 PAIRS = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -86,7 +86,7 @@ def source(name):
     [pytest.param(name, marks=getattr(pytest.mark, "long" if name == "rnn" else "slow")) for name in PAIRS],
 )
 def test_a_right_pair_passes(cases, name):
-    results = list(map(CaseRunner(Request()).run, cases(name, source(name))))
+    results = list(map(case_runner(Request()), cases(name, source(name))))
     assert {str(result.verdict) for result in results} == {"passed"}, "\n".join(map(findings_text, results))
 
 
@@ -97,7 +97,7 @@ def test_a_planted_bug_is_named_by_its_line(cases, name, bug):
     assert text.count(bug.old) == 1
     line = text[: text.index(bug.old)].count("\n") + 1
     planted = cases(name, text.replace(bug.old, bug.new))
-    results = list(map(CaseRunner(Request()).run, planted))
+    results = list(map(case_runner(Request()), planted))
     failed = [one for one in zip(planted, results, strict=True) if one[1].verdict == "failed"]
     said = "\n".join(map(findings_text, results))
     assert failed, said

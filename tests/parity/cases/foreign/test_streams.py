@@ -8,7 +8,7 @@ from flax import linen, nnx
 
 import parity
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 B, D, F, L = 4, 12, 3, 2
 
@@ -93,7 +93,7 @@ def test_the_key_of_the_batch_decides_the_dropped_values(make, rngs):
     ids=["own default", "own rngs", "an instance", "misspelt", "capital", "two"],
 )
 def test_streams_that_the_model_lacks_are_an_error(make, rngs, held):
-    result = CaseRunner(Request()).run(case_of(make, rngs))
+    result = case_runner(Request())(case_of(make, rngs))
     assert result.verdict == "error"
     assert "the NNX model holds no stream" in result.sentence() and f"it holds {held}" in result.sentence()
 

@@ -9,7 +9,7 @@ from flax_layers import ROWS, names
 
 from parity.report.table import findings_text
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 PAGE = Path(__file__).parents[4] / "docs" / "known-differences.md"
 DECLARED = {row.differs.about: row.differs for row in ROWS.values() if row.differs}
@@ -17,7 +17,7 @@ DECLARED = {row.differs.about: row.differs for row in ROWS.values() if row.diffe
 
 def found_in(row):
     """Returns the blocking findings of a row's cases, as channel -> places; and the text of all findings."""
-    results = list(map(CaseRunner(Request()).run, row.pair("layer").cases({})))
+    results = list(map(case_runner(Request()), row.pair("layer").cases({})))
     found = {}
     for result in results:
         for channel in result.blocking:

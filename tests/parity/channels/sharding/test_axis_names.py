@@ -8,7 +8,7 @@ from flax import linen, nnx
 import parity
 from parity.channels.axes import AxisNames
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 # B batch, D model, F hidden
 B, D, F = 8, 4, 12
@@ -57,7 +57,7 @@ def run(mesh, given=RULES, rules=RULES, wrong=None):
         meshes=(mesh,),
         axis_rules=given,
     )
-    (result,) = map(CaseRunner(Request(channels=("tree", "sharding"))).run, pair.cases({}))
+    (result,) = map(case_runner(Request(channels=("tree", "sharding"))), pair.cases({}))
     return result
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from parity.matrix.sharded import MESHES, PAIR, ZERO1_MESHES
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 PROOF = ("program", "tree", "sharding")
 CASES = {case.id.removeprefix("sharded-"): case for case in PAIR.cases({})}
@@ -31,7 +31,7 @@ ISSUE = (
 
 
 def verdicts(id, channels, **options):
-    result = CaseRunner(Request(channels=channels, **options)).run(CASES[id])
+    result = case_runner(Request(channels=channels, **options))(CASES[id])
     assert result.verdict == "passed", result.sentence()
     return {name: str(channel.verdict) for name, channel in result.channels.items()}
 

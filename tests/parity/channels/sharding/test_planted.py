@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def with_words(sentences, *words):
 
 def outcome(case):
     """Runs a case that crashes in tracing on the channels of the default run that come before values."""
-    return CaseRunner(Request(channels=("program", "tree", "sharding"))).run(case)
+    return case_runner(Request(channels=("program", "tree", "sharding")))(case)
 
 
 # --- E1, E2: the resolver that both twins share; only Flax Linen's own detects an error ---

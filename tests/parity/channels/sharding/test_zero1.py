@@ -22,7 +22,7 @@ from parity.compare.layout import bytes_by_role, placed
 from parity.compare.side import Side
 from parity.matrix.sharded import PAIR
 from parity.run.request import Request
-from parity.run.run import CaseRunner
+from parity.run.run import case_runner
 
 MESH = "data2.fsdp2.tensor2"
 CONFIG = ModelConfig(
@@ -180,6 +180,6 @@ def test_devices_hold_the_moments_once_over_data(flavour):
 @pytest.mark.long
 def test_plain_moments_against_zero1_is_within_the_floor():
     id = f"sharded-plain-against-zero1-nnx/train_step@{MESH}-explicit"
-    result = CaseRunner(Request(channels=("values", "state"), paranoid=True)).run(CASES[id])
+    result = case_runner(Request(channels=("values", "state"), paranoid=True))(CASES[id])
     assert result.verdict == "passed", result.sentence()
     assert {str(channel.verdict) for channel in result.channels.values()} <= {"bitwise", "floor"}
