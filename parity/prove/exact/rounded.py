@@ -1,13 +1,11 @@
 """Floats on machines: movement is resolved, and every other operation rounds, so it stays an operation on its operands.
 
 Terms of this algebra are equal only if the same operations apply to the same elements. No sum is reordered, no float is
-folded. ``x + 0`` is ``x`` only with `zeros`: it loses the sign of ``x = -0``. Integers and booleans are exact, as in
+folded, except that ``x + 0`` is ``x``: that loses the sign of ``x = -0``. Integers and booleans are exact, as in
 `Algebra`. A row of a product is one index of the product, never a product of rows: in another shape the same sums may
 be added in another order.
 """
 
-import dataclasses
-import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
@@ -40,10 +38,7 @@ def is_float(sort: str) -> bool:
 
 
 class Rounding(Algebra):
-    """Constructors that leave every operation on floats unchanged.
-
-    Args:
-        zeros: True if ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
+    """Constructors that leave every operation on floats unchanged, except for sums with zero.
 
     Attributes:
         dropped: sums from which a zero was left out, by their operands.
@@ -51,9 +46,9 @@ class Rounding(Algebra):
 
     past_reshape = True
 
-    def __init__(self, terms: Terms, *, zeros: bool = False):
+    def __init__(self, terms: Terms):
         super().__init__(terms)
-        self.zeros, self.dropped = zeros, set[tuple[int, ...]]()
+        self.dropped: set[tuple[int, ...]] = set()
 
     def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
         """Returns a function of cells, element by element; for floats it is a separate term."""
@@ -61,11 +56,7 @@ class Rounding(Algebra):
         if name in ("select", "convert") or not any(map(is_float, (*sorts, sort))):
             return super().map(name, cells, sort, detail)
         cells = list(cells)
-        if (
-            name == "add"
-            and self.zeros
-            and (left := [cell for cell in cells if not self._is_zero(cell)]) != cells
-        ):
+        if name == "add" and (left := [cell for cell in cells if not self._is_zero(cell)]) != cells:
             self.dropped.add(tuple(cells))
             return left[0] if left else cells[0]
         if name in COMMUTING:  # up to which of two NaNs is kept
@@ -209,7 +200,7 @@ def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
     assert isinstance(algebra, Rounding)
     detail = attributes(step) or None
     plain = lambda *cells: algebra.map(name, cells, sort, detail)  # noqa: E731
-    if name != "add" or not algebra.zeros:
+    if name != "add":
         return plain
 
     def add(a: int, b: int) -> int:
@@ -252,7 +243,7 @@ def moving(handler: Handler) -> Handler:
 
 
 MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "bitcast_convert")
-BITS = Arithmetic(
+ROUNDED = Arithmetic(
     algebra=Rounding,
     handlers={
         **dict.fromkeys(names_of(Group.WHOLE), operation),
@@ -266,6 +257,4 @@ BITS = Arithmetic(
     },
     sort_of=sort_of,
 )
-"""Arithmetic of floats on machines: every operation rounds separately."""
-NUMBERS = dataclasses.replace(BITS, algebra=functools.partial(Rounding, zeros=True))
-"""`BITS` up to the sign of zero: a sum with zero is no operation."""
+"""Arithmetic of floats on machines: every operation rounds separately, up to the sign of zero."""
