@@ -19,8 +19,6 @@ ANOTHER_VALUE = "another value: operand "
 UNSURE = "not sure, "
 ALONE = "only one side has it"
 """The beginning of a difference that may not be the first one."""
-MOST_MAKERS = 3
-"""Maximum number of functions that are named as makers of a constant."""
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -34,14 +32,12 @@ class FrontierSide:
         place: its source line, function and name stack.
         type: its result types.
         user: the line to blame further out on the call stack, if it is known.
-        made: the functions that may compute its constant ahead of the program.
     """
 
     operation: str
     place: SourceLocation
     type: str
     user: Frame | None = None
-    made: tuple[Frame, ...] = ()
 
     @property
     def name(self) -> str:
@@ -164,12 +160,7 @@ class Frontier:
 def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
     place = written(number(constant), side.place.own)
-    return f"{text}, set at {place}" if place and str(place) not in text else f"{text}{computed(side.made)}"
-
-
-def computed(made: Sequence[Frame]) -> str:
-    """Returns the functions that may compute a constant ahead of the program, as text; empty if there are none."""
-    return f", with a constant from {' or '.join(map(str, made))}" if 0 < len(made) <= MOST_MAKERS else ""
+    return f"{text}, set at {place}" if place and str(place) not in text else text
 
 
 def _list(lines: Sequence[str]) -> str:

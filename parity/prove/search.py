@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from parity.ir.functions import function_of
 from parity.ir.location import inlined_source
-from parity.ir.makers import table_makers
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
@@ -430,13 +429,6 @@ class Search:
             sides = [self._alone(0, left), self._alone(1, right)]
         else:
             sides = [side_of(op) for op in (left, right)]
-            if any(TABLE in line for line in lines) and all(side and side.place.own for side in sides):
-                one, other = (side.place.own[0] for side in sides if side)
-                made = table_makers(one, other, self._functions)
-                sides = [
-                    side and dataclasses.replace(side, made=each)
-                    for side, each in zip(sides, made, strict=True)
-                ]
         entry = Frontier(
             where=where,
             reference=sides[0],
