@@ -15,10 +15,12 @@ _INDICES = ("i32", "i64")
 
 @RewriteRule(
     name="moves",
-    rewrites="reshape, broadcast_in_dim, transpose, slice -> a view: an offset and a stride for each digit of a place; "
-    "views of views composed",
-    condition="digits fall on axes; a slice cuts one digit, or whole inner ones",
-    argument="StableHLO defines each as a function from the result's place to the source's; functions compose.",
+    rewrites="reshape, broadcast_in_dim, transpose, slice, dynamic_slice, gather of one window -> a view: an offset "
+    "and a stride for each digit of a place; views of views composed",
+    condition="digits fall on axes; a slice cuts one digit, or whole inner ones; starts are constants, signed, of 32 "
+    "bits or more, or the slice is as long as the axis",
+    argument="StableHLO defines each as a function from the result's place to the source's; functions compose. It "
+    "clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
     attacked_by="reshape of reshape",
     keeps_narrow=True,
 )
@@ -72,14 +74,6 @@ def _gather(table: Terms, op: Application) -> View | None:
 
 
 @normal_form("stablehlo.dynamic_slice")
-@RewriteRule(
-    name="static-slice",
-    rewrites="dynamic_slice, gather of one window -> slice",
-    condition="the starts are constants, signed, of 32 bits or more, or the slice is as long as the axis",
-    argument="StableHLO clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
-    attacked_by="dynamic slice at one known start or another",
-    keeps_narrow=True,
-)
 def _dynamic_slice(table: Terms, op: Application) -> View | None:
     """Returns a dynamic slice with known starts as a slice; starts are clamped to the array."""
     operand, *places = op.operands
@@ -117,8 +111,7 @@ def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[i
         return None
     starts = [min(max(known.get(axis, 0), 0), full - size) for axis, (full, size) in axes]
     limits = [start + size for start, size in zip(starts, sizes, strict=True)]
-    view = _part(table, operand, starts, limits, [1] * len(sizes))
-    return table.accept("static-slice", view)
+    return _part(table, operand, starts, limits, [1] * len(sizes))
 
 
 def _part(

@@ -17,7 +17,7 @@ from parity.verdicts import Verdict
 
 sys.path.append(str(Path(__file__).parent / "rewrites"))
 
-from attacks import ATTACKS, make_careless  # pyright: ignore[reportMissingImports]
+from attacks import ATTACKS, SINGLE, make_careless  # pyright: ignore[reportMissingImports]
 from measure import LEVELS, STEPS, compare, gradient  # pyright: ignore[reportMissingImports]
 
 
@@ -83,7 +83,9 @@ ATTACKING = {rule.attacked_by for rule in RULES.values()}
 
 @pytest.mark.parametrize("kind", ["forward", "gradient"])
 @pytest.mark.parametrize(
-    "step", [step for step in STEPS if step.miss and step.name not in ATTACKING], ids=lambda step: step.name
+    "step",
+    [step for step in (*STEPS, *SINGLE) if step.miss and step.name not in ATTACKING],
+    ids=lambda step: step.name,
 )
 def test_a_condition_missed_by_one_is_never_proved(step, kind):
     derive = gradient if kind == "gradient" else lambda run: run

@@ -136,7 +136,7 @@ SINGLE = (
         miss=lambda x, y, v, t, k: jnp.where((lax.rem(k, 4) != 0)[..., None], x, 0.0) * y,
     ),
 )
-"""Steps for rules that no step of the rewrites isolates."""
+"""Steps for rules, or parts of them, that no step of the rewrites isolates."""
 ATTACKS: dict[str, Attack] = {
     **{step.name: _of_step(step) for step in (*STEPS, *SINGLE) if step.miss},
     **{name: _of_layout(layout) for name, layout in LAYOUTS.items()},
