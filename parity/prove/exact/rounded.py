@@ -20,6 +20,7 @@ from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
+from parity.prove.rules.types import is_whole_number
 
 PIECE = ("piece",)
 ZEROS = ("0x0.0p+0", "-0x0.0p+0")
@@ -30,11 +31,6 @@ def sort_of(element: str) -> str:
     if element == REAL or not re.fullmatch(r"[a-z]\w*(<\w+>)?", element):
         raise RefusalError(f"got elements {element}, expected floats, integers, booleans or complex numbers")
     return element
-
-
-def is_float(sort: str) -> bool:
-    """True if elements round: all types except integers and booleans."""
-    return re.fullmatch(r"u?i\d+", sort) is None
 
 
 class Rounding(Algebra):
@@ -53,7 +49,7 @@ class Rounding(Algebra):
     def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
         """Returns a function of cells, element by element; for floats it is a separate term."""
         sorts = [self.terms.node(cell).sort for cell in cells]
-        if name in ("select", "convert") or not any(map(is_float, (*sorts, sort))):
+        if name in ("select", "convert") or all(map(is_whole_number, (*sorts, sort))):
             return super().map(name, cells, sort, detail)
         cells = list(cells)
         if name == "add" and (left := [cell for cell in cells if not self._is_zero(cell)]) != cells:
@@ -75,19 +71,19 @@ class Rounding(Algebra):
         return node.kind == "float" and node.params in ZEROS
 
     def _convert(self, cell: int, source: str, target: str) -> int:
-        if source == target or not (is_float(source) or is_float(target)):
+        if source == target or (is_whole_number(source) and is_whole_number(target)):
             return super()._convert(cell, source, target)
         return self.terms.make("map", ("convert", source, target), [cell], target)
 
     def constant(self, value: bool | int | str, sort: str) -> int:
         """Returns an integer or a boolean."""
-        if is_float(sort):
+        if not is_whole_number(sort):
             raise RefusalError(f"got the constant {value} of {sort}, expected an integer or a boolean")
         return super().constant(value, sort)
 
     def element(self, value: Any, sort: str) -> int:
         """Returns the constant for a number, or all its bits as text; floats are identified by all bits."""
-        if not is_float(sort):
+        if is_whole_number(sort):
             return super().element(value, sort)
         if value != value:  # Python's number does not keep its bits
             raise RefusalError(f"got a NaN of {sort} in a constant, expected numbers")
@@ -101,11 +97,11 @@ class Rounding(Algebra):
 
     def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
         """Returns a conjunction or disjunction; maxima of floats are operations."""
-        return self._never() if is_float(sort) else super().extreme(name, cells, sort)
+        return super().extreme(name, cells, sort) if is_whole_number(sort) else self._never()
 
     def extreme_over(self, name: str, cell: int, labels: Sequence[Label], sort: str = REAL) -> int:
         """Returns the conjunction or disjunction along labels."""
-        return self._never() if is_float(sort) else super().extreme_over(name, cell, labels, sort)
+        return super().extreme_over(name, cell, labels, sort) if is_whole_number(sort) else self._never()
 
 
 def attributes(step: Step, but: str = "") -> str:
@@ -173,7 +169,7 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns a reduction of whole arrays, keyed by the kept dimensions; integers and booleans as in `contractions`."""
-    if not any(is_float(x.sort) for x in operands):
+    if all(is_whole_number(x.sort) for x in operands):
         try:
             return contractions.reduce(tensors, step, operands)
         except RefusalError:
@@ -190,7 +186,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Applies an operation place by place; for floats, all its attributes are part of the function."""
-    if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
+    if all(map(is_whole_number, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
     return operations.elementwise(tensors, step, operands, _function(tensors, step))
 
@@ -223,7 +219,7 @@ def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns the index along a dimension; for floats as an opaque row."""
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
-    if not is_float(sort):
+    if is_whole_number(sort):
         return OPERATIONS["stablehlo.iota"](tensors, step, operands)
     axes = [(dim, shape[dim])] if shape[dim] > 1 else []
     return [tensors.uniform(tensors.terms.leaf("iota of floats", None, axes, sort), shape, sort)]
