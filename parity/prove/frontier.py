@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from parity.ir.functions import origin, written
-from parity.ir.location import Frame, SourceLocation
+from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
 _MAX_TEXT = 160
@@ -31,13 +31,11 @@ class FrontierSide:
         operation: the operation's name.
         place: its source line, function and name stack.
         type: its result types.
-        user: the line to blame further out on the call stack, if it is known.
     """
 
     operation: str
     place: SourceLocation
     type: str
-    user: Frame | None = None
 
     @property
     def name(self) -> str:
@@ -47,8 +45,6 @@ class FrontierSide:
     def against(self, other: "FrontierSide | None", *, unsure: bool = False) -> str:
         """Returns the place, with the operation and the caller if only they distinguish the two sides."""
         operation = "" if other and not unsure and other.operation == self.operation else f"{self.name} at "
-        if self.user:
-            return f"{operation}{self.place.own_place}{self.place.maker}, called at {self.user}"
         return f"{operation}{self.place.against(other.place if other else None, unsure=unsure)}"
 
 

@@ -1,12 +1,9 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
 import contextlib
-import dataclasses
-import functools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.ir.functions import function_of
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
@@ -425,37 +422,16 @@ class Search:
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
         names = [op.form.name for op in (left, right) if op is not None]
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
-        if left is None or right is None:
-            sides = [self._alone(0, left), self._alone(1, right)]
-        else:
-            sides = [side_of(op) for op in (left, right)]
         entry = Frontier(
             where=where,
-            reference=sides[0],
-            candidate=sides[1],
+            reference=side_of(left),
+            candidate=side_of(right),
             differences=lines or (() if left and right else (ALONE,)),
             unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))
         return entry
-
-    def _alone(self, side: int, op: Op | None) -> FrontierSide | None:
-        """Returns an operation that the other side lacks; in shared code, with the line that only this side has."""
-        found = side_of(op)
-        own = found.place.own if found else ()
-        if not found or not own or function_of(own[0]) not in self._functions[1 - side]:
-            return found
-        user = next((frame for frame in own if function_of(frame) not in self._functions[1 - side]), None)
-        return dataclasses.replace(found, user=user)
-
-    @functools.cached_property
-    def _functions(self) -> list[set[Hashable]]:
-        """The user's functions that make operations, for each side."""
-        return [
-            {function_of(frame) for op in program.body.walk() for frame in inlined_source(op).own}
-            for program in self.programs
-        ]
 
     def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int]) -> Frontier:
         makers = [_maker(region, value) for region, value in zip(regions, ends, strict=True)]
