@@ -269,15 +269,7 @@ class Search:
                     inner = depth + (left.form.kind == Kind.REGION)
                     with self._numberings[0].inside(left), self._numberings[1].inside(right):
                         entries += self._regions(regions, known, inner, loops)
-                        entries += [] if entries else self._outputs(pair, regions)
         return entries or [self._entry(left, right, loops, lines)]
-
-    def _outputs(self, pair: tuple[Op, Op], regions: tuple) -> list[Frontier]:
-        return [
-            self._wiring(f"output {slot} of a region of {pair[0].form.name}", regions, ends)
-            for slot, ends in enumerate(zip(*[region.outputs for region in regions], strict=False))
-            if self.number(0, ends[0]) != self.number(1, ends[1])
-        ][:1]
 
     def _loops(
         self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int

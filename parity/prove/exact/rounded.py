@@ -168,20 +168,10 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a reduction of whole arrays, keyed by the kept dimensions; integers and booleans as in `contractions`."""
+    """Returns a reduction of whole arrays; integers and booleans as in `contractions`."""
     if all(is_whole_number(x.sort) for x in operands):
-        try:
-            return contractions.reduce(tensors, step, operands)
-        except RefusalError:
-            return operation(tensors, step, operands)
-    gone, inputs = step.dims("dimensions"), operands[: len(operands) // 2]
-    names: list[Label] = []
-    for dim in range(len(inputs[0].shape)):
-        kind = "gone" if dim in gone else "kept"
-        names.append((kind, sum(name[0] == kind for name in names)))
-    more = (attributes(step, "dimensions"), tuple(block.content for block in step.blocks))
-    roles = [names] * len(inputs) + [[]] * len(inputs)
-    return operation(tensors, step, operands, roles, ("by role", more))
+        return moving(contractions.reduce)(tensors, step, operands)
+    return operation(tensors, step, operands)
 
 
 def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:

@@ -44,7 +44,6 @@ CARELESS = (
     ("else float(value).hex()", "else float(value // 1).hex()"),
     ("(key, slot, shape)", "(slot, shape)"),
     ('return node.kind == "float" and node.params in ZEROS', 'return node.kind == "float"'),
-    ("tuple(block.content for block in step.blocks)", "()"),
     ("more = step.content", "more = ()"),
     ("detail = attributes(step) or None", "detail = None"),
     ("key = (more, ", "key = ("),
