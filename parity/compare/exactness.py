@@ -11,7 +11,7 @@ from parity.cases.case import Case
 from parity.compare.side import Side
 from parity.prove import Frontier, Proof
 from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.rounded import BITS, NUMBERS, Rounding
+from parity.prove.exact.rounded import ROUNDED, Rounding
 from parity.prove.rules.registry import MOVED
 from parity.verdicts import SIDES, Finding
 
@@ -141,13 +141,9 @@ def walk(sides: tuple[Side, Side], weights: WeightMap, case: Case) -> Proof:
     """
     reference, candidate = map(named, sides)
     links = dataclasses.replace(relation(sides[0], weights, case), split_axes={})
-    found, zeros = Equality(proved=False), 0
-    for arithmetic in (BITS, NUMBERS):
-        cache = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
-        found = _claimed(reference, candidate, links, cache)
-        if found.proved or found.refusal:
-            zeros = len(cache.algebra.dropped) if isinstance(cache.algebra, Rounding) else 0
-            break
+    cache = ProofCache(most_steps=MOST_STEPS, arithmetic=ROUNDED)
+    found = _claimed(reference, candidate, links, cache)
+    zeros = len(cache.algebra.dropped) if isinstance(cache.algebra, Rounding) else 0
     moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
     rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}
     return Proof(

@@ -111,15 +111,6 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
     return None
 
 
-def changed(one: Sequence[Frame], other: Sequence[Frame]) -> Frame | None:
-    """Returns the innermost line of ``one`` in a function whose text differs on both sides, if another is below it."""
-    found = (
-        left for left, right in _paired(one, other) if left.named == right.named and _differ(left, right)
-    )
-    caller = next(found, None)
-    return None if caller is None or caller == one[0] else caller
-
-
 def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
     """Returns the function of equal code that equal calls reach, so that their arguments decide; empty if none."""
     pairs = list(_paired(one, other))

@@ -149,8 +149,6 @@ def compile_request(lowered: Any) -> tuple[bytes, bytes, tuple[int, ...]]:
     Raises:
         ValueError: the program calls back into Python, which no other process can do.
     """
-    import io
-
     from jax._src import compiler
 
     def raise_request(

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from parity.ir.functions import Frame, changed, origin
+from parity.ir.functions import Frame, origin
 from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
 from parity.ir.jaxprs import bodies, makers, opened, variables
 from parity.ir.jaxprs import origin as forwarded_from
@@ -120,16 +120,14 @@ class SourceLocation:
     def against(self, other: "SourceLocation | None", *, unsure: bool = False) -> str:
         """Returns the place, with the caller or maker that the other side does not share.
 
-        Code that only one side runs may be right where it is, so its caller is named, too: the one in a function that
-        differs between both sides, else the one outside of its class.
+        Code that only one side runs may be right where it is, so its caller outside of its class is named, too.
 
         Args:
             unsure: True if the two places may not correspond.
         """
         place = f"{self.own_place}{self.maker}"
         if other is None or unsure:
-            caller = (other and changed(self.own, other.own)) or self._caller
-            return f"{place}, called at {caller}" if caller else place
+            return f"{place}, called at {self._caller}" if self._caller else place
         if found := origin(self.own, other.own):
             return f"{place}, {found.how} at {found.lines[0]}"
         pairs = list(zip(self.own, other.own, strict=False))

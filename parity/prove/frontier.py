@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from parity.ir.functions import origin, written
-from parity.ir.location import Frame, SourceLocation
+from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Finding
 
 _MAX_TEXT = 160
@@ -19,8 +19,6 @@ ANOTHER_VALUE = "another value: operand "
 UNSURE = "not sure, "
 ALONE = "only one side has it"
 """The beginning of a difference that may not be the first one."""
-MOST_MAKERS = 3
-"""Maximum number of functions that are named as makers of a constant."""
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -33,15 +31,11 @@ class FrontierSide:
         operation: the operation's name.
         place: its source line, function and name stack.
         type: its result types.
-        user: the line to blame further out on the call stack, if it is known.
-        made: the functions that may compute its constant ahead of the program.
     """
 
     operation: str
     place: SourceLocation
     type: str
-    user: Frame | None = None
-    made: tuple[Frame, ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,8 +45,6 @@ class FrontierSide:
     def against(self, other: "FrontierSide | None", *, unsure: bool = False) -> str:
         """Returns the place, with the operation and the caller if only they distinguish the two sides."""
         operation = "" if other and not unsure and other.operation == self.operation else f"{self.name} at "
-        if self.user:
-            return f"{operation}{self.place.own_place}{self.place.maker}, called at {self.user}"
         return f"{operation}{self.place.against(other.place if other else None, unsure=unsure)}"
 
 
@@ -164,12 +156,7 @@ class Frontier:
 def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
     place = written(number(constant), side.place.own)
-    return f"{text}, set at {place}" if place and str(place) not in text else f"{text}{computed(side.made)}"
-
-
-def computed(made: Sequence[Frame]) -> str:
-    """Returns the functions that may compute a constant ahead of the program, as text; empty if there are none."""
-    return f", with a constant from {' or '.join(map(str, made))}" if 0 < len(made) <= MOST_MAKERS else ""
+    return f"{text}, set at {place}" if place and str(place) not in text else text
 
 
 def _list(lines: Sequence[str]) -> str:

@@ -1,12 +1,12 @@
 """Grades first differences: whether a verdict on them may rest on numbers."""
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from parity.prove.frontier import Frontier, Trait, Unlike, number
+from parity.prove.rules.types import is_whole_number
 
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
 WRITTEN = 1e-6
@@ -77,7 +77,7 @@ def _apart(unlike: Unlike) -> bool:
         return False
     if max(left, right) <= MASKS[0] or min(left, right) >= MASKS[1]:
         return False
-    if re.fullmatch(r"u?i\d+", unlike.element):
+    if is_whole_number(unlike.element):
         return left != right
     near = max(2 * EPSILONS.get(unlike.element, 0.5), WRITTEN)
     return abs(left - right) > near * max(abs(left), abs(right))

@@ -75,7 +75,6 @@ class Numbering:
         self.visited = 0
         self._memo: dict[tuple, tuple] = {}
         self._scope: tuple[int, ...] = ()
-        self._sketching = False
         self._region: Region | None = None
         self._fixed: dict[int, tuple[object, set[int]]] = {}
         """Values computed from constants: the region, and the calls through which they came."""
@@ -304,7 +303,7 @@ class Numbering:
     def _loop(self, op: Op, depth: int, tail: list[int]) -> int:
         """Numbers a loop, or takes the numbers that an inner loop got in an earlier round from the same inputs."""
         env, live = self.env, op.live or ()
-        if not depth or self._sketching:
+        if not depth:
             return self._refine(op, depth, tail, live)
         read = [*(op.operands[slot] for slot in live), *captures(op)]
         known = (id(op), *tail, *[env[value] for value in read])
@@ -319,20 +318,9 @@ class Numbering:
     def _refine(self, op: Op, depth: int, tail: list[int], live: tuple[int, ...]) -> int:
         """Numbers a loop by colour refinement of its live carries; docs/soundness.md has the argument."""
         table, env = self.table, self.env
-        condition, body = op.regions
+        condition, _ = op.regions
         colours, moving = self.carries(op, depth)
         self._enter(op, moving)
-        if self._sketching:
-            for slot in live:
-                known = table.number("#sketch", colours[slot]) if slot in moving else env[op.operands[slot]]
-                env[op.results[slot]] = known
-            return table.number(f"#sketch {op.form.bare}", *tail)
-        if len({colours[slot] for slot in moving}) < len(moving) and _has_loops(body):
-            # Most splits show without looking into inner loops. These are then numbered once, not once per round, so
-            # that the cost does not double with each level of nesting.
-            self._sketching = True
-            self._stabilise(op, depth, colours, moving)
-            self._sketching = False
         effects, updates = self._stabilise(op, depth, colours, moving)
         for slot in live:
             env[condition.parameters[slot]] = colours[slot]
@@ -382,13 +370,6 @@ class Numbering:
             for slot in moving:
                 if colours[slot] in split:
                     colours[slot] = table.number("#split", colours[slot], updates[slot])
-
-
-def _has_loops(region: Region) -> bool:
-    return any(
-        op.live is not None and (op.form.kind == Kind.WHILE or any(map(_has_loops, op.regions)))
-        for op in region.ops
-    )
 
 
 def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:

@@ -1,14 +1,10 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
 import contextlib
-import dataclasses
-import functools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.ir.functions import function_of
 from parity.ir.location import inlined_source
-from parity.ir.makers import table_makers
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
@@ -273,15 +269,7 @@ class Search:
                     inner = depth + (left.form.kind == Kind.REGION)
                     with self._numberings[0].inside(left), self._numberings[1].inside(right):
                         entries += self._regions(regions, known, inner, loops)
-                        entries += [] if entries else self._outputs(pair, regions)
         return entries or [self._entry(left, right, loops, lines)]
-
-    def _outputs(self, pair: tuple[Op, Op], regions: tuple) -> list[Frontier]:
-        return [
-            self._wiring(f"output {slot} of a region of {pair[0].form.name}", regions, ends)
-            for slot, ends in enumerate(zip(*[region.outputs for region in regions], strict=False))
-            if self.number(0, ends[0]) != self.number(1, ends[1])
-        ][:1]
 
     def _loops(
         self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int
@@ -426,44 +414,16 @@ class Search:
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
         names = [op.form.name for op in (left, right) if op is not None]
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
-        if left is None or right is None:
-            sides = [self._alone(0, left), self._alone(1, right)]
-        else:
-            sides = [side_of(op) for op in (left, right)]
-            if any(TABLE in line for line in lines) and all(side and side.place.own for side in sides):
-                one, other = (side.place.own[0] for side in sides if side)
-                made = table_makers(one, other, self._functions)
-                sides = [
-                    side and dataclasses.replace(side, made=each)
-                    for side, each in zip(sides, made, strict=True)
-                ]
         entry = Frontier(
             where=where,
-            reference=sides[0],
-            candidate=sides[1],
+            reference=side_of(left),
+            candidate=side_of(right),
             differences=lines or (() if left and right else (ALONE,)),
             unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:
             self.compared.setdefault(entry, (left, right, loops))
         return entry
-
-    def _alone(self, side: int, op: Op | None) -> FrontierSide | None:
-        """Returns an operation that the other side lacks; in shared code, with the line that only this side has."""
-        found = side_of(op)
-        own = found.place.own if found else ()
-        if not found or not own or function_of(own[0]) not in self._functions[1 - side]:
-            return found
-        user = next((frame for frame in own if function_of(frame) not in self._functions[1 - side]), None)
-        return dataclasses.replace(found, user=user)
-
-    @functools.cached_property
-    def _functions(self) -> list[set[Hashable]]:
-        """The user's functions that make operations, for each side."""
-        return [
-            {function_of(frame) for op in program.body.walk() for frame in inlined_source(op).own}
-            for program in self.programs
-        ]
 
     def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int]) -> Frontier:
         makers = [_maker(region, value) for region, value in zip(regions, ends, strict=True)]

@@ -17,7 +17,7 @@ from parity.compare.stress import COMPARED, stress
 from parity.ir.functions import deciding_call, function_of, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
-from parity.prove.frontier import TABLE, computed, number
+from parity.prove.frontier import TABLE, number
 from parity.verdicts import SIDES, Finding, listed
 
 SURE = 2
@@ -260,7 +260,7 @@ class _Entry:
         absent = f"has no such {'NaN' if self._parting.divergence.nan else 'value'}"
         sides = enumerate(zip(self._nodes, self._sources, self.blamed, strict=True))
         return [
-            f"{_place(node, one, frame)}{self._set_at(side) or computed(self._made()[side]) or self._decided(side)}"
+            f"{_place(node, one, frame)}{self._set_at(side) or self._made()[side] or self._decided(side)}"
             if node is not None and one is not None
             else absent
             for side, (node, one, frame) in sides
@@ -282,16 +282,19 @@ class _Entry:
         call = deciding_call(own) if self.blamed[side] in own[:1] else None
         return f", called at {call}" if call else ""
 
-    def _made(self) -> Sequence[Sequence[Frame]]:
-        """Returns for each side the functions that may compute its constant ahead of the program."""
+    def _made(self) -> Sequence[str]:
+        """Returns for each side the function that computes its constant ahead of the program, as text."""
         lines = [frame for frame in self.blamed if frame and not frame.in_library]
         ends = [(trace.nodes, trace.nodes[at].inputs) for trace, at in self._ends()]
         operands = [(nodes, inputs[each]) for each in self._operands for nodes, inputs in ends]
         if len(lines) < 2 or not operands or not all(nodes[at].literal for nodes, at in operands):
-            return (), ()
+            return "", ""
         traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
         made = zip(operands[:2], table_makers(lines[0], lines[1], traced), strict=True)
-        return [makers if len(makers) == 1 and _is_table(*operand) else () for operand, makers in made]
+        return [
+            f", with a constant from {makers[0]}" if len(makers) == 1 and _is_table(*operand) else ""
+            for operand, makers in made
+        ]
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""

@@ -1,13 +1,11 @@
 """Floats on machines: movement is resolved, and every other operation rounds, so it stays an operation on its operands.
 
 Terms of this algebra are equal only if the same operations apply to the same elements. No sum is reordered, no float is
-folded. ``x + 0`` is ``x`` only with `zeros`: it loses the sign of ``x = -0``. Integers and booleans are exact, as in
+folded, except that ``x + 0`` is ``x``: that loses the sign of ``x = -0``. Integers and booleans are exact, as in
 `Algebra`. A row of a product is one index of the product, never a product of rows: in another shape the same sums may
 be added in another order.
 """
 
-import dataclasses
-import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
@@ -22,6 +20,7 @@ from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
+from parity.prove.rules.types import is_whole_number
 
 PIECE = ("piece",)
 ZEROS = ("0x0.0p+0", "-0x0.0p+0")
@@ -34,16 +33,8 @@ def sort_of(element: str) -> str:
     return element
 
 
-def is_float(sort: str) -> bool:
-    """True if elements round: all types except integers and booleans."""
-    return re.fullmatch(r"u?i\d+", sort) is None
-
-
 class Rounding(Algebra):
-    """Constructors that leave every operation on floats unchanged.
-
-    Args:
-        zeros: True if ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
+    """Constructors that leave every operation on floats unchanged, except for sums with zero.
 
     Attributes:
         dropped: sums from which a zero was left out, by their operands.
@@ -51,21 +42,17 @@ class Rounding(Algebra):
 
     past_reshape = True
 
-    def __init__(self, terms: Terms, *, zeros: bool = False):
+    def __init__(self, terms: Terms):
         super().__init__(terms)
-        self.zeros, self.dropped = zeros, set[tuple[int, ...]]()
+        self.dropped: set[tuple[int, ...]] = set()
 
     def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
         """Returns a function of cells, element by element; for floats it is a separate term."""
         sorts = [self.terms.node(cell).sort for cell in cells]
-        if name in ("select", "convert") or not any(map(is_float, (*sorts, sort))):
+        if name in ("select", "convert") or all(map(is_whole_number, (*sorts, sort))):
             return super().map(name, cells, sort, detail)
         cells = list(cells)
-        if (
-            name == "add"
-            and self.zeros
-            and (left := [cell for cell in cells if not self._is_zero(cell)]) != cells
-        ):
+        if name == "add" and (left := [cell for cell in cells if not self._is_zero(cell)]) != cells:
             self.dropped.add(tuple(cells))
             return left[0] if left else cells[0]
         if name in COMMUTING:  # up to which of two NaNs is kept
@@ -84,19 +71,19 @@ class Rounding(Algebra):
         return node.kind == "float" and node.params in ZEROS
 
     def _convert(self, cell: int, source: str, target: str) -> int:
-        if source == target or not (is_float(source) or is_float(target)):
+        if source == target or (is_whole_number(source) and is_whole_number(target)):
             return super()._convert(cell, source, target)
         return self.terms.make("map", ("convert", source, target), [cell], target)
 
     def constant(self, value: bool | int | str, sort: str) -> int:
         """Returns an integer or a boolean."""
-        if is_float(sort):
+        if not is_whole_number(sort):
             raise RefusalError(f"got the constant {value} of {sort}, expected an integer or a boolean")
         return super().constant(value, sort)
 
     def element(self, value: Any, sort: str) -> int:
         """Returns the constant for a number, or all its bits as text; floats are identified by all bits."""
-        if not is_float(sort):
+        if is_whole_number(sort):
             return super().element(value, sort)
         if value != value:  # Python's number does not keep its bits
             raise RefusalError(f"got a NaN of {sort} in a constant, expected numbers")
@@ -110,11 +97,11 @@ class Rounding(Algebra):
 
     def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
         """Returns a conjunction or disjunction; maxima of floats are operations."""
-        return self._never() if is_float(sort) else super().extreme(name, cells, sort)
+        return super().extreme(name, cells, sort) if is_whole_number(sort) else self._never()
 
     def extreme_over(self, name: str, cell: int, labels: Sequence[Label], sort: str = REAL) -> int:
         """Returns the conjunction or disjunction along labels."""
-        return self._never() if is_float(sort) else super().extreme_over(name, cell, labels, sort)
+        return super().extreme_over(name, cell, labels, sort) if is_whole_number(sort) else self._never()
 
 
 def attributes(step: Step, but: str = "") -> str:
@@ -181,25 +168,15 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Returns a reduction of whole arrays, keyed by the kept dimensions; integers and booleans as in `contractions`."""
-    if not any(is_float(x.sort) for x in operands):
-        try:
-            return contractions.reduce(tensors, step, operands)
-        except RefusalError:
-            return operation(tensors, step, operands)
-    gone, inputs = step.dims("dimensions"), operands[: len(operands) // 2]
-    names: list[Label] = []
-    for dim in range(len(inputs[0].shape)):
-        kind = "gone" if dim in gone else "kept"
-        names.append((kind, sum(name[0] == kind for name in names)))
-    more = (attributes(step, "dimensions"), tuple(block.content for block in step.blocks))
-    roles = [names] * len(inputs) + [[]] * len(inputs)
-    return operation(tensors, step, operands, roles, ("by role", more))
+    """Returns a reduction of whole arrays; integers and booleans as in `contractions`."""
+    if all(is_whole_number(x.sort) for x in operands):
+        return moving(contractions.reduce)(tensors, step, operands)
+    return operation(tensors, step, operands)
 
 
 def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Applies an operation place by place; for floats, all its attributes are part of the function."""
-    if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
+    if all(map(is_whole_number, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
     return operations.elementwise(tensors, step, operands, _function(tensors, step))
 
@@ -209,7 +186,7 @@ def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
     assert isinstance(algebra, Rounding)
     detail = attributes(step) or None
     plain = lambda *cells: algebra.map(name, cells, sort, detail)  # noqa: E731
-    if name != "add" or not algebra.zeros:
+    if name != "add":
         return plain
 
     def add(a: int, b: int) -> int:
@@ -232,7 +209,7 @@ def _function(tensors: Tensors, step: Step) -> Callable[..., int]:
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns the index along a dimension; for floats as an opaque row."""
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
-    if not is_float(sort):
+    if is_whole_number(sort):
         return OPERATIONS["stablehlo.iota"](tensors, step, operands)
     axes = [(dim, shape[dim])] if shape[dim] > 1 else []
     return [tensors.uniform(tensors.terms.leaf("iota of floats", None, axes, sort), shape, sort)]
@@ -252,7 +229,7 @@ def moving(handler: Handler) -> Handler:
 
 
 MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "bitcast_convert")
-BITS = Arithmetic(
+ROUNDED = Arithmetic(
     algebra=Rounding,
     handlers={
         **dict.fromkeys(names_of(Group.WHOLE), operation),
@@ -266,6 +243,4 @@ BITS = Arithmetic(
     },
     sort_of=sort_of,
 )
-"""Arithmetic of floats on machines: every operation rounds separately."""
-NUMBERS = dataclasses.replace(BITS, algebra=functools.partial(Rounding, zeros=True))
-"""`BITS` up to the sign of zero: a sum with zero is no operation."""
+"""Arithmetic of floats on machines: every operation rounds separately, up to the sign of zero."""

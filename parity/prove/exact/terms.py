@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from parity.prove.rules.types import is_whole_number
+
 REAL = "real"
 """The sort of all floating-point values: numbers, regardless of their dtype. All other sorts are element types."""
 
@@ -33,7 +35,7 @@ def sort_of(element: str) -> str:
     # XLA converts the maximum of a float of 4 bits to the maximum integer.
     if re.fullmatch(r"b?f(?!4E)\d+\w*", element):
         return REAL
-    if re.fullmatch(r"u?i\d+", element):
+    if is_whole_number(element):
         return element
     raise RefusalError(f"got elements {element}, expected floats, integers or booleans")
 

@@ -18,9 +18,9 @@ _LEAST = 2.0**-126
 @normal_form("stablehlo.constant")
 @RewriteRule(
     name="constant",
-    rewrites="a constant -> its one element repeated, or its elements in order",
+    rewrites="a constant -> its one element repeated, or its elements in order; iota -> a count, repeated",
     condition="the values are at hand; floats by what MLIR prints or by their bytes",
-    argument="A constant is its elements.",
+    argument="A constant is its elements. The specification defines iota so.",
     attacked_by="positions counted or added up",
     keeps_narrow=True,
 )
@@ -56,21 +56,13 @@ def _constant(table: Terms, op: Application) -> View | None:
 
 
 @normal_form("stablehlo.iota")
-@RewriteRule(
-    name="iota",
-    rewrites="iota along an axis -> a count, repeated",
-    condition="any",
-    argument="The specification says so.",
-    attacked_by="columns counted, or rows",
-    keeps_narrow=True,
-)
 def _iota(table: Terms, op: Application) -> View | None:
     """Returns an iota along an axis as a view of a one-dimensional count."""
     axis, out = int(op.attributes["iota_dimension"]), op.out
     size, kind = out.shape[axis], numpy_type(out.element)
-    if not table.allows("iota"):
+    if not table.allows("constant"):
         return None
-    table.use("iota")
+    table.use("constant")
     folds = (
         kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max)
     )

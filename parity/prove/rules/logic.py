@@ -84,8 +84,8 @@ def _chosen_boolean(table: Terms, call: Term) -> Term | View | None:
 @RewriteRule(
     name="select-negated",
     on=("select",),
-    rewrites="select(not p, a, b) -> select(p, b, a)",
-    condition="any",
+    rewrites="select(not p, a, b) -> select(p, b, a), case(not p, a, b) -> case(p, b, a)",
+    condition="branches of a case have no side effects",
     argument="Case by case.",
     attacked_by="selection by the opposite",
     keeps_narrow=True,
@@ -145,14 +145,6 @@ def _same_type(table: Terms, call: Term) -> View | None:
     attacked_by="branch by a constant",
     keeps_narrow=True,
 )
-@RewriteRule(
-    name="opposite-branch",
-    rewrites="case(not p, a, b) -> case(p, b, a)",
-    condition="two branches without side effects",
-    argument="Case by case.",
-    attacked_by="branches exchanged",
-    keeps_narrow=True,
-)
 def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | None, list[int]] | None:
     """Returns the index of a branch in normal form and the branches in order; None for the index if one is known."""
     known = table.values.get(index)
@@ -163,11 +155,11 @@ def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | N
         table.use("known-branch")
         return None, [value if 0 <= value < count else count - 1]
     found = inside(table, known.view, "convert")
-    if count != 2 or found is None or found.elements != ("i1",) or not table.allows("opposite-branch"):
+    if count != 2 or found is None or found.elements != ("i1",) or not table.allows("select-negated"):
         return None
     opposite = _opposite_of(table, found.operands[0])
     if opposite is None:
         return None
-    table.use("opposite-branch")
+    table.use("select-negated")
     made = table.term(dataclasses.replace(found, operands=(opposite,)), 1)
     return table.shaped(Value(made, Array((), kind.element))), [1, 0]

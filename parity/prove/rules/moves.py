@@ -13,71 +13,45 @@ _INDICES = ("i32", "i64")
 """Types of starts; XLA on CPU clamps unsigned ones as if signed, and sizes do not fit into bytes."""
 
 
-@normal_form("stablehlo.reshape")
 @RewriteRule(
-    name="reshape",
-    rewrites="reshape -> the same elements in the same order",
-    condition="any",
-    argument="StableHLO defines reshape by row-major order; places do not change.",
+    name="moves",
+    rewrites="reshape, broadcast_in_dim, transpose, slice, dynamic_slice, gather of one window -> a view: an offset "
+    "and a stride for each digit of a place; views of views composed",
+    condition="digits fall on axes; a slice cuts one digit, or whole inner ones; starts are constants, signed, of 32 "
+    "bits or more, or the slice is as long as the axis",
+    argument="StableHLO defines each as a function from the result's place to the source's; functions compose. It "
+    "clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
     attacked_by="reshape of reshape",
     keeps_narrow=True,
 )
+def _moved(table: Terms, view: View | None) -> View | None:
+    return table.accept("moves", view)
+
+
+@normal_form("stablehlo.reshape")
 def _reshape(table: Terms, op: Application) -> View | None:
-    return table.accept("reshape", op.operands[0].view)
+    return _moved(table, op.operands[0].view)
 
 
 @normal_form("stablehlo.broadcast_in_dim")
-@RewriteRule(
-    name="unit-dims",
-    rewrites="broadcast_in_dim that adds axes of size one only -> reshape",
-    condition="as many elements as before, axes in ascending order",
-    argument="Each element occurs once and in the old order.",
-    attacked_by="unit axis by broadcast or by reshape",
-    keeps_narrow=True,
-)
-@RewriteRule(
-    name="broadcast",
-    rewrites="broadcast_in_dim -> a digit of stride zero; broadcasts of broadcasts and of other views composed",
-    condition="the source's digits fall on its axes",
-    argument="The result's place is a function of the source's place; functions compose.",
-    attacked_by="mask with unit axes or without",
-    keeps_narrow=True,
-)
 def _broadcast(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     axes = list(op.attributes["broadcast_dimensions"])
     if operand.type.count == op.out.count and axes == sorted(axes):
-        return table.accept("unit-dims", operand.view)
+        return _moved(table, operand.view)
     view = operand.view if operand.type.count == 1 else table.repeated(operand.view)
-    return table.accept("broadcast", view.broadcast(operand.type.shape, axes, op.out.shape))
+    return _moved(table, view.broadcast(operand.type.shape, axes, op.out.shape))
 
 
 @normal_form("stablehlo.transpose")
-@RewriteRule(
-    name="transpose",
-    rewrites="transpose -> digits in another order; compositions merged, identities removed",
-    condition="digits fall on axes",
-    argument="As for broadcast.",
-    attacked_by="two transpositions for none",
-    keeps_narrow=True,
-)
 def _transpose(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     if table.nodes[operand.view.source][0].startswith("#count"):
         return None
-    view = operand.view.transposed(operand.type.shape, list(op.attributes["permutation"]))
-    return table.accept("transpose", view)
+    return _moved(table, operand.view.transposed(operand.type.shape, list(op.attributes["permutation"])))
 
 
 @normal_form("stablehlo.slice")
-@RewriteRule(
-    name="slice",
-    rewrites="slice -> an offset and shorter digits; slices of slices composed, whole slices removed",
-    condition="the slice cuts one digit, or whole inner ones",
-    argument="As for broadcast.",
-    attacked_by="slice of a slice",
-    keeps_narrow=True,
-)
 def _slice(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     starts, limits, steps = (
@@ -100,14 +74,6 @@ def _gather(table: Terms, op: Application) -> View | None:
 
 
 @normal_form("stablehlo.dynamic_slice")
-@RewriteRule(
-    name="static-slice",
-    rewrites="dynamic_slice, gather of one window -> slice",
-    condition="the starts are constants, signed, of 32 bits or more, or the slice is as long as the axis",
-    argument="StableHLO clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
-    attacked_by="dynamic slice at one known start or another",
-    keeps_narrow=True,
-)
 def _dynamic_slice(table: Terms, op: Application) -> View | None:
     """Returns a dynamic slice with known starts as a slice; starts are clamped to the array."""
     operand, *places = op.operands
@@ -145,8 +111,7 @@ def _window(table: Terms, operand: Value, sizes: Sequence[int], known: Mapping[i
         return None
     starts = [min(max(known.get(axis, 0), 0), full - size) for axis, (full, size) in axes]
     limits = [start + size for start, size in zip(starts, sizes, strict=True)]
-    view = _part(table, operand, starts, limits, [1] * len(sizes))
-    return table.accept("static-slice", view)
+    return _part(table, operand, starts, limits, [1] * len(sizes))
 
 
 def _part(
@@ -154,7 +119,7 @@ def _part(
 ) -> View | None:
     view, shape = operand.view, operand.type.shape
     found = _of_concatenation(table, operand, starts, limits, steps)
-    return table.accept("slice", found or view.sliced(shape, starts, limits, steps))
+    return _moved(table, found or view.sliced(shape, starts, limits, steps))
 
 
 def _of_concatenation(

@@ -13,7 +13,7 @@ from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.logic import branch
 from parity.prove.rules.moves import window_replaced
 from parity.prove.rules.registry import NORMAL_FORMS
-from parity.prove.rules.terms import Application, Normal, Terms, Value
+from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, is_whole_number, parse_array
 from parity.prove.rules.views import View, whole
 
@@ -69,21 +69,22 @@ class RuledNumbering(Numbering):
             number = self._normal(op)
             vanished = number is not None and not table.built
             number = super()._plain(op) if number is None else number
-            known = table.normal[key] = Normal(number, vanished, tuple(table.trail))
+            table.normal[key] = number, vanished, tuple(table.trail)
         else:
-            table.use_again(known.used)
-        if known.vanished:
+            number, vanished, used = known
+            table.use_again(used)
+        if vanished:
             self.vanished.add(op.results.start)
         out = parse_array(op.form.slots_out[0])
         repeats = op.form.name == "stablehlo.broadcast_in_dim"
         single = out is not None and (out.count == 1 or (repeats and out.element == "i1"))
         if (single and self._certain.issuperset(op.operands)) or op.form.name == "stablehlo.constant":
             self._certain.update(op.results)
-        value = table.values.get(known.number)
+        value = table.values.get(number)
         is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
         if is_table or not self._tables.isdisjoint(op.operands):
             self._tables.update(op.results)
-        return known.number
+        return number
 
     def _bind(self, op: Op, number: int) -> int:
         """Binds the results; a computed float in another shape than that in which it was computed is another value."""

@@ -60,21 +60,6 @@ class Term:
     commutes: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Normal:
-    """Normal form of an operation on known operands.
-
-    Args:
-        number: of its result, or of the operation if it has several results.
-        vanished: True if rules removed the operation: it moves elements, or equals an operand or a constant.
-        used: the rules that were used, each once per use.
-    """
-
-    number: int
-    vanished: bool
-    used: tuple[str, ...]
-
-
 class Terms(Table):
     """A table that also stores the terms built by rules.
 
@@ -82,7 +67,8 @@ class Terms(Table):
         enabled: names of the rules that may be used.
 
     Attributes:
-        normal: normal form of each operation by its word and operands.
+        normal: for each operation, by its word and operands, the number of its normal form, whether rules removed it,
+            and the rules that were used, each once per use.
         trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered, moved: True while an operation is numbered that is one of these; see `Fusions`.
@@ -101,7 +87,7 @@ class Terms(Table):
         kept = {name for name, rule in RULES.items() if rule.keeps_narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
         self.trail: list[str] = []
-        self.normal: dict[tuple, Normal] = {}
+        self.normal: dict[tuple, tuple[int, bool, tuple[str, ...]]] = {}
         self.narrow = self.ordered = self.moved = self.certain = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}

@@ -292,7 +292,7 @@ def test_small_differences_within_the_candidate_s_own_noise_are_none(off, noise,
 def test_a_difference_by_unit_axes_is_proved_by_rules(program):
     result = outcome(reshaped, program)
     assert result.channels["program"].verdict is Verdict.PROVED, result.sentence()
-    assert "unit-dims" in result.channels["values"].detail
+    assert "moves" in result.channels["values"].detail
 
 
 class LinenToy(linen.Module):

@@ -70,12 +70,11 @@ def test_values_are_settled_and_structure_is_compiled(require):
     channels = run_case(case(ruled, accept=Accept(require=require)), Session()).channels
     assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "proved")
     assert (
-        channels["values"].detail
-        == "equal for all inputs, each operation rounding by itself (rules: unit-dims, reshape)"
+        channels["values"].detail == "equal for all inputs, each operation rounding by itself (rules: moves)"
     )
-    assert [row["rule"] for row in channels["program"].tables["rules"]] == ["unit-dims", "reshape"]
+    assert [row["rule"] for row in channels["program"].tables["rules"]] == ["moves"]
     assert all(row["times"] for row in channels["program"].tables["rules"])
-    assert "the same values (rules: unit-dims, reshape; " in channels["program"].detail
+    assert "the same values (rules: moves; " in channels["program"].detail
     assert {channels[name].verdict for name in ("memory", "dots", "loops")} == {"equal"}
     assert "lowered" not in channels["loops"].tables
 

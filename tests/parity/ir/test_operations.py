@@ -26,8 +26,7 @@ from parity.ir.stablehlo.operations import (
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal, scalars
 from parity.prove.exact.devices import COLLECTIVES
 from parity.prove.exact.interpreter import REALS
-from parity.prove.exact.rounded import BITS
-from parity.prove.exact.rounded import NUMBERS as UP_TO_ZEROS
+from parity.prove.exact.rounded import ROUNDED
 from parity.prove.rules import registry
 from parity.values import constants
 
@@ -390,7 +389,7 @@ UNREAD = {
 """Operations that a client does not handle: they are refused, or remain unchanged."""
 CLIENTS = {
     "real numbers": REALS.handlers.keys() | COLLECTIVES.keys(),
-    "floats that round": BITS.handlers.keys() | COLLECTIVES.keys(),
+    "floats that round": ROUNDED.handlers.keys() | COLLECTIVES.keys(),
     "rules": registry.NORMAL_FORMS.keys() | {each.name for each in ELEMENTWISE},
 }
 
@@ -501,7 +500,7 @@ def claim(arithmetic, left, right, names, others):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arithmetic", [REALS, UP_TO_ZEROS], ids=["real numbers", "floats that round"])
+@pytest.mark.parametrize("arithmetic", [REALS, ROUNDED], ids=["real numbers", "floats that round"])
 @pytest.mark.parametrize("element", ["f32", "i32", "i1"])
 def test_no_function_is_taken_for_another_or_for_itself_with_operands_exchanged(arithmetic, element, run):
     """Else a fact of the table, or a client's use of it, leads to a wrong proof."""

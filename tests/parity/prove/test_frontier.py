@@ -242,27 +242,3 @@ def test_two_choices_between_other_branches_are_no_counterparts():
     )
     assert found.startswith("not sure, operations without a counterpart: reference case at "), found
     assert found.endswith("in one") and "in two, candidate case" in found, found
-
-
-def wave(x):
-    return lax.cos(x)
-
-
-def waved(x):
-    return wave(x)
-
-
-def ended(x):
-    return waved(x)
-
-
-def test_an_operation_of_shared_code_is_placed_where_only_one_side_calls_it():
-    def calls_twice(x):
-        return ended(jnp.tanh(waved(x)))
-
-    def calls_once(x):
-        return jnp.tanh(waved(x))
-
-    sides = [jax.jit(run).lower(jnp.ones(D)) for run in (calls_twice, calls_once)]
-    (finding,) = prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).findings()
-    assert "in wave, called at " in finding.reference and "in ended" in finding.reference, finding

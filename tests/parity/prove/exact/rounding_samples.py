@@ -19,7 +19,7 @@ from parity.builds.weights.transforms import (
     Unstack,
 )
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.rounded import BITS
+from parity.prove.exact.rounded import ROUNDED
 
 LAYERS, ROWS, WIDTH = 3, 4, 6
 
@@ -88,7 +88,7 @@ OUT = Link(reference=("out",), candidate=("out",))
 PLAIN = Relation(arguments=[X], results=[OUT])
 
 
-def claim(reference, candidate, *, relation, given, dtype: Any = jnp.float32, arithmetic=BITS):
+def claim(reference, candidate, *, relation, given, dtype: Any = jnp.float32, arithmetic=ROUNDED):
     """Returns the comparison of two functions; arguments are (names, shapes) of both sides."""
     (our_names, left), (their_names, right) = given
     sides = []
@@ -103,7 +103,7 @@ def claim(reference, candidate, *, relation, given, dtype: Any = jnp.float32, ar
     return equal(*sides, relation, ProofCache(arithmetic=arithmetic))
 
 
-def layers_against_scan(reference, candidate, *, backward=False, dtype=jnp.float32, arithmetic=BITS):
+def layers_against_scan(reference, candidate, *, backward=False, dtype=jnp.float32, arithmetic=ROUNDED):
     flat = [SHAPES[name[0]] for name in FLAT]
     given = (
         (["x", *FLAT], [SHAPES["x"], *flat]),
@@ -350,7 +350,7 @@ MOVED = {
 }
 
 
-def moved(case, right, transform=None, arithmetic=BITS):
+def moved(case, right, transform=None, arithmetic=ROUNDED):
     names = tuple(f"w{at}" for at in range(len(case.reference)))
     others = tuple(f"v{at}" for at in range(len(case.candidate)))
     link = Link(reference=names, candidate=others, transform=transform or case.transform)

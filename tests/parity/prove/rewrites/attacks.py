@@ -136,7 +136,7 @@ SINGLE = (
         miss=lambda x, y, v, t, k: jnp.where((lax.rem(k, 4) != 0)[..., None], x, 0.0) * y,
     ),
 )
-"""Steps for rules that no step of the rewrites isolates."""
+"""Steps for rules, or parts of them, that no step of the rewrites isolates."""
 ATTACKS: dict[str, Attack] = {
     **{step.name: _of_step(step) for step in (*STEPS, *SINGLE) if step.miss},
     **{name: _of_layout(layout) for name, layout in LAYOUTS.items()},
@@ -274,8 +274,12 @@ def _no_padding(rule: RewriteRule) -> Any:
     return careless
 
 
-def _always(rule: RewriteRule) -> Any:
-    return lambda *given: True
+def _anywhere(rule: RewriteRule) -> Any:
+    def careless(table: Terms, view: View | None) -> View | None:
+        table.use(rule.name)
+        return None if view is None else _anything(table, view.count)
+
+    return careless
 
 
 CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
@@ -283,7 +287,7 @@ CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
     "moved-integers": (elementwise, "_of_remainder", _any_integer),
     "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
     "known-branch": (numbering, "branch", _first_branch),
-    "opposite-branch": (numbering, "branch", _first_branch),
+    "moves": (movements, "_moved", _anywhere),
     "scatter-in-place": (numbering, "window_replaced", _first_window),
     **dict.fromkeys(("moved-update", "update-in-place"), (movements, "_replaced", _unchanged)),
     "fold": (elementwise, "_folded", _zero),
