@@ -23,7 +23,7 @@ def draws_within(jaxpr: Any) -> tuple[int, ...]:
     )
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def _producers(jaxpr: Any, drawn: bool, inside: bool) -> dict[Any, int]:
     """Returns the index of the equation that makes each variable: a search follows only the needed ones.
 
@@ -63,14 +63,12 @@ class Demand:
 
     def _of(self, jaxpr: Any, wanted: set[int], at: Place) -> set[int]:
         """Returns the inputs of ``jaxpr`` that its outputs ``wanted`` need."""
-        live = {
-            jaxpr.outvars[index] for index in wanted if not isinstance(jaxpr.outvars[index], core.Literal)
-        }
+        live = set(variables([jaxpr.outvars[index] for index in wanted]))
         producers = _producers(jaxpr, self._drawn, bool(at))
         found = {producers[variable] for variable in live if variable in producers}
         if self._all_draws:
             found.update(draws_within(jaxpr))
-        pending = [-index for index in found]
+        pending, inside = [-index for index in found], all_bodies(jaxpr)
         heapq.heapify(pending)
         while pending:  # the last equation first
             index = -heapq.heappop(pending)
@@ -79,8 +77,9 @@ class Demand:
             self.kept[place] = self.kept.get(place, set()) | outputs
             if equation.primitive.name in DRAWS:
                 self.draws.add(place)
-            inner = [opened(body) for body in all_bodies(jaxpr)[index]]
-            taken = (equation.invars[number] for number in self._inputs(equation, inner, outputs, place))
+            taken = equation.invars
+            if inner := [opened(body) for body in inside[index]]:
+                taken = [taken[number] for number in self._inputs(equation, inner, outputs, place)]
             for variable in taken:
                 if isinstance(variable, core.Literal) or variable in live:
                     continue
