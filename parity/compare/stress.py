@@ -27,7 +27,7 @@ from parity.compare.trials import (
 )
 from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
-from parity.values.ladder import STEP, Absent, Deviation, deviation, rung_beyond
+from parity.values.ladder import Absent, Deviation, deviation, rung_beyond
 from parity.values.noise import DRAWS, is_distribution, is_float, is_mask, to_float64
 from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, one_sided, resized
 from parity.verdicts import Finding, Verdict, listed
@@ -157,7 +157,7 @@ class _Run:
 
 def _top(path: str) -> str:
     """Returns the first name of a leaf's path, after that of the step."""
-    return next(name for name in path.split("/") if not STEP.fullmatch(name))
+    return split_step(path)[1].partition("/")[0]
 
 
 def _nudged(
