@@ -27,7 +27,6 @@ class Divergence:
         operands: positions of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
         kept: True for values that only a backward pass uses, which is what differs.
-        gradient: True if the values are equal, and only one side computes a gradient of them.
         nan: True if the value is NaN, which the other side's results are not.
         faint: True if all results that it reaches are equal up to noise, except some entries.
     """
@@ -38,7 +37,6 @@ class Divergence:
     operands: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
     kept: bool = False
-    gradient: bool = False
     nan: bool = False
     faint: bool = False
 
@@ -74,7 +72,7 @@ def find_divergences(
     alone = bool(found) and found[0].pair is None
     settled = bool(found) and found[0].has_other_constant(alignment)
     if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
-        found[:0] = _stopped(alignment, leaves) or _ended(alignment)
+        found[:0] = _stopped(alignment, leaves)
     return [*_first_nan(alignment, failing), *found]
 
 
@@ -437,53 +435,6 @@ def _used_instead(alignment: Alignment, side: int, at: int) -> int:
             if nodes[use].name != "stop_gradient":
                 best = max(best, (1 + given + (further != {"stop_gradient"}), use))
     return best[1]
-
-
-def _ended(alignment: Alignment) -> list[Divergence]:
-    """Returns the first value that both sides have, and to which only one side passes a gradient; empty if none.
-
-    That side adds the gradient to another one, which the other side has alone and uses in the same way.
-    """
-    for side, trace in enumerate(alignment.traces):
-        for at, node in enumerate(trace.nodes):
-            if node.name != "add_any" or not node.around.backward or alignment.matches[side][at] >= 0:
-                continue
-            both = [alignment.matches[side][i] for i in node.inputs]
-            if (both[0] < 0) == (both[1] < 0):
-                continue
-            if _users(alignment, side, at).isdisjoint(_users(alignment, 1 - side, max(both))):
-                continue
-            value = _differentiated(alignment, side, node.inputs[both[0] >= 0])
-            if value is not None:
-                left, right = ordered(side, *value)
-                return [Divergence(reference=left, candidate=right, place=left, gradient=True)]
-    return []
-
-
-def _users(alignment: Alignment, side: int, at: int) -> set[str]:
-    nodes = alignment.traces[side].nodes
-    return {nodes[user].name for user in alignment.users(side, at)} - {"add_any", *MOVES}
-
-
-def _differentiated(alignment: Alignment, side: int, gradient: int) -> tuple[int, int] | None:
-    """Returns the value, with its match, whose gradient an operation computes; None if that is not certain."""
-    nodes, others = (alignment.traces[at].nodes for at in (side, 1 - side))
-    made, matches = nodes[gradient], alignment.matches[side]
-    frames = site(made).frames
-    uses = [
-        at
-        for at, node in enumerate(nodes[:gradient])
-        if matches[at] >= 0 and not node.around.backward and node.name == made.name
-        if site(node).frames == frames
-    ]
-    values = [
-        pair
-        for use in uses
-        for pair in itertools.product(nodes[use].inputs, others[matches[use]].inputs)
-        if nodes[pair[0]].sketch.kind[0] == made.sketch.kind[0] and alignment.same(*ordered(side, *pair))
-        if not (nodes[pair[0]].literal or nodes[pair[0]].label)
-    ]
-    return values[0] if len(values) == 1 else None
 
 
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:

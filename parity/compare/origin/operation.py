@@ -137,7 +137,7 @@ class _Entry:
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
         divergence = parting.divergence
-        tried = () if divergence.gradient or divergence.nan else strategies  # values are right where they are
+        tried = () if divergence.nan else strategies  # values are right where they are
         found = next((each for one in tried if (each := one.find(parting))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
         self.passing = [each for each in found.passing if function_of(each) not in parting.common]
@@ -209,6 +209,8 @@ class _Entry:
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
+        if "add_any" in names and len(set(names)) != 1:
+            return "because only one side adds a gradient here, which another operation may stop"
         if self._alignment.follows(*self._parting.ends):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := self._parting.library_makers()):
@@ -242,8 +244,7 @@ class _Entry:
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
         divergence = self._parting.divergence
-        of = "gradient of " if divergence.gradient else "NaN of " if divergence.nan else ""
-        return (f"{of}{names}", ", ".join(self._where()), *self._texts())
+        return (f"{'NaN of ' if divergence.nan else ''}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
         return {
