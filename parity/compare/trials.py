@@ -36,7 +36,6 @@ class Trial:
     """A state and a batch that both sides run on.
 
     Args:
-        name: for reports.
         state: the reference's.
         alter: changes a batch.
         steps: number of steps; None for the program's own.

@@ -75,7 +75,6 @@ class Alignment:
         noise: noise of each value of the reference, see `floors`.
 
     Attributes:
-        traces: both.
         matches: for each value of either side its nearest partner in execution order, or -1.
     """
 

@@ -27,8 +27,6 @@ class Parting:
     """A place where two programs diverge, and their code.
 
     Args:
-        alignment: both programs.
-        divergence: the place.
         common: functions whose text both sides share.
         sources: the source locations of the operations, for each side.
     """

@@ -33,7 +33,6 @@ class Result:
     """A result that is beyond the floor.
 
     Args:
-        group, path: group and path of the result.
         in_floors: distance in units of the noise; infinite if the noise is zero or not finite.
     """
 
@@ -48,7 +47,6 @@ class Evaluated:
 
     Args:
         step: its number, from 1.
-        alignment: both programs, value by value.
         failing: the results beyond the floor, worst first.
         divergences: places where the programs diverge on the way to these results, in order.
         partners: path of a leaf of the reference -> its paths on the candidate side.

@@ -63,7 +63,6 @@ class Trace:
     Args:
         nodes: in the order of execution.
         outputs: the number of each result's value.
-        results: the results.
     """
 
     nodes: list[Node]
