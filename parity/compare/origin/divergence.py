@@ -106,7 +106,6 @@ class _Search:
     def __init__(self, alignment: Alignment):
         self._alignment, self._traces, self._matches = alignment, alignment.traces, alignment.matches
         self._residuals: list[set[int]] = [set(), set()]
-        self._users: list[Mapping[int, list[int]]] = [{}, {}]
 
     def run(self, ends: Sequence[tuple[int, int]]) -> list[Divergence]:
         first, second = (self.front(side, {pair[side]: pair[1 - side] for pair in ends}) for side in (0, 1))
@@ -199,7 +198,7 @@ class _Search:
             fresh = [i for i in lacking if i not in seen]
             seen.update(fresh)
             waiting += fresh
-        self._users[side], self._residuals[side] = fed, self._kept_for_later(side, seen.difference(ends), fed)
+        self._residuals[side] = self._kept_for_later(side, seen.difference(ends), fed)
         return sorted(front)
 
     def _has(self, side: int, at: int) -> bool:
@@ -222,27 +221,16 @@ class _Search:
     def _place(self, side: int, at: int) -> int:
         """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
 
-        If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place. A
-        mask made of constants belongs where it is used with a value that differs, a random key where it is made.
+        If it has none but arguments, such as weights of any layer, its own place counts.
         """
-        nodes, waiting, seen = self._traces[side].nodes, [at], {at}
+        nodes = self._traces[side].nodes
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
-        while waiting and not nodes[at].name.startswith("random_"):
-            user = heapq.heappop(waiting)
-            if places := self._computed(side, nodes[user].inputs):
-                return max(places)
-            if others := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
-                return self._progress(side, max(others))
-            for each in self._users[side].get(user, ()):
-                if each not in seen:
-                    heapq.heappush(waiting, each)
-                    seen.add(each)
-        return self._progress(side, at)
-
-    def _progress(self, side: int, at: int) -> int:
-        return at if side == 0 else max(self._computed(side, range(at)), default=0)
+        if places := self._computed(side, nodes[at].inputs):
+            return max(places)
+        last = max((i for i in nodes[at].inputs if not self._has(side, i)), default=at)
+        return last if side == 0 else max(self._computed(side, range(last)), default=0)
 
     def _computed(self, side: int, values: Iterable[int]) -> list[int]:
         """Returns the reference's numbers of those values that both sides compute."""
@@ -360,8 +348,6 @@ class _Search:
                 break
             path.append(pair)
             found = self._between(path, place)
-            if self._alignment.more(*pair) is not None:
-                break
         return dataclasses.replace(found, path=tuple(path))
 
     def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
