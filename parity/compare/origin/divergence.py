@@ -2,8 +2,10 @@
 
 import collections
 import dataclasses
+import functools
 import heapq
 import itertools
+import operator
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -55,7 +57,10 @@ class Divergence:
 
 
 def find_divergences(
-    alignment: Alignment, failing: Iterable[tuple[int, int]], leaves: Iterable[str] = ()
+    alignment: Alignment,
+    failing: Sequence[tuple[int, int]],
+    differing: Sequence[tuple[int, int]] = (),
+    leaves: Iterable[str] = (),
 ) -> list[Divergence]:
     """Returns the places where the programs diverge on the way to results that differ, in order.
 
@@ -64,16 +69,42 @@ def find_divergences(
 
     Args:
         failing: value numbers of results that differ, of both sides.
+        differing: those of all results that differ, from which the former may follow.
         leaves: paths of the results that differ; a stopped gradient must be behind all that the forward pass reads.
     """
     search = _Search(alignment)
-    failing = list(failing)
-    found = search.run(failing)
+    found = search.run(_first_results(alignment, failing, differing)) or search.run(failing)
     alone = bool(found) and found[0].pair is None
     settled = bool(found) and found[0].has_other_constant(alignment)
     if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves)
     return [*_first_nan(alignment, failing), *found]
+
+
+def _first_results(
+    alignment: Alignment, failing: Sequence[tuple[int, int]], differing: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Returns the failing results, or those behind them, that are computed from no other result that differs.
+
+    New weights follow from the moments that they are computed with: how one side writes the rest is not the cause.
+    """
+    pairs = list(dict.fromkeys([*failing, *differing]))
+    before = []  # of each result, the results that both sides compute it from, as bits
+    for side, trace in enumerate(alignment.traces):
+        own: dict[int, int] = collections.defaultdict(int)
+        for place, pair in enumerate(pairs):
+            own[pair[side]] |= 1 << place
+        reached: list[int] = []
+        for node in trace.nodes:
+            reached.append(
+                functools.reduce(operator.or_, (reached[i] | own.get(i, 0) for i in node.inputs), 0)
+            )
+        before.append([reached[pair[side]] for pair in pairs])
+    shared = [left & right for left, right in zip(*before, strict=True)]
+    behind = functools.reduce(
+        operator.or_, (shared[place] | 1 << place for place in range(len(set(failing)))), 0
+    )
+    return [pair for place, pair in enumerate(pairs) if behind >> place & 1 and not shared[place]]
 
 
 def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list[Divergence]:
