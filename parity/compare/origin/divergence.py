@@ -167,21 +167,24 @@ class _Search:
         return [(side, at) for side, at in enumerate(pair) if at is not None]
 
     def _order(self, pair: Divergence) -> tuple:
-        """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
+        """Returns the sort key: consequences last, then values of one side, then backward, then by progress.
 
-        A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does an operation that is only another form, and a mask whose opposite the other side uses.
+        What one side computes alone may be another way to write what both do. A cast or a reordering that only one side
+        has, parts of other sizes, and an argument, come after operations that compute. So does an operation that is
+        only another form, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
-        alone = len(ends) == 1
-        if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
+        alone = len(ends) == 1 or not GIVEN.isdisjoint(node.name for node in nodes)
+        if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-            form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
+            form = form or (
+                self._agrees_again(*ends[0]) if len(ends) == 1 else self._is_form(*(at for _, at in ends))
+            )
         else:
             form = opposite(*(node.sketch for node in nodes))
-        return follows, form, self.for_backward(pair), pair.place, alone
+        return follows, form, alone, self.for_backward(pair), pair.place
 
     def _is_form(self, first: int, second: int) -> bool:
         """True if one operation takes values that differ in their form only, such as once for all rows."""
