@@ -176,7 +176,11 @@ class _Search:
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
-        alone = len(ends) == 1 or not GIVEN.isdisjoint(node.name for node in nodes)
+        names = {
+            None if at is None else trace.nodes[at].name
+            for trace, at in zip(self._traces, (pair.reference, pair.candidate), strict=True)
+        }
+        alone = not names.isdisjoint({None, *GIVEN})
         if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
             form = form or (
