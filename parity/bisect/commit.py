@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from parity.bisect.axis import Status
-from parity.bisect.history import Check, Found, History
+from parity.bisect.history import Check, History
 from parity.compare.backends.cache import digest
+from parity.run.record import Bisect
 
 
 def search_commits(
@@ -23,7 +24,7 @@ def search_commits(
     bad: str,
     *,
     notify: Callable[[str], None] = lambda words: None,
-) -> Found:
+) -> Bisect:
     """Returns the first commit with the failure of the bad one.
 
     Args:
@@ -47,7 +48,7 @@ def search_commits(
         def between(goods: Sequence[str], last: str) -> list[str]:
             return _git(tree, "rev-list", "--topo-order", "--reverse", last, "--not", *goods).split()
 
-        history = History(folder, check, lay, lambda commit: notify(f"commit {commit[:10]}"))
+        history = History("commit", folder, check, lay, notify)
         for option, commit, status, does in (
             (f"--bad {bad}", high, Status.FAILS, "fails"),
             (f"--good {good}", low, Status.PASSES, "passes"),

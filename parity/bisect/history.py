@@ -17,10 +17,14 @@ from typing import Any
 import msgspec
 
 from parity.bisect.axis import Signature, Status
+from parity.compare.origin.result import SearchResult
 from parity.run.explain import blocking
+from parity.run.record import Bisect
 from parity.verdicts import ChannelResult
 
 REPORT = "{report}"
+SHORT = 12
+"""Number of digits of a commit that are printed."""
 SECONDS = 3_600
 """Time limit of a check; no check of one case should take longer."""
 ENGINE = str(Path(__file__).parents[2])
@@ -29,7 +33,7 @@ Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str
 """Prepares a place by its name: gives the working directory, and the folders to put on the import path."""
 
 
-class PlaceResult(msgspec.Struct, frozen=True, omit_defaults=True, rename={"status": "answer"}):
+class PlaceResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one place; ``why`` it could not be tested, in one line."""
 
     status: Status
@@ -38,29 +42,7 @@ class PlaceResult(msgspec.Struct, frozen=True, omit_defaults=True, rename={"stat
     signature: Signature | None = None
 
     def __str__(self) -> str:
-        return f"{self.status} ({self.why})" if self.why else str(self.status)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
-    """The result of a search.
-
-    Args:
-        outcome: ``culprit``; ``several`` that may be the culprit; ``ambiguous`` if a check disagrees with itself.
-        log: the result of each place, in the order of the checks.
-        fixed: True if the culprit is the first that passes.
-    """
-
-    outcome: str
-    culprits: tuple[str, ...]
-    signature: Signature
-    log: tuple[PlaceResult, ...]
-    fixed: bool = False
-
-    @property
-    def evaluated(self) -> int:
-        """The number of places that pass or fail; those that could not be tested do not count."""
-        return sum(result.status in (Status.PASSES, Status.FAILS) for result in self.log)
+        return f"cannot be tested: {self.why}" if self.status is Status.OTHER else str(self.status)
 
 
 class UntestableError(ValueError):
@@ -78,10 +60,10 @@ class Check:
 class History:
     """The results of places, in a folder; the first failure becomes the one that counts at all of them."""
 
-    def __init__(self, folder: Path, check: Check, lay: Lay, notify: Callable[[str], None]):
+    def __init__(self, kind: str, folder: Path, check: Check, lay: Lay, notify: Callable[[str], None]):
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._file, self._check = folder, folder / "log.jsonl", check
-        self._lay, self._notify = lay, notify
+        self._kind, self._lay, self._notify = kind, lay, notify
         self._log: dict[str, PlaceResult] = {}
         for line in self._file.read_bytes().splitlines() if self._file.exists() else ():
             with contextlib.suppress(msgspec.DecodeError):  # an incomplete last line
@@ -99,7 +81,7 @@ class History:
         return self._log[name]
 
     def _tried(self, name: str) -> PlaceResult:
-        self._notify(name)
+        self._notify(f"{self._kind} {name[:SHORT]}")
         try:
             with self._lay(name) as (where, path):
                 result = self._run(where, path)
@@ -131,7 +113,7 @@ class History:
     def _signature(self) -> Signature | None:
         return next((result.signature for result in self._log.values() if result.signature), None)
 
-    def search(self, low: str, high: str, between: Callable[[Sequence[str], str], Sequence[str]]) -> Found:
+    def search(self, low: str, high: str, between: Callable[[Sequence[str], str], Sequence[str]]) -> Bisect:
         """Bisects from a place to a later one of another status; skips places that cannot be tested.
 
         Both ends of the result are checked again: it is ambiguous if one has another status than before. Deletes the
@@ -156,19 +138,37 @@ class History:
                 high = name
             else:
                 skipped.add(name)
-        outcome = "several" if len(names) > 1 else "culprit"
-        if any(self._tried(end).status is not self.test(end).status for end in (lows[-1], high)):
-            outcome = "ambiguous"
-        assert self._signature is not None
+        again = [self._tried(end).status is self.test(end).status for end in (lows[-1], high)]
+        found = self._found(names, "passes" if last is Status.PASSES else "fails", ambiguous=not all(again))
         shutil.rmtree(self._folder)
         with contextlib.suppress(OSError):  # another search may be running
             self._folder.parent.rmdir()
-        return Found(
-            outcome=outcome,
-            culprits=tuple(names),
+        return found
+
+    def _found(self, names: Sequence[str], does: str, *, ambiguous: bool) -> Bisect:
+        """Returns the result: several places may be the culprit if those between could not be tested."""
+        some = ", ".join(name[:SHORT] for name in names)
+        words = f"the first {self._kind} that {does} is {some}"
+        if ambiguous:
+            words = f"ambiguous: {some} sometimes fails and sometimes passes: the check is not deterministic"
+        elif len(names) > 1:
+            words = f"the first {self._kind} that {does} is one of {some}; those between could not be tested"
+        tested = sum(result.status is not Status.OTHER for result in self._log.values())
+        log = [(name, str(result)) for name, result in self._log.items()]
+        result = SearchResult(
+            axis=self._kind,
+            found=not ambiguous,
+            sentence=f"{words} ({tested} tested)",
+            head=(self._kind, "result"),
+            rows=tuple((name[:SHORT], text) for name, text in log),
+            facts={"first": list(names), "does": does, "tested": tested, "log": log},
+        )
+        return Bisect(
+            case=self._check.case,
             signature=self._signature,
-            log=tuple(msgspec.structs.replace(result, signature=None) for result in self._log.values()),
-            fixed=last is Status.PASSES,
+            ambiguous=ambiguous,
+            sentence=f"{self._check.case}: {self._signature}: {result.sentence}",
+            axes=(result,),
         )
 
 

@@ -28,19 +28,12 @@ class Use:
 
 def uses(trace: Trace) -> list[Use]:
     """Returns the uses of weights, in the order of execution, without those after the backward pass."""
-    plain: dict[int, str] = {}
     found = []
     for at, node in enumerate(trace.nodes):
-        if node.name == "argument":
-            plain[at] = node.label
-            continue
-        others = [number for number in node.inputs if not trace.nodes[number].literal]
-        leaves = {plain[number] for number in others if number in plain}
-        if leaves and all(number in plain for number in others) and len(leaves) == 1:
-            plain[at] = leaves.pop()  # a slice, cast or transposition of the weight counts as the weight
-        elif leaves:
-            loop_indices = tuple(iteration for _, iteration in node.around.iterations)
-            found += [Use(leaf, at, node.around.backward, loop_indices) for leaf in sorted(leaves)]
+        # A slice, cast or transposition of the weight counts as the weight.
+        leaves = set() if node.leaf else {trace.nodes[number].leaf for number in node.inputs} - {""}
+        loop_indices = tuple(iteration for _, iteration in node.around.iterations)
+        found += [Use(leaf, at, node.around.backward, loop_indices) for leaf in sorted(leaves)]
     start = next((use.node for use in found if use.backward), len(trace.nodes))
     return [use for use in found if use.backward or use.node < start]
 

@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from parity.bisect.axis import Question, Signature, Status
 from parity.cases.case import Case, select
@@ -16,7 +15,10 @@ from parity.ir.functions import is_users
 
 SCHEMA = 1
 CODE = "code"
-SCRIPT = '''"""Shows the failure that repro.json describes: exits with 1 if it is there, 0 if not, 3 otherwise."""
+SCRIPT = '''"""Shows the failure that repro.json describes: exits with 1 if it is there, 0 if not, 3 otherwise.
+
+Needs linen-nnx-parity, and no project beside it. Data files that the code reads are not in this folder.
+"""
 
 import sys
 from pathlib import Path
@@ -61,7 +63,6 @@ def write_repro(
     }
     (partial / "repro.json").write_text(json.dumps(record, indent=2, default=str) + "\n")
     (partial / "repro.py").write_text(SCRIPT.format(backend=case.placement.backend))
-    (partial / "README.md").write_text(_about(record, signature))
     if folder.exists():
         folder.rmdir()
     partial.replace(folder)
@@ -90,17 +91,6 @@ def _copy(name: str, folder: Path) -> None:
     target = target / "__init__.py" if package else target.with_suffix(".py")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-
-
-def _about(record: Mapping[str, Any], signature: Signature) -> str:
-    environment = record["environment"]
-    packages = {"python": environment["python"], **environment["packages"]}
-    versions = ", ".join(f"{name} {value}" for name, value in packages.items() if value)
-    return (
-        f"# {record['case']}\n\n{signature}\n\n```\npython repro.py\n```\n\nNeeds linen-nnx-parity, "
-        f"and no project beside it. Exit code 1: the failure is there; 0: the case passes; 3: something else fails.\n"
-        f"Data files that the code reads are not in this folder.\n\nWritten with {versions}.\n"
-    )
 
 
 def replay(folder: Path) -> int:

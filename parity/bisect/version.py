@@ -17,8 +17,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from parity.bisect.axis import Status
-from parity.bisect.history import Check, Found, History, UntestableError
+from parity.bisect.history import Check, History, UntestableError
 from parity.compare.backends.cache import default_folder, digest
+from parity.run.record import Bisect
 
 
 def search_versions(
@@ -28,7 +29,7 @@ def search_versions(
     *,
     kept: Path | None = None,
     notify: Callable[[str], None] = lambda words: None,
-) -> Found:
+) -> Bisect:
     """Returns the first version that fails, or the first that passes if the oldest one fails.
 
     Args:
@@ -58,7 +59,7 @@ def search_versions(
     def between(lows: Sequence[str], high: str) -> list[str]:
         return versions[max(map(versions.index, lows)) + 1 : versions.index(high) + 1]
 
-    history = History(folder, check, lay, lambda name: notify(f"{wanted.name} {name}"))
+    history = History("version", folder, check, lay, notify)
     results = {version: history.test(version) for version in (versions[-1], versions[0])}
     if {result.status for result in results.values()} != {Status.PASSES, Status.FAILS}:
         words = ", ".join(f"{version} {results[version]}" for version in (versions[0], versions[-1]))

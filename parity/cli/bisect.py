@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from parity.cli import options
@@ -14,7 +13,6 @@ from parity.cli.options import DIFFERENCE, PARITY, USAGE, checked_files, console
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from parity.bisect.history import Found
     from parity.cases.case import Case
     from parity.run.record import Bisect, CaseResult, Report
     from parity.run.request import Request
@@ -23,17 +21,8 @@ QUICK = ("op", "module")
 """The searches that cost one evaluation of each side, for any case."""
 HISTORY = {"commit": "--good", "version": "a range"}
 """Searches that run the command again at every place, each with the argument that it needs."""
-SENTENCES = {
-    "culprit": "the first {kind} that {does} is {names}",
-    "several": "the first {kind} that {does} is one of {names}; those between could not be tested",
-    "ambiguous": "ambiguous: {names} sometimes fails and sometimes passes; the check is not deterministic, so it "
-    "names no culprit",
-}
-RESULTS = {"fails": "fails", "passes": "passes", "other": "cannot be tested"}
 WHOLE = 10_000
 """Width outside a terminal, so that no cell is cut."""
-SHORT = 12
-"""Number of digits of a commit that are printed."""
 
 
 def command(
@@ -64,7 +53,7 @@ def command(
     from parity.cases.settings import parse_settings
     from parity.compare.session import Session
     from parity.report.formats import FORMS
-    from parity.report.records import write_json, write_text
+    from parity.report.records import write_text
     from parity.run.run import run_case
 
     checked_files(json=json, html=html)
@@ -73,8 +62,9 @@ def command(
     kind = _history(search or [], {"commit": good, "version": requirement}, bool(repro or html))
     if kind:
         ends = (good or "", bad) if kind == "commit" else (requirement or "",)
-        found = _search_history(ends, case, pair, setting)
-        raise typer.Exit(_show_history(case, kind, found, json))
+        history = _search_history(ends, case, pair, setting)
+        _show(history, json)
+        raise typer.Exit(USAGE if history.ambiguous else DIFFERENCE)
     given = parse_settings(setting)
     chosen = _one_case(case, pair, given)
 
@@ -87,10 +77,7 @@ def command(
     found = bisect_case(
         chosen, searches, result=result, bench=bench, notify=progress, given=given, remade=remade
     )
-    _show(found)
-    if json:
-        write_json(found, json)
-        echo(f"report: {json}")
+    _show(found, json)
     if html:
         write_text(FORMS["html"](_whole(result, found), ()), html)
         echo(f"html: {html}")
@@ -128,7 +115,8 @@ def _history(searches: list[str], given: "Mapping[str, str | None]", more: bool)
 
 def _search_history(
     ends: tuple[str, ...], case: str, pairs: list[str] | None, settings: list[str] | None
-) -> "Found":
+) -> "Bisect":
+    """Searches commits between two ends, or versions in one range; each check runs the command again."""
     from parity.bisect.commit import search_commits
     from parity.bisect.history import REPORT, Check
     from parity.bisect.version import search_versions
@@ -140,33 +128,8 @@ def _search_history(
     return search(Check(words=words, case=case), Path.cwd(), *ends, notify=progress)
 
 
-def _show_history(case: str, kind: str, found: "Found", json: Path | None) -> int:
-    from parity.report.records import write_json
-
-    names = ", ".join(name[:SHORT] for name in found.culprits)
-    does = "passes" if found.fixed else "fails"
-    sentence = SENTENCES[found.outcome].format(kind=kind, does=does, names=names)
-    echo(f"{case}: {found.signature}: {sentence}")
-    for entry in found.log:
-        why = f": {entry.why}" if entry.why else ""
-        echo(f"  {entry.name[:SHORT]} {RESULTS[entry.status]}{why}")
-    echo(f"{found.evaluated} {kind}s tested, {len(found.log) - found.evaluated} could not be tested")
-    if json:
-        record = {
-            "schema": 1,
-            "case": case,
-            "signature": dataclasses.asdict(found.signature),
-            "outcome": found.outcome,
-            "fixed": found.fixed,
-            f"{kind}s": list(found.culprits),
-            "sentence": sentence,
-            "log": [msgspec.to_builtins(entry) for entry in found.log],
-        }
-        write_json(record, json)
-    return USAGE if found.outcome == "ambiguous" else DIFFERENCE
-
-
 def _whole(result: "CaseResult", found: "Bisect") -> "Report":
+    """Returns the record of a run of the one case, with the results of the searches."""
     from parity.compare.backends.environment import describe_environment
     from parity.run.record import Report
 
@@ -206,8 +169,10 @@ def bisect_failures(report: "Report", request: "Request") -> "Report":
     return dataclasses.replace(report, cases=tuple(found))
 
 
-def _show(found: "Bisect") -> None:
+def _show(found: "Bisect", json: Path | None = None) -> None:
     from rich.table import Table
+
+    from parity.report.records import write_json
 
     echo(found.sentence)
     for finding in found.axes:
@@ -219,3 +184,6 @@ def _show(found: "Bisect") -> None:
             for row in finding.rows:
                 table.add_row(*row)
             console(WHOLE).print(table, markup=False, highlight=False)
+    if json:
+        write_json(found, json)
+        echo(f"report: {json}")

@@ -21,9 +21,6 @@ class Placed:
     """One leaf on a mesh.
 
     Args:
-        leaf: the leaf.
-        spec: its placement.
-        bytes_per_device: bytes of it on one device.
         why: the rule behind each dimension, as text; empty if the build gives none.
     """
 

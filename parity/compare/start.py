@@ -26,12 +26,7 @@ COPIES = 4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Start:
-    """The program that makes all leaves of an initial state from a key, in the order of their paths.
-
-    Args:
-        build: the build.
-        clock: books the time.
-    """
+    """The program that makes all leaves of an initial state from a key, in the order of their paths."""
 
     build: Build
     clock: Clock

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -14,7 +15,6 @@ from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, float64_side, pair_outputs, unmeasured_rounding
 from parity.compare.side import Side, rerounded_side, rounded_side, unchecked_side, widened_side
 from parity.compare.trials import (
-    TINY,
     Move,
     Trial,
     aimed,
@@ -27,9 +27,9 @@ from parity.compare.trials import (
 )
 from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
-from parity.values.ladder import STEP, Absent, Deviation, deviation, rung_beyond
-from parity.values.noise import DRAWS, is_distribution, is_float, is_mask, to_float64
-from parity.values.stress_inputs import ONE_SIDED, measured_difference, off_over_counts, one_sided, resized
+from parity.values.ladder import Absent, Deviation, deviation, rung_beyond
+from parity.values.noise import DRAWS, finite_norm, is_distribution, is_float, is_mask, to_float64
+from parity.values.stress_inputs import ONE_SIDED, measured_difference, one_sided, resized
 from parity.verdicts import Finding, Verdict, listed
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
@@ -74,47 +74,73 @@ class Stressed:
 def stress(evidence: Evidence) -> Stressed:
     """Runs both sides on stress inputs; runs the reference on perturbed inputs only if bits differ."""
     aims = harvest(evidence)
+    starts, wanted = at_counts(evidence, aims)
+    # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
+    checks = [count_checks(side.traced.jaxpr) for side in evidence.sides]
+    spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
     kinds = {
         "kinds of stress inputs": extreme_trials(evidence, aims),
         "sizes of its constants": over_scales(evidence, aims),
         "runs next to and on constants": aimed(evidence, aims),
         "integers on constants": on_constants(evidence, aims),
         "padded batches": padded(evidence, aims),
+        "starts of counters" + (f" of {wanted}" if wanted > len(starts) else ""): starts,
     }
-    found: list[Off] = []
+    found: dict[Place, Off] = {}
     runs, left_out = {}, 0
     for kind, trials in kinds.items():
         tried = [_Run.of(evidence, trial) for trial in trials]
+        sizes = _largest(tried) if trials is starts else {}
         runs[kind] = len(tried)
         left_out += sum(run.routes_apart for run in tried)
         for run in tried:
-            differences = [] if run.routes_apart else _beyond_rounding(evidence, _on, [run])
-            found += _not_arbitrated(evidence, run, differences)
-    trials, wanted = at_counts(evidence, aims)
-    starts = [_Run.of(evidence, trial) for trial in trials]
-    compared = [run for run in starts if not run.routes_apart]
-    # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
-    checks = [count_checks(side.traced.jaxpr) for side in evidence.sides]
-    spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
-    found += [*_beyond_rounding(evidence, _over_counts, compared), *_unguarded(evidence, spoilt)]
-    label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
+            sized = dataclasses.replace(run, sizes=sizes)
+            for off in () if run.routes_apart else _beyond_rounding(evidence, sized, found):
+                found[off.place] = off
+    for off in _unguarded(evidence, spoilt):
+        found.setdefault(off.place, off)
     return Stressed(
-        findings={group: tuple(_finding(off) for off in found if off[0] == group) for group in COMPARED},
-        trials={off[0]: off[3] for off in reversed(found)},
-        runs={**runs, label: len(starts), "batches that are not finite": len(spoilt)},
-        left_out=left_out + len(starts) - len(compared),
+        findings={
+            group: tuple(_finding(off) for off in found.values() if off.group == group) for group in COMPARED
+        },
+        trials={off.group: off.trial for off in reversed(found.values())},
+        runs={**runs, "batches that are not finite": len(spoilt)},
+        left_out=left_out,
         elsewhere=aims.elsewhere,
     )
 
 
+Place = tuple[Group, str]
+"""Group and path of an output."""
+
+
+class Off(NamedTuple):
+    """A difference: the group of the output, its deviation, the noise, and the trial."""
+
+    group: Group
+    deviation: Deviation
+    noise: float
+    trial: Trial
+
+    @property
+    def place(self) -> Place:
+        return self.group, self.deviation.path
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Run:
-    """The results of both sides in a trial, and a function from side and seed to its results from perturbed numbers."""
+    """The results of both sides in a trial.
+
+    Args:
+        nudged: a function from side and seed to its results from perturbed numbers.
+        sizes: norms of leaves to which rounding is relative, if not to each leaf's own.
+    """
 
     trial: Trial
     reference: Outputs
     candidate: Outputs
     nudged: Callable[[int, int], Outputs]
+    sizes: Mapping[Place, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -157,7 +183,7 @@ class _Run:
 
 def _top(path: str) -> str:
     """Returns the first name of a leaf's path, after that of the step."""
-    return next(name for name in path.split("/") if not STEP.fullmatch(name))
+    return split_step(path)[1].partition("/")[0]
 
 
 def _nudged(
@@ -192,43 +218,33 @@ def _run(
     return evidence.sides[place].read(changed).run(carried, SEED, alter, trial.steps)
 
 
-Runs = Sequence[_Run]
-Off = tuple[Group, Deviation, float, Trial]
-"""A difference: the group of the output, its deviation, the noise, and the trial."""
-
-
-def _beyond_rounding(evidence: Evidence, judge: Callable[[Runs], Iterator[Off]], runs: Runs) -> list[Off]:
-    """Returns the differences that neither rounding nor the range of floats explains.
+def _beyond_rounding(evidence: Evidence, run: _Run, known: Container[Place]) -> list[Off]:
+    """Returns the differences that neither rounding nor the range of floats explains, of leaves that are not known.
 
     Such a difference is beyond the noise of the reference whose arithmetic rounds to other neighbours, and beyond that
     of narrow casts or there if both sides compute in float32. If one side overflows, the reference does not begin or
-    cease to overflow with numbers of `RESIZED` size.
+    cease to overflow with numbers of `RESIZED` size. If the case has a float64 run, it does not excuse the candidate.
     """
 
-    def again(changed: Callable[[Side], Side], **moved: Move) -> Runs:
-        """Returns the runs with the noise of a changed side, or of numbers that move in another way."""
-        return [
-            dataclasses.replace(
-                run, nudged=_nudged(evidence, dataclasses.replace(run.trial, **moved), changed)
-            )
-            for run in runs
-        ]
+    def again(changed: Callable[[Side], Side], **moved: Move) -> _Run:
+        """Returns the run with the noise of a changed side, or of numbers that move in another way."""
+        moving = dataclasses.replace(run.trial, **moved)
+        return dataclasses.replace(run, nudged=_nudged(evidence, moving, changed))
 
-    def kept(found: Sequence[Off], *changed: Runs) -> list[Off]:
-        paths = (
-            {(group, off.path) for each in changed for group, off, _, _ in judge(each)} if found else set()
-        )
-        return [each for each in found if (each[0], each[1].path) in paths]
+    def kept(found: Sequence[Off], *changed: _Run) -> list[Off]:
+        still = {off.place for each in changed for off in _differences(each)} if found else set()
+        return [off for off in found if off.place in still]
 
-    found = kept(list(judge(runs)), again(rerounded_side))
+    found = [off for off in _differences(run) if off.place not in known]
+    found = kept(found, again(rerounded_side))
     for factor in RESIZED:
-        ranged = [each for each in found if each[1].note == ONE_SIDED]
+        ranged = [off for off in found if off.deviation.note == ONE_SIDED]
         still = kept(ranged, again(lambda side: side, move=resized(factor)))
-        found = [each for each in found if each not in ranged or each in still]
+        found = [off for off in found if off not in ranged or off in still]
     if found and not evidence.read(unmeasured_rounding):
-        wide = [_Run.of(evidence, run.trial, widened_side) for run in runs]
-        found = kept(found, again(rounded_side), wide)
-    return found
+        wide = _Run.of(evidence, run.trial, widened_side)
+        found = kept(found, again(rounded_side), dataclasses.replace(wide, sizes=run.sizes))
+    return _not_arbitrated(evidence, run, found)
 
 
 def _not_arbitrated(evidence: Evidence, run: _Run, found: Sequence[Off]) -> list[Off]:
@@ -244,37 +260,52 @@ def _not_arbitrated(evidence: Evidence, run: _Run, found: Sequence[Off]) -> list
     with jax.enable_x64(True):
         exact = side.run(to_float64(trial.state), SEED, alter, trial.steps)
 
-    def rung(group: Group, off: Deviation, noise: float, _: Trial) -> Verdict:
-        return rung_beyond(
-            off, run.reference[group], run.candidate[group], exact.get(group, {}), {off.path: noise}
-        )
+    def rung(off: Off) -> Verdict:
+        sides = [_leaves(outputs, off.group, trial) for outputs in (run.reference, run.candidate, exact)]
+        return rung_beyond(off.deviation, *sides, floor={off.deviation.path: off.noise})
 
-    return [each for each in found if rung(*each) is not Verdict.ARBITRATED]
+    return [off for off in found if rung(off) is not Verdict.ARBITRATED]
 
 
-def _on(runs: Runs) -> Iterator[Off]:
-    """Yields the differences in trials."""
-    for run in runs:
-        trial = run.trial
-        for group in COMPARED[: 2 if trial.saturates else 3]:
-            left, right = (side.get(group, {}) for side in (run.reference, run.candidate))
-            shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
+def _differences(run: _Run) -> Iterator[Off]:
+    """Yields the differences in a trial that are beyond the noise of the reference."""
+    trial = run.trial
+    for group in COMPARED[: 2 if trial.saturates else 3]:
+        left, right = (_leaves(side, group, trial) for side in (run.reference, run.candidate))
+        shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
 
-            def noises(place: int, group: Group = group, run: _Run = run) -> list[Mapping[str, np.ndarray]]:
-                return [run.nudged(place, 2_000 + draw)[group] for draw in range(DRAWS)]
+        def noises(place: int, group: Group = group) -> Iterator[Mapping[str, np.ndarray]]:
+            return (_leaves(run.nudged(place, 2_000 + draw), group, trial) for draw in range(DRAWS))
 
-            found = measured_difference(shared, right, functools.partial(noises, 0))
-            found = [each for each in found if each[0].note == ONE_SIDED or not trial.empties]
-            doubtful = {off.path for off, _ in found if trial.ties or off.relative <= SMALL}
-            if doubtful:  # the candidate's own noise may explain them
-                others = {path: right[path] for path in shared}
-                beyond = {
-                    off.path for off, _ in measured_difference(others, shared, functools.partial(noises, 1))
-                }
-                found = [each for each in found if each[0].path not in doubtful - beyond]
-            for off, noise in found:
-                if group is Group.VALUES or off.note != ONE_SIDED or not run.has_no_loss(group, off.path):
-                    yield group, off, noise, trial
+        sizes = {path: size for (of, path), size in run.sizes.items() if of is group}
+        found = measured_difference(shared, right, functools.partial(noises, 0), sizes)
+        found = [each for each in found if each[0].note == ONE_SIDED or not trial.empties]
+        doubtful = {off.path for off, _ in found if trial.ties or off.relative <= SMALL}
+        if doubtful:  # the candidate's own noise may explain them
+            others = {path: right[path] for path in shared}
+            noisy = measured_difference(others, shared, functools.partial(noises, 1), sizes)
+            doubtful -= {off.path for off, _ in noisy}
+            found = [each for each in found if each[0].path not in doubtful]
+        for off, noise in found:
+            if group is Group.VALUES or off.note != ONE_SIDED or not run.has_no_loss(group, off.path):
+                yield Off(group, off, noise, trial)
+
+
+def _largest(runs: Sequence[_Run]) -> Mapping[Place, float]:
+    """Returns the largest norm of each leaf: near the end of a schedule only the rounding of larger rates is left."""
+    return {
+        (group, path): max(finite_norm(_leaves(run.reference, group, run.trial)[path]) for run in runs)
+        for group in COMPARED
+        for path, array in (_leaves(runs[0].reference, group, runs[0].trial) if runs else {}).items()
+        if is_float(array)
+    }
+
+
+def _leaves(outputs: Outputs, group: Group, trial: Trial) -> Mapping[str, np.ndarray]:
+    """Returns the leaves of a group, and the parameter entries that began about zero, which keep a small step."""
+    leaves = outputs.get(group, {})
+    tiny = trial.tiny if group is Group.STATE else {}
+    return leaves | {path + ZERO: leaves[path][mask] for path, mask in tiny.items() if path in leaves}
 
 
 def _counts(path: str, trial: Trial) -> bool:
@@ -291,31 +322,6 @@ def _finding(difference: Off) -> Finding:
         candidate=off.candidate,
         distance=f"on stress inputs ({trial.name}): {off.note or f'relative {off.relative:.3g}'}, {times}",
     )
-
-
-def _over_counts(starts: Runs) -> Iterator[Off]:
-    """Yields the differences from some start of the counters."""
-    if not starts:
-        return
-    tiny = {path: abs(array) < 2 * TINY for path, array in starts[0].trial.state.items() if is_float(array)}
-    tiny = {path: mask for path, mask in tiny.items() if mask.any() and not mask.all()}
-
-    def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:
-        """Returns the leaves, and the parameter entries that began about zero, where a small step keeps its digits."""
-        leaves = outputs.get(group, {})
-        parts = {path + ZERO: leaves[path][mask] for path, mask in tiny.items() if path in leaves}
-        return {**leaves, **(parts if group is Group.STATE else {})}
-
-    for group in COMPARED:
-        reference = [parted(run.reference, group) for run in starts]
-        candidate = [parted(run.candidate, group) for run in starts]
-        counts = [run.trial.count for run in starts]
-
-        def again(start: int, group: Group = group) -> dict[str, np.ndarray]:
-            return parted(starts[start].nudged(0, 3_000), group)
-
-        for start, off, noise in off_over_counts(counts, reference, candidate, again):
-            yield group, off, noise, starts[start].trial
 
 
 def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
@@ -338,12 +344,12 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
                 pair = run.reference[group][path], run.candidate[group][path]
                 if (only := kept & lost & ~_finite(free) & _finite(usual(place, 0)[group][path])).any():
                     off = one_sided(path, tuple(map(int, np.argwhere(only)[0])), pair)
-                    yield group, off, 0.0, trial
+                    yield Off(group, off, 0.0, trial)
                 elif (only := kept & ~lost & other & (free == bare[path])).any():
                     left, right = (np.where(only, side, 0).astype(side.dtype) for side in pair)
                     off = deviation(path, left, right)
                     if off is not None:
-                        yield group, off, 0.0, trial
+                        yield Off(group, off, 0.0, trial)
 
 
 def _close(left: np.ndarray, right: np.ndarray) -> np.ndarray:

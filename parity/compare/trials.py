@@ -36,7 +36,6 @@ class Trial:
     """A state and a batch that both sides run on.
 
     Args:
-        name: for reports.
         state: the reference's.
         alter: changes a batch.
         steps: number of steps; None for the program's own.
@@ -46,7 +45,7 @@ class Trial:
         pads: True if masks of the batch change, too.
         empties: True if masks hide everything: forms of a mask differ there, so that only what is finite on one side
             and not on the other is compared.
-        count: the largest counter.
+        tiny: entries of parameters that are about zero, by path.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Trial:
     ties: bool = False
     pads: bool = False
     empties: bool = False
-    count: int = 0
+    tiny: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def batch(self, given: Mapping[str, np.ndarray]) -> Flat:
         """Returns a batch changed: masks stay, unless this trial pads, and distributions add up to one again."""
@@ -328,10 +327,13 @@ def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
             for iteration in range(min(wanted, MOST_COUNTS))
         ]
     state = _with_moments(evidence, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
-    for path, leaf in evidence.builds[0].leaves.items():
-        if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1:
-            tiny = np.random.default_rng(23).random(state[path].shape) < AIMED
-            state[path] = np.where(tiny, TINY, state[path]).astype(state[path].dtype)
+    tiny = {
+        path: np.random.default_rng(23).random(state[path].shape) < AIMED
+        for path, leaf in evidence.builds[0].leaves.items()
+        if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1
+    }
+    for path, mask in tiny.items():
+        state[path] = np.where(mask, TINY, state[path]).astype(state[path].dtype)
     trials = []
     for counts in runs:
         started = {place: count for places, count in zip(groups, counts, strict=True) for place in places}
@@ -341,7 +343,7 @@ def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
                 name=f"counters at {', '.join(f'{count:,}' for count in counts)}",
                 state=begin(state, inputs=False),
                 alter=functools.partial(begin, inputs=True),
-                count=max(counts),
+                tiny=tiny,
             )
         )
     return trials, max(wanted, len(runs))

@@ -121,9 +121,7 @@ def with_counters_of(
 
     def converted(path: str, array: np.ndarray) -> np.ndarray:
         wanted = reference.get(path)
-        if wanted is None or wanted.dtype == array.dtype or wanted.shape or array.shape:
-            return array
-        if wanted.dtype.kind not in "iu" or array.dtype.kind not in "iu":
+        if wanted is None or any(each.shape or each.dtype.kind not in "iu" for each in (wanted, array)):
             return array
         same = array.astype(wanted.dtype)
         return same if int(same) == int(array) else array

@@ -1,13 +1,13 @@
 """States and batches that expose differences of programs, and the deviations that exceed the reference's own noise."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.tree import Leaf, Role
-from parity.values.ladder import FLOOR_FACTOR, Deviation, deviation
+from parity.values.ladder import Deviation, deviation
 from parity.values.noise import finite_norm, is_float
 
 Flat = Mapping[str, np.ndarray]
@@ -19,8 +19,6 @@ NEGLIGIBLE = 1e-3
 """A leaf this small relative to the largest of its group is left by cancellation, as behind a saturated softmax."""
 CHAOS = 0.05
 """Perturbations that move a leaf by more than this make its numbers useless for comparison."""
-COUNT_RESOLUTION = float(jnp.finfo(jnp.float32).eps)
-"""Relative resolution of a count converted to a float."""
 ONE_SIDED = "finite on one side only"
 
 
@@ -123,27 +121,36 @@ def resized(factor: float) -> Callable[[Flat, np.random.Generator], dict[str, np
 
 
 def measured_difference(
-    reference: Flat, candidate: Flat, nudged: Callable[[], Sequence[Flat]]
+    reference: Flat, candidate: Flat, nudged: Callable[[], Iterable[Flat]], sizes: Mapping[str, float]
 ) -> list[tuple[Deviation, float]]:
     """Returns the leaves that differ by more than the reference's own noise, with their deviation and that noise.
 
     Non-finite entries must be at the same places on both sides, unless perturbations move them too.
 
     Args:
-        nudged: returns the reference's results from perturbed states and batches; called only if bits differ.
+        nudged: yields the reference's results from perturbed states and batches; read only as long as leaves differ,
+            because more of them never explain less.
+        sizes: norms to which rounding is relative; if empty, the leaves' own, and small leaves are left out.
     """
-    found = []
     differ = [path for path in reference if deviation(path, reference[path], candidate[path]) is not None]
     norms = [finite_norm(array) for array in reference.values() if differ and is_float(array)]
-    least = NEGLIGIBLE * max(norms, default=0.0)
-    for path in differ:
-        left, again = reference[path], [run[path] for run in nudged()]
-        if not is_float(left):
-            off = deviation(path, left, candidate[path])
-            found += [(off, 0.0)] if off and all(np.array_equal(left, run) for run in again) else []
-        elif finite_norm(left) >= least and (off := _off(path, left, candidate[path], again)):
-            found.append(off)
-    return found
+    least = 0.0 if sizes else NEGLIGIBLE * max(norms, default=0.0)
+    wanted = [
+        path for path in differ if not is_float(reference[path]) or finite_norm(reference[path]) >= least
+    ]
+    found: dict[str, tuple[Deviation, float]] = {}
+    again: list[Flat] = []
+    for run in nudged() if wanted else ():
+        again.append(run)
+        found = {
+            path: off
+            for path in wanted
+            if (off := _off(path, reference[path], candidate[path], again, sizes.get(path, 0.0)))
+        }
+        wanted = [*found]
+        if not wanted:
+            break
+    return [*found.values()]
 
 
 def one_sided(path: str, worst: tuple[int, ...], sides: tuple[np.ndarray, np.ndarray]) -> Deviation:
@@ -155,86 +162,30 @@ def one_sided(path: str, worst: tuple[int, ...], sides: tuple[np.ndarray, np.nda
 
 
 def _off(
-    path: str, left: np.ndarray, right: np.ndarray, again: Sequence[np.ndarray]
+    path: str, left: np.ndarray, right: np.ndarray, again: Sequence[Flat], size: float
 ) -> tuple[Deviation, float] | None:
-    """Returns the deviation of a float leaf, with the noise; None if the reference's noise explains it."""
-    finite, other, *nudged = [np.isfinite(side.astype(np.float64)) for side in (left, right, *again)]
+    """Returns the deviation of a leaf, with the noise; None if the reference's noise explains it."""
+    if not is_float(left):
+        off = deviation(path, left, right)
+        return (off, 0.0) if off and all(np.array_equal(left, run[path]) for run in again) else None
+    sides = [left, right, *(run[path] for run in again)]
+    finite, other, *nudged = [np.isfinite(side.astype(np.float64)) for side in sides]
     if any((finite != side).any() for side in nudged):
         return None
     if (finite != other).any():
         place = tuple(int(index) for index in np.argwhere(finite != other)[0])
         return one_sided(path, place, (left, right)), 0.0
-    kept, moved, *runs = [np.where(finite, side, 0).astype(left.dtype) for side in (left, right, *again)]
-    off = deviation(path, kept, moved)
-    noises = [gone.relative for run in runs if (gone := deviation(path, kept, run))]
-    noise = max([*noises, float(jnp.finfo(left.dtype).eps)])
-    covered = off is not None and np.isfinite(
-        off.relative
-    )  # relative to zeros, any rounding is infinitely large
-    return (off, noise) if off and covered and noise < CHAOS and off.relative > COARSE * noise else None
+    kept, moved, *runs = [np.where(finite, side, 0).astype(left.dtype) for side in sides]
+    is_small = finite_norm(kept) < size
 
+    def far(other: np.ndarray) -> float:
+        if is_small:
+            return float(np.linalg.norm(kept.astype(np.float64) - other)) / size
+        gone = deviation(path, kept, other, place=False)
+        return gone.relative if gone else 0.0
 
-def off_over_counts(
-    counts: Sequence[int], reference: Sequence[Flat], candidate: Sequence[Flat], nudged: Callable[[int], Flat]
-) -> list[tuple[int, Deviation, float]]:
-    """Returns the leaves that differ beyond the noise: the start with the largest deviation, the deviation, the noise.
-
-    A schedule is computed in floats from a count. Its error is relative to its largest value, plus the effect of the
-    count's float resolution. Near the end of a cosine, only this error is left.
-
-    Args:
-        nudged: returns the reference's results from perturbed numbers, given the index of a start.
-    """
-    paths = [path for path in reference[0] if all(path in run for run in (*reference, *candidate))]
-    found = []
-    for path in paths:
-        each = [
-            off
-            for start in range(len(counts))
-            if (off := _off_at(path, start, counts, (reference, candidate, nudged))) is not None
-        ]
-        if each:
-            found.append(max(each, key=lambda off: off[1].relative / off[2] if off[2] else float("inf")))
-    return found
-
-
-def _off_at(path: str, start: int, counts: Sequence[int], runs: tuple) -> tuple[int, Deviation, float] | None:
-    reference, candidate, nudged = runs
-    left, right = reference[start][path], candidate[start][path]
-    off = deviation(path, left, right)
-    if off is None:
-        return None
-    again = nudged(start)[path]
-    if not is_float(left):
-        return (start, off, 0.0) if np.array_equal(left, again) else None
-    finite = [np.isfinite(np.asarray(side, np.float64)) for side in (left, right, again)]
-    if (finite[0] != finite[1]).any():
-        moved = (finite[0] != finite[2]).any()
-        return None if moved else (start, dataclasses.replace(off, note=ONE_SIDED), 0.0)
-    scale = max(finite_norm(run[path]) for run in reference)
-    noise = max(
-        COUNT_RESOLUTION * scale,
-        float(jnp.finfo(left.dtype).eps) * scale,
-        _distance(left, again),
-        COUNT_RESOLUTION * counts[start] * _slope(path, start, counts, reference),
-    )
-    error = _distance(left, right)
-    if not error > FLOOR_FACTOR * noise:
-        return None
-    return start, dataclasses.replace(off, relative=error / scale), noise / scale
-
-
-def _slope(path: str, start: int, counts: Sequence[int], reference: Sequence[Flat]) -> float:
-    """Returns the change of a leaf per count, towards the nearest other start."""
-    others = [other for other in range(len(counts)) if counts[other] != counts[start]]
-    if not others:
-        return 0.0
-    nearest = min(others, key=lambda other: abs(counts[other] - counts[start]))
-    return _distance(reference[start][path], reference[nearest][path]) / abs(counts[nearest] - counts[start])
-
-
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Returns the norm of the difference over the entries that are finite on both sides."""
-    wide = [np.asarray(side, np.float64) for side in (one, other)]
-    finite = np.isfinite(wide[0]) & np.isfinite(wide[1])
-    return float(np.linalg.norm(np.where(finite, wide[0], 0.0) - np.where(finite, wide[1], 0.0)))
+    relative, noise = far(moved), max([*map(far, runs), float(jnp.finfo(left.dtype).eps)])
+    # Relative to zeros, any rounding is infinitely large.
+    beyond = np.isfinite(relative) and noise < CHAOS and relative > COARSE * noise
+    off = deviation(path, kept, moved) if beyond else None
+    return (dataclasses.replace(off, relative=relative), noise) if off else None

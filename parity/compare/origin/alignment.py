@@ -75,7 +75,6 @@ class Alignment:
         noise: noise of each value of the reference, see `floors`.
 
     Attributes:
-        traces: both.
         matches: for each value of either side its nearest partner in execution order, or -1.
     """
 
@@ -250,7 +249,6 @@ class Alignment:
 
     def _match_parts(self, side: int, groups: "_Groups", matches: tuple[list[int], list[int]]) -> None:
         """Matches the values that the other side holds in another layout, such as layers that one side stacks."""
-        held = set()
         for at, node in enumerate(self.traces[side].nodes):
             for parts in node.parts:
                 found = [self._holders(groups, side, at, part) for part in parts]
@@ -259,10 +257,6 @@ class Alignment:
                         matches[1 - side][member] = at
                 if all(found) and matches[side][at] < 0:
                     matches[side][at] = found[-1][0]
-                    held.add(at)
-            if matches[side][at] < 0 and node.name in RECAST and held.issuperset(node.inputs):
-                matches[side][at] = matches[side][node.inputs[0]]  # such as a fused bias, broadcast
-                held.add(at)
 
     def _holders(self, groups: "_Groups", side: int, at: int, part: Sketch) -> list[int]:
         """Returns the values of the other side that are equal to a part of a value."""

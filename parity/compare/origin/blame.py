@@ -27,8 +27,6 @@ class Parting:
     """A place where two programs diverge, and their code.
 
     Args:
-        alignment: both programs.
-        divergence: the place.
         common: functions whose text both sides share.
         sources: the source locations of the operations, for each side.
     """
@@ -190,19 +188,13 @@ def _all_right(parting: Parting) -> bool:
 def _naming(parting: Parting, side: int, user: int, given: int, values: Sequence[int]) -> Frame | None:
     """Returns the innermost line around an operation that names the weight it is given instead of another."""
     nodes = parting.alignment.traces[side].nodes
-    right = {part for at in values for part in _weight(nodes, at)}
-    parts = _weight(nodes, given) - right if right else set()
+    right = {part for at in values for part in _parts(nodes[at].leaf)}
+    parts = _parts(nodes[given].leaf) - right if right else set()
     return next((each for each in site(nodes[user]).own if parts & words_of(each)), None)
 
 
-def _weight(nodes: Sequence[Node], at: int) -> set[str]:
-    """Returns the parts of the path of the only argument that a value is computed from; empty if there are others."""
-    while not nodes[at].label:
-        below = [each for each in nodes[at].inputs if not nodes[each].literal]
-        if len(below) != 1:
-            return set()
-        (at,) = below
-    return set(nodes[at].label.split("/")) - HOLDERS
+def _parts(path: str) -> set[str]:
+    return set(path.split("/")) - {*HOLDERS, ""}
 
 
 def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:

@@ -2,8 +2,10 @@
 
 import collections
 import dataclasses
+import functools
 import heapq
 import itertools
+import operator
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -27,7 +29,6 @@ class Divergence:
         operands: positions of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
         kept: True for values that only a backward pass uses, which is what differs.
-        gradient: True if the values are equal, and only one side computes a gradient of them.
         nan: True if the value is NaN, which the other side's results are not.
         faint: True if all results that it reaches are equal up to noise, except some entries.
     """
@@ -38,7 +39,6 @@ class Divergence:
     operands: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
     kept: bool = False
-    gradient: bool = False
     nan: bool = False
     faint: bool = False
 
@@ -57,7 +57,10 @@ class Divergence:
 
 
 def find_divergences(
-    alignment: Alignment, failing: Iterable[tuple[int, int]], leaves: Iterable[str] = ()
+    alignment: Alignment,
+    failing: Sequence[tuple[int, int]],
+    differing: Sequence[tuple[int, int]] = (),
+    leaves: Iterable[str] = (),
 ) -> list[Divergence]:
     """Returns the places where the programs diverge on the way to results that differ, in order.
 
@@ -66,16 +69,42 @@ def find_divergences(
 
     Args:
         failing: value numbers of results that differ, of both sides.
+        differing: those of all results that differ, from which the former may follow.
         leaves: paths of the results that differ; a stopped gradient must be behind all that the forward pass reads.
     """
     search = _Search(alignment)
-    failing = list(failing)
-    found = search.run(failing)
+    found = search.run(_first_results(alignment, failing, differing)) or search.run(failing)
     alone = bool(found) and found[0].pair is None
     settled = bool(found) and found[0].has_other_constant(alignment)
     if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
-        found[:0] = _stopped(alignment, leaves) or _ended(alignment)
+        found[:0] = _stopped(alignment, leaves)
     return [*_first_nan(alignment, failing), *found]
+
+
+def _first_results(
+    alignment: Alignment, failing: Sequence[tuple[int, int]], differing: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Returns the failing results, or those behind them, that are computed from no other result that differs.
+
+    New weights follow from the moments that they are computed with: how one side writes the rest is not the cause.
+    """
+    pairs = list(dict.fromkeys([*failing, *differing]))
+    before = []  # of each result, the results that both sides compute it from, as bits
+    for side, trace in enumerate(alignment.traces):
+        own: dict[int, int] = collections.defaultdict(int)
+        for place, pair in enumerate(pairs):
+            own[pair[side]] |= 1 << place
+        reached: list[int] = []
+        for node in trace.nodes:
+            reached.append(
+                functools.reduce(operator.or_, (reached[i] | own.get(i, 0) for i in node.inputs), 0)
+            )
+        before.append([reached[pair[side]] for pair in pairs])
+    shared = [left & right for left, right in zip(*before, strict=True)]
+    behind = functools.reduce(
+        operator.or_, (shared[place] | 1 << place for place in range(len(set(failing)))), 0
+    )
+    return [pair for place, pair in enumerate(pairs) if behind >> place & 1 and not shared[place]]
 
 
 def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list[Divergence]:
@@ -108,7 +137,6 @@ class _Search:
     def __init__(self, alignment: Alignment):
         self._alignment, self._traces, self._matches = alignment, alignment.traces, alignment.matches
         self._residuals: list[set[int]] = [set(), set()]
-        self._users: list[Mapping[int, list[int]]] = [{}, {}]
 
     def run(self, ends: Sequence[tuple[int, int]]) -> list[Divergence]:
         first, second = (self.front(side, {pair[side]: pair[1 - side] for pair in ends}) for side in (0, 1))
@@ -139,21 +167,28 @@ class _Search:
         return [(side, at) for side, at in enumerate(pair) if at is not None]
 
     def _order(self, pair: Divergence) -> tuple:
-        """Returns the sort key: consequences last, the forward pass first, then the progress of the reference.
+        """Returns the sort key: consequences last, then values of one side, then backward, then by progress.
 
-        A cast or a reordering that only one side has, parts of other sizes, and an argument, come after operations that
-        compute. So does an operation that is only another form, and a mask whose opposite the other side uses.
+        What one side computes alone may be another way to write what both do. A cast or a reordering that only one side
+        has, parts of other sizes, and an argument, come after operations that compute. So does an operation that is
+        only another form, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
-        alone = len(ends) == 1
-        if alone or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
+        names = {
+            None if at is None else trace.nodes[at].name
+            for trace, at in zip(self._traces, (pair.reference, pair.candidate), strict=True)
+        }
+        alone = not names.isdisjoint({None, *GIVEN})
+        if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-            form = form or (self._agrees_again(*ends[0]) if alone else self._is_form(*(at for _, at in ends)))
+            form = form or (
+                self._agrees_again(*ends[0]) if len(ends) == 1 else self._is_form(*(at for _, at in ends))
+            )
         else:
             form = opposite(*(node.sketch for node in nodes))
-        return follows, form, self.for_backward(pair), pair.place, alone
+        return follows, form, alone, self.for_backward(pair), pair.place
 
     def _is_form(self, first: int, second: int) -> bool:
         """True if one operation takes values that differ in their form only, such as once for all rows."""
@@ -201,7 +236,7 @@ class _Search:
             fresh = [i for i in lacking if i not in seen]
             seen.update(fresh)
             waiting += fresh
-        self._users[side], self._residuals[side] = fed, self._kept_for_later(side, seen.difference(ends), fed)
+        self._residuals[side] = self._kept_for_later(side, seen.difference(ends), fed)
         return sorted(front)
 
     def _has(self, side: int, at: int) -> bool:
@@ -224,27 +259,16 @@ class _Search:
     def _place(self, side: int, at: int) -> int:
         """Returns the reference's number of the last input of a value; for a consequence, the length of the reference.
 
-        If it has none but arguments, such as weights of any layer, the inputs of its users count, else its own place. A
-        mask made of constants belongs where it is used with a value that differs, a random key where it is made.
+        If it has none but arguments, such as weights of any layer, its own place counts.
         """
-        nodes, waiting, seen = self._traces[side].nodes, [at], {at}
+        nodes = self._traces[side].nodes
         if self._matches[side][at] >= 0 or nodes[at].literal or at in self._residuals[side]:
             # the other side has it elsewhere, such as zeros, or it is a consequence
             return len(self._traces[0].nodes)
-        while waiting and not nodes[at].name.startswith("random_"):
-            user = heapq.heappop(waiting)
-            if places := self._computed(side, nodes[user].inputs):
-                return max(places)
-            if others := [i for i in nodes[user].inputs if i not in seen and not self._has(side, i)]:
-                return self._progress(side, max(others))
-            for each in self._users[side].get(user, ()):
-                if each not in seen:
-                    heapq.heappush(waiting, each)
-                    seen.add(each)
-        return self._progress(side, at)
-
-    def _progress(self, side: int, at: int) -> int:
-        return at if side == 0 else max(self._computed(side, range(at)), default=0)
+        if places := self._computed(side, nodes[at].inputs):
+            return max(places)
+        last = max((i for i in nodes[at].inputs if not self._has(side, i)), default=at)
+        return last if side == 0 else max(self._computed(side, range(last)), default=0)
 
     def _computed(self, side: int, values: Iterable[int]) -> list[int]:
         """Returns the reference's numbers of those values that both sides compute."""
@@ -362,8 +386,6 @@ class _Search:
                 break
             path.append(pair)
             found = self._between(path, place)
-            if self._alignment.more(*pair) is not None:
-                break
         return dataclasses.replace(found, path=tuple(path))
 
     def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
@@ -437,53 +459,6 @@ def _used_instead(alignment: Alignment, side: int, at: int) -> int:
             if nodes[use].name != "stop_gradient":
                 best = max(best, (1 + given + (further != {"stop_gradient"}), use))
     return best[1]
-
-
-def _ended(alignment: Alignment) -> list[Divergence]:
-    """Returns the first value that both sides have, and to which only one side passes a gradient; empty if none.
-
-    That side adds the gradient to another one, which the other side has alone and uses in the same way.
-    """
-    for side, trace in enumerate(alignment.traces):
-        for at, node in enumerate(trace.nodes):
-            if node.name != "add_any" or not node.around.backward or alignment.matches[side][at] >= 0:
-                continue
-            both = [alignment.matches[side][i] for i in node.inputs]
-            if (both[0] < 0) == (both[1] < 0):
-                continue
-            if _users(alignment, side, at).isdisjoint(_users(alignment, 1 - side, max(both))):
-                continue
-            value = _differentiated(alignment, side, node.inputs[both[0] >= 0])
-            if value is not None:
-                left, right = ordered(side, *value)
-                return [Divergence(reference=left, candidate=right, place=left, gradient=True)]
-    return []
-
-
-def _users(alignment: Alignment, side: int, at: int) -> set[str]:
-    nodes = alignment.traces[side].nodes
-    return {nodes[user].name for user in alignment.users(side, at)} - {"add_any", *MOVES}
-
-
-def _differentiated(alignment: Alignment, side: int, gradient: int) -> tuple[int, int] | None:
-    """Returns the value, with its match, whose gradient an operation computes; None if that is not certain."""
-    nodes, others = (alignment.traces[at].nodes for at in (side, 1 - side))
-    made, matches = nodes[gradient], alignment.matches[side]
-    frames = site(made).frames
-    uses = [
-        at
-        for at, node in enumerate(nodes[:gradient])
-        if matches[at] >= 0 and not node.around.backward and node.name == made.name
-        if site(node).frames == frames
-    ]
-    values = [
-        pair
-        for use in uses
-        for pair in itertools.product(nodes[use].inputs, others[matches[use]].inputs)
-        if nodes[pair[0]].sketch.kind[0] == made.sketch.kind[0] and alignment.same(*ordered(side, *pair))
-        if not (nodes[pair[0]].literal or nodes[pair[0]].label)
-    ]
-    return values[0] if len(values) == 1 else None
 
 
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:

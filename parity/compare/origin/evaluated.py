@@ -33,7 +33,6 @@ class Result:
     """A result that is beyond the floor.
 
     Args:
-        group, path: group and path of the result.
         in_floors: distance in units of the noise; infinite if the noise is zero or not finite.
     """
 
@@ -48,7 +47,6 @@ class Evaluated:
 
     Args:
         step: its number, from 1.
-        alignment: both programs, value by value.
         failing: the results beyond the floor, worst first.
         divergences: places where the programs diverge on the way to these results, in order.
         partners: path of a leaf of the reference -> its paths on the candidate side.
@@ -146,22 +144,27 @@ def _step(
         nudged = [share(functools.partial(run, 0, draw), by=(first, how, draw)) for draw in range(DRAWS)]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
-    failing = _failing(work, outputs, again, group)
+    differing = _differing(work, outputs, again)
+    failing = [one for one in differing if one.group == group] or differing
     alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged))
     partners = {path: entry.candidate for entry in work.weights.entries for path in entry.reference}
     numbers = [
         dict(zip(side.results, run.outputs, strict=True)) for side, run in zip(sides, runs, strict=True)
     ]
-    ends = [
-        (numbers[0][one.group, one.path], numbers[1][one.group, path])
-        for one in failing
-        for path in partners.get(one.path, [one.path])
-    ]
+
+    def ends(results: Sequence[Result]) -> list[tuple[int, int]]:
+        return [
+            (numbers[0][one.group, one.path], numbers[1][one.group, path])
+            for one in results
+            for path in partners.get(one.path, [one.path])
+        ]
+
+    paths = [each.path for each in failing]
     found = Evaluated(
         step=step,
         alignment=alignment,
         failing=tuple(failing),
-        divergences=tuple(find_divergences(alignment, ends, [each.path for each in failing])),
+        divergences=tuple(find_divergences(alignment, ends(failing), ends(differing), paths)),
         partners=partners,
         guessed=frozenset(path for one in work.weights.guessed for path in (*one.reference, *one.candidate)),
     )
@@ -211,7 +214,7 @@ def _named(side: Side, run: Trace) -> Outputs:
     return outputs
 
 
-def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group: str) -> list[Result]:
+def _differing(work: Evidence, outputs: list[Outputs], again: list[Outputs]) -> list[Result]:
     left, right = pair_outputs(work, *outputs)
     found = []
     for name, leaves in left.items():
@@ -221,5 +224,4 @@ def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group
             off = deviation(path, array, other) if other is not None else None
             if off is not None and not is_within(off, array, noise):
                 found.append(Result(group=name, path=path, in_floors=distance_in_floors(off, noise)))
-    found.sort(key=lambda result: -result.in_floors)
-    return [result for result in found if result.group == group] or found
+    return sorted(found, key=lambda result: -result.in_floors)

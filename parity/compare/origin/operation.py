@@ -96,6 +96,13 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
     suspects = first.passing or (_suspects(found, common) if first.is_alone else ())
     doubt = first.doubt(found.partners, found.guessed)
+    alone = [each for each in found.divergences if each.pair is None and not each.nan]
+    if (
+        not doubt
+        and alone[:1] == [*found.divergences[:1]]
+        and len({each.reference is None for each in alone}) > 1
+    ):
+        doubt = "because each side computes values here that the other one lacks"
     if not doubt and len(suspects) > SURE:
         doubt = f"one of {listed([str(each) for each in suspects], MOST)}"
     sentence = finding.sentence()
@@ -137,7 +144,7 @@ class _Entry:
 
     def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
         divergence = parting.divergence
-        tried = () if divergence.gradient or divergence.nan else strategies  # values are right where they are
+        tried = () if divergence.nan else strategies  # values are right where they are
         found = next((each for one in tried if (each := one.find(parting))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
         self.passing = [each for each in found.passing if function_of(each) not in parting.common]
@@ -209,6 +216,8 @@ class _Entry:
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
+        if "add_any" in names and len(set(names)) != 1:
+            return "because only one side adds a gradient here, which another operation may stop"
         if self._alignment.follows(*self._parting.ends):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := self._parting.library_makers()):
@@ -242,8 +251,7 @@ class _Entry:
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
         divergence = self._parting.divergence
-        of = "gradient of " if divergence.gradient else "NaN of " if divergence.nan else ""
-        return (f"{of}{names}", ", ".join(self._where()), *self._texts())
+        return (f"{'NaN of ' if divergence.nan else ''}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
         return {

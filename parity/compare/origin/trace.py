@@ -41,6 +41,7 @@ class Node:
         equation: the operation as traced; None if there is none.
         label: path of an argument; else empty.
         literal: True if it depends only on constants.
+        leaf: path of the only argument that it is computed from; else empty.
         parts: for each layout of a value of this shape, sketches of the arrays that hold it on the other side.
     """
 
@@ -51,6 +52,7 @@ class Node:
     equation: Any = None
     label: str = ""
     literal: bool = False
+    leaf: str = ""
     parts: tuple[tuple[Sketch, ...], ...] = ()
 
 
@@ -61,7 +63,6 @@ class Trace:
     Args:
         nodes: in the order of execution.
         outputs: the number of each result's value.
-        results: the results.
     """
 
     nodes: list[Node]
@@ -105,9 +106,14 @@ class _Evaluation(Interpreter):
         self._layouts, self._wide, self._check = layouts, wide, check
 
     def node(self, name: str, inputs: Sequence[int], value: Any, around: Position = TOP, **more: Any) -> int:
-        literal = name != "argument" and all(self.nodes[number].literal for number in inputs)
-        parts = tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ()))
-        node = Node(name, tuple(inputs), sketch(value), around, literal=literal, parts=parts, **more)
+        computed = [node for number in inputs if not (node := self.nodes[number]).literal]
+        leaves = {node.leaf for node in computed} or {more.get("label", "")}
+        facts = {
+            "literal": name != "argument" and not computed,
+            "leaf": leaves.pop() if len(leaves) == 1 else "",
+            "parts": tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ())),
+        }
+        node = Node(name, tuple(inputs), sketch(value), around, **facts, **more)
         self.nodes.append(node)
         return len(self.nodes) - 1
 

@@ -94,11 +94,12 @@ def number_of(repository, commit):
 def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compile(repository):
     before = traces(repository)
     found = search(repository)[0]()
-    assert (found.outcome, [number_of(repository, each) for each in found.culprits]) == ("culprit", [CULPRIT])
+    facts = found.axes[0].facts
+    assert [number_of(repository, each) for each in facts["first"]] == [CULPRIT] and not found.ambiguous
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
-    assert found.evaluated <= 8
-    why = {entry.why for entry in found.log if number_of(repository, entry.name) in BROKEN}
-    assert why <= {"does not compile"}
+    assert facts["tested"] <= 8
+    said = {text for name, text in facts["log"] if number_of(repository, name) in BROKEN}
+    assert said <= {"cannot be tested: does not compile"}
     assert traces(repository) == before
 
 
@@ -107,8 +108,9 @@ def test_if_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
     (tmp_path / "broken").mkdir()
     repository = history(tmp_path / "broken", broken=(CULPRIT - 1,))
     found = search(repository)[0]()
-    assert found.outcome == "several"
-    assert sorted(number_of(repository, each) for each in found.culprits) == [CULPRIT - 1, CULPRIT]
+    assert "is one of" in found.sentence and not found.ambiguous
+    first = found.axes[0].facts["first"]
+    assert sorted(number_of(repository, each) for each in first) == [CULPRIT - 1, CULPRIT]
 
 
 @pytest.mark.long
@@ -136,7 +138,7 @@ def test_the_culprit_is_found_on_either_of_two_merged_branches(tmp_path, branch)
     culprit = git(folder, "rev-parse", f"{branch}~1").strip()
     git(folder, "merge", "-q", "--no-edit", "left")
     found = search(folder)[0](good="good", bad="HEAD")
-    assert (found.outcome, found.culprits) == ("culprit", (culprit,))
+    assert found.axes[0].facts["first"] == [culprit] and not found.ambiguous
 
 
 @pytest.mark.long
@@ -155,7 +157,7 @@ def test_a_killed_search_resumes(repository):
     known = asked.read_text().split()
     found = slow()
     again = asked.read_text().split()[len(known) :]
-    assert [number_of(repository, each) for each in found.culprits] == [CULPRIT]
+    assert [number_of(repository, each) for each in found.axes[0].facts["first"]] == [CULPRIT]
     assert len(set(known[:-1]) & set(again)) <= 2, (known, again)  # at most the culprit and its predecessor
     assert traces(repository) == before
 
@@ -164,7 +166,7 @@ def test_a_killed_search_resumes(repository):
 def test_a_check_that_changes_its_mind_is_ambiguous_and_names_no_culprit(tmp_path):
     (tmp_path / "flaky").mkdir()
     found = search(history(tmp_path / "flaky", flaky=True))[0]()
-    assert found.outcome == "ambiguous"
+    assert found.ambiguous and not found.axes[0].found
 
 
 def test_wrong_good_and_bad_ends_are_refused(repository):
@@ -203,7 +205,7 @@ def test_a_report_is_held_to_the_signature():
         assert result_of(json.loads(json.dumps(report(**channels))), "a", signature).status is status, (
             channels
         )
-    assert str(result_of({"cases": []}, "a", signature)) == "other (its report has no case a)"
+    assert str(result_of({"cases": []}, "a", signature)) == "cannot be tested: its report has no case a"
 
 
 CHANGES = (

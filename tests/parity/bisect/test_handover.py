@@ -175,7 +175,9 @@ def moments(inner, rate):
 @pytest.mark.parametrize("inner", [False, True])
 def test_a_constant_in_closures_of_a_library_names_the_makers_of_both_sides(monkeypatch, inner):
     alignment = aligned(moments(False, 0.9), moments(inner, 0.5), X)
-    (found,) = find_divergences(alignment, zip(*(trace.outputs for trace in alignment.traces), strict=True))
+    (found,) = find_divergences(
+        alignment, list(zip(*(trace.outputs for trace in alignment.traces), strict=True))
+    )
     made = iter([[("optax.py", "moments")], [("optax.py", "moments"), *[("optax.py", "chain")] * inner]])
     monkeypatch.setattr(blame, "library_makers", lambda source: next(made))
     parting = Parting(alignment=alignment, divergence=found, common=frozenset(), sources=((), ()))

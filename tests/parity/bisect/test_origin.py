@@ -270,10 +270,9 @@ class RoundedWithoutGradient(Rounded):
         return jnp.round(4 * made) + jax.lax.stop_gradient(made - made)
 
 
-def test_a_gradient_that_one_side_lacks_is_blamed_on_the_function_that_ends_it():
-    finding, blamed = first(Rounded().slope, RoundedWithoutGradient().slope, W, X)
-    assert blamed[1] == "RoundedWithoutGradient.rounded", finding.sentence
-    assert finding.sentence.startswith("gradient of "), finding.sentence
+def test_a_gradient_that_one_side_lacks_leaves_doubt():
+    finding, _ = first(Rounded().slope, RoundedWithoutGradient().slope, W, X)
+    assert "only one side adds a gradient here" in finding.sentence and not finding.found, finding.sentence
 
 
 @pytest.mark.slow

@@ -340,4 +340,7 @@ def test_a_place_that_reaches_only_noise_is_sure_for_another_constant_alone():
 
 def test_results_that_are_equal_up_to_noise_are_no_place():
     alignment = aligned(jnp.exp, lambda x: jnp.exp(x) * (1 + 1e-7), X)
-    assert find_divergences(alignment, zip(*(trace.outputs for trace in alignment.traces), strict=True)) == []
+    assert (
+        find_divergences(alignment, list(zip(*(trace.outputs for trace in alignment.traces), strict=True)))
+        == []
+    )

@@ -76,12 +76,14 @@ def search(tmp_path, monkeypatch):
 def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be_tested(search, tmp_path):
     covered = []
     found = search()(notify=covered.append)
-    assert (found.outcome, found.culprits, found.fixed) == ("culprit", (f"1.{CULPRIT}",), False)
+    facts = found.axes[0].facts
+    assert (facts["first"], facts["does"], found.ambiguous) == ([f"1.{CULPRIT}"], "fails", False)
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
-    assert found.evaluated <= 6
-    statuses = {entry.name: entry.status for entry in found.log}
-    assert {statuses[f"1.{number}"] for number in (*BROKEN, *UNMET) if f"1.{number}" in statuses} == {"other"}
-    reasons = " ".join(entry.why for entry in found.log)
+    assert facts["tested"] <= 6
+    said = dict(facts["log"])
+    untested = [said[f"1.{number}"] for number in (*BROKEN, *UNMET) if f"1.{number}" in said]
+    assert untested and all(text.startswith("cannot be tested: ") for text in untested)
+    reasons = " ".join(untested)
     assert "ImportError: not for this Python" in reasons or "wobblelib-there-is-none" in reasons
     assert not (tmp_path / "kept").exists()
     assert importlib.util.find_spec("wobble") is None
@@ -90,7 +92,9 @@ def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be
 @pytest.mark.long
 def test_if_the_version_before_cannot_be_tested_all_are_named_and_a_fixed_case_is_noted(search):
     found = search(culprit=10, fixed=True)()
-    assert (found.outcome, found.culprits, found.fixed) == ("several", ("1.7", "1.8", "1.9", "1.10"), True)
+    facts = found.axes[0].facts
+    assert (facts["first"], facts["does"]) == (["1.7", "1.8", "1.9", "1.10"], "passes")
+    assert "is one of" in found.sentence and not found.ambiguous
 
 
 @pytest.mark.long
@@ -105,7 +109,7 @@ def test_a_search_resumes_and_a_check_that_disagrees_with_itself_is_ambiguous(se
         one(notify=killed)
     before = (tmp_path / "asked.txt").read_text().split()
     found = one()
-    assert found.outcome == "ambiguous"
+    assert found.ambiguous
     after = (tmp_path / "asked.txt").read_text().split()[len(before) :]
     assert {*before} & {*after} <= {"10", str(CULPRIT)}, (before, after)  # the two that run once more
 

@@ -285,7 +285,7 @@ def test_small_differences_within_the_candidate_s_own_noise_are_none(off, noise,
 
     sides = {"reference": results(values), "candidate": results(values * (1 + off))}
     run = stress._Run(trial=Trial(name="any", state={}), **sides, nudged=nudged)
-    assert bool(list(stress._on([run]))) == found
+    assert bool(list(stress._differences(run))) == found
 
 
 @pytest.mark.parametrize("program", ["forward", "train_step"])
