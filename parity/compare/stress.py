@@ -36,7 +36,6 @@ COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
 """Maximum number of constants that the detail lists."""
 SMALL = 1e-4
-"""Relative difference up to which the candidate's own noise may explain it."""
 RESIZED = (4.0, 0.25)
 """Factors of all numbers: where the reference overflows at one of them, it does not matter which side overflows."""
 ZERO = ", where it was zero"
@@ -133,6 +132,7 @@ class _Run:
 
     Args:
         nudged: a function from side and seed to its results from perturbed numbers.
+        small: relative difference up to which the candidate's own noise may explain it.
         sizes: norms of leaves to which rounding is relative, if not to each leaf's own.
     """
 
@@ -140,6 +140,7 @@ class _Run:
     reference: Outputs
     candidate: Outputs
     nudged: Callable[[int, int], Outputs]
+    small: float = SMALL
     sizes: Mapping[Place, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -243,7 +244,8 @@ def _beyond_rounding(evidence: Evidence, run: _Run, known: Container[Place]) -> 
         found = [off for off in found if off not in ranged or off in still]
     if found and not evidence.read(unmeasured_rounding):
         wide = _Run.of(evidence, run.trial, widened_side)
-        found = kept(found, again(rounded_side), dataclasses.replace(wide, sizes=run.sizes))
+        narrow = dataclasses.replace(again(rounded_side), small=np.inf)
+        found = kept(found, narrow, dataclasses.replace(wide, sizes=run.sizes))
     return _not_arbitrated(evidence, run, found)
 
 
@@ -280,7 +282,7 @@ def _differences(run: _Run) -> Iterator[Off]:
         sizes = {path: size for (of, path), size in run.sizes.items() if of is group}
         found = measured_difference(shared, right, functools.partial(noises, 0), sizes)
         found = [each for each in found if each[0].note == ONE_SIDED or not trial.empties]
-        doubtful = {off.path for off, _ in found if trial.ties or off.relative <= SMALL}
+        doubtful = {off.path for off, _ in found if trial.ties or off.relative <= run.small}
         if doubtful:  # the candidate's own noise may explain them
             others = {path: right[path] for path in shared}
             noisy = measured_difference(others, shared, functools.partial(noises, 1), sizes)

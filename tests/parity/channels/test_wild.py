@@ -8,7 +8,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.builds.build import linen_build
+from parity.builds.build import Group, linen_build
 from parity.cases.case import Case
 from parity.compare import stress
 from parity.compare.session import Session
@@ -338,3 +338,20 @@ def test_initial_numbers_of_sides_that_share_no_keys_are_compared_as_samples():
     assert wider.verdict is Verdict.FAILED and "standard deviations 1.2 to 1" in wider.findings[0].sentence()
     flat = drawn(nnx_toy(draw=nnx.initializers.variance_scaling(1.0, "fan_in", "uniform")))
     assert flat.verdict is Verdict.FAILED and "other shapes" in flat.findings[0].sentence()
+
+
+@pytest.mark.parametrize("small", [stress.SMALL, np.inf])
+def test_in_narrow_types_the_own_noise_of_the_candidate_explains_differences_of_any_size(small):
+    """Such as the sign of a gradient of rounding alone, which Adam turns into a whole step."""
+
+    def outputs(step):
+        return {Group.STATE: {"w": np.array([1, 0.5 + step], np.float32)}}
+
+    run = stress._Run(
+        trial=Trial(name="usual", state={}),
+        reference=outputs(0),
+        candidate=outputs(0.01),
+        nudged=lambda place, seed: outputs(0 if place == 0 or seed % 2 else -0.02),
+        small=small,
+    )
+    assert [off.deviation.path for off in stress._differences(run)] == (["w"] if small < 1 else [])
