@@ -9,7 +9,8 @@ from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.ir.hlo.collectives import Collective, read_collectives
-from parity.ir.hlo.memory import QUANTITIES, read_memory
+from parity.ir.hlo.cycles import read_cycles
+from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.model import LoopTree
 from parity.ir.hlo.optimised import optimised_loops
 from parity.ir.stablehlo.lowered import lowered_loops
@@ -18,6 +19,7 @@ Row = dict[str, str | int | None]
 """One line of a table by column; None is an unknown number."""
 
 AFTER = "after optimisation"
+COST = ("flops", "bytes_accessed")
 COLLECTIVE = ("kind", "dtype", "bytes", "group", "times", "direction")
 """Columns that distinguish collectives, as does ``where``."""
 
@@ -74,6 +76,19 @@ def collective_rows(collectives: Sequence[Collective]) -> list[Row]:
     return sorted(rows.values(), key=lambda row: -int(row["total_bytes"] or 0))
 
 
+def memory_rows(memory: Memory) -> list[Row]:
+    """Returns one row per quantity; ``reason`` says why a value is None."""
+    return [
+        {
+            "quantity": name,
+            "value": memory.values.get(name),
+            "unit": unit,
+            "reason": memory.reasons.get(name, ""),
+        }
+        for name, unit in QUANTITIES.items()
+    ]
+
+
 def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
     """Compiles both sides, proved or not, and reads them.
 
@@ -81,7 +96,7 @@ def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
         SideError: a side does not compile or cannot be read.
     """
     sides = evidence.compiling()
-    return (*_loops(sides), _collectives(sides), _memory_and_cost(sides))
+    return (*_loops(sides), _collectives(sides), *_memory_and_cost(sides))
 
 
 def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> Iterator[tuple[Row | None, Row | None]]:
@@ -96,21 +111,24 @@ def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> Iterator[tupl
 
 
 def _loops(sides: tuple[Side, Side]) -> Iterator[Section]:
+    left, right = optimised = [optimised_loops(side.optimised) for side in sides]
+    fusions = f"; fusions {left.fusions:,} and {right.fusions:,}"
     numbers = ("trips", "carries", "carry_bytes")
-    for stage, trees, shown in (
+    for stage, trees, shown, more in (
         (
             "before optimisation",
             [lowered_loops(side.operations) for side in sides],
             (*numbers, "stacked_bytes"),
+            "",
         ),
-        (AFTER, [optimised_loops(side.optimised) for side in sides], numbers),
+        (AFTER, optimised, numbers, fusions),
     ):
         rows: list[list[Row]] = [
             [{**row, "loop": _loop(row), "at": _place(str(row["source"]))} for row in loop_rows(tree)]
             for tree in trees
         ]
         pairs = tuple(_align(rows, ("depth", "direction", "label", "trips")))
-        note = f"{trees[0].count} and {trees[1].count} loops"
+        note = f"{trees[0].count} and {trees[1].count} loops{more}"
         yield Section(f"loops, {stage}", ("loop", "at"), shown, pairs, note)
 
 
@@ -135,14 +153,23 @@ def _collectives(sides: tuple[Side, Side]) -> Section:
     return Section(f"collectives, {AFTER}", COLLECTIVE, ("count", "total_bytes"), pairs, note)
 
 
-def _memory_and_cost(sides: tuple[Side, Side]) -> Section:
-    reference, candidate = (
-        [{"quantity": name, "unit": unit, "value": held[name]} for name, unit in QUANTITIES.items()]
-        for held in (read_memory(side.compiled).values for side in sides)
-    )
-    pairs = tuple(zip(reference, candidate, strict=True))
-    note = "flops and bytes_accessed count a loop's body once"
-    return Section(f"memory and cost per device, {AFTER}", ("quantity", "unit"), ("value",), pairs, note)
+def _memory_and_cost(sides: tuple[Side, Side]) -> Iterator[Section]:
+    held = [memory_rows(read_memory(side.compiled)) for side in sides]
+    cycles = [read_cycles(side.optimised) for side in sides]
+    memory = [[row for row in rows if row["quantity"] not in COST] for rows in held]
+    cost: list[list[Row]] = [
+        [
+            *(row for row in rows if row["quantity"] in COST),
+            {"quantity": "estimated cycles", "unit": "x trips", "value": one.total},
+            {"quantity": "of them in loops", "unit": "x trips", "value": one.in_loops},
+        ]
+        for rows, one in zip(held, cycles, strict=True)
+    ]
+    reasons = dict.fromkeys(f"no cycles: {one.reason}" for one in cycles if one.reason)
+    note = "; ".join(("flops and bytes_accessed count a loop's body once", *reasons))
+    for title, rows, words in (("memory per device", memory, ""), ("cost", cost, note)):
+        pairs = tuple(_align(rows, ("quantity",)))
+        yield Section(f"{title}, {AFTER}", ("quantity", "unit"), ("value",), pairs, words)
 
 
 def summarise_case(evidence: Evidence) -> dict[str, Any]:
@@ -179,5 +206,6 @@ def _numbers(side: Side) -> dict[str, float | None]:
         "argument_bytes": memory["argument"],
         "temp_bytes": memory["temp"],
         "peak_bytes": memory["peak"],
+        "cycles": read_cycles(side.optimised).total,
         "compile_seconds": compilation.seconds if compilation else None,
     }

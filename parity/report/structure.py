@@ -111,12 +111,13 @@ BYTES = {
     "temp_bytes": "temp GiB",
     "peak_bytes": "peak GiB",
 }
+RATIOS = (*BYTES, "cycles")
 
 
 def print_summaries(console: Console, summaries: Sequence[Mapping[str, Any]]) -> None:
     """Prints two lines per case, and their ratios; the error of a side that has no numbers."""
     table = make_table(("case",))
-    for head in ("", "loops", "coll", *BYTES.values(), "compile s"):
+    for head in ("", "loops", "coll", *BYTES.values(), "Mcycles", "compile s"):
         table.add_column(head, justify="right" if head else "left", overflow="fold")
     errors = []
     for one in summaries:
@@ -125,7 +126,7 @@ def print_summaries(console: Console, summaries: Sequence[Mapping[str, Any]]) ->
             table.add_row(head, side["flavour"], *(["none"] if side["error"] else _cells(side["numbers"])))
         new = [f"{one['id']} {side['flavour']}, {side['error']}" for side in one["sides"] if side["error"]]
         if not new:
-            table.add_row("", "ratio", "", "", *(_ratio(sides, name) for name in BYTES))
+            table.add_row("", "ratio", "", "", *(_ratio(sides, name) for name in RATIOS))
         errors += new
     console.print(table)
     for line in errors:
@@ -139,7 +140,7 @@ def _cells(numbers: Mapping[str, float | None]) -> list[str]:
 
     loops = f"{scaled('loops_lowered')} -> {scaled('loops_optimised')}"
     sizes = [scaled(name, GIB, 3) for name in BYTES]
-    return [loops, scaled("collectives"), *sizes, scaled("compile_seconds", digits=1)]
+    return [loops, scaled("collectives"), *sizes, scaled("cycles", 1e6, 2), scaled("compile_seconds", 1, 1)]
 
 
 def _ratio(sides: Sequence[Mapping[str, float | None]], name: str) -> str:

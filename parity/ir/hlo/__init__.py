@@ -1,1 +1,1 @@
-"""Compiled programs: the parser of optimised HLO text; loops, collectives and memory read from it."""
+"""Compiled programs: the parser of optimised HLO text; loops, collectives, memory and cycles read from it."""

@@ -76,11 +76,13 @@ class LoopTree:
         stage: ``lowered`` or ``optimised``.
         loops: the outermost loops in program order.
         computes: True if an operation computes something; else a comparison is vacuous.
+        fusions: number of fused computations called, which are not loops; 0 before optimisation.
     """
 
     stage: str
     loops: tuple[Loop, ...]
     computes: bool
+    fusions: int = 0
 
     @property
     def count(self) -> int:

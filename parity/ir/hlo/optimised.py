@@ -32,6 +32,7 @@ class Visit:
     Args:
         loop: the innermost loop around it; None outside loops.
         caller: source of the call that leads there, for instructions without metadata.
+        fused: True if it is part of a fusion.
         trips: iterations of a loop; None if they are unknown, and for other instructions.
     """
 
@@ -39,6 +40,7 @@ class Visit:
     instruction: Instruction
     loop: "Visit | None"
     caller: SourceLocation
+    fused: bool
     trips: int | None
 
     @property
@@ -61,21 +63,25 @@ def visits(module: HloModule) -> Iterator[Visit]:
 
     The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
     """
-    return _visits(module, module.entry, None, SourceLocation())
+    return _visits(module, module.entry, None, SourceLocation(), False)
 
 
-def _visits(module: HloModule, name: str, loop: Visit | None, caller: SourceLocation) -> Iterator[Visit]:
+def _visits(
+    module: HloModule, name: str, loop: Visit | None, caller: SourceLocation, fused: bool
+) -> Iterator[Visit]:
     computation = module.computations[name]
     for one in computation.instructions:
         is_loop = one.opcode == "while"
         trips = While(module, computation, one).trips() if is_loop else None
-        visit = Visit(computation, one, loop, caller, trips)
+        visit = Visit(computation, one, loop, caller, fused, trips)
         yield visit
         called = () if one.phase in ("update", "done") else one.called()
         entered = [name for key, name in called if key not in _SCALAR or one.opcode == "call"]
         place = module.provenance(one, caller) if entered else caller
         for inner in entered:
-            yield from _visits(module, inner, visit if is_loop else loop, place)
+            yield from _visits(
+                module, inner, visit if is_loop else loop, place, fused or one.opcode == "fusion"
+            )
 
 
 def optimised_loops(compiled: Any) -> LoopTree:
@@ -92,10 +98,12 @@ def optimised_loops(compiled: Any) -> LoopTree:
     def loops(outer: Visit | None) -> tuple[Loop, ...]:
         return tuple(_loop(module, visit, loops(visit)) for visit in inside[outer])
 
+    called = [one for _, one in module.instructions()]
     return LoopTree(
         stage="optimised",
         loops=loops(None),
-        computes=any(one.opcode not in _IDLE for _, one in module.instructions()),
+        computes=any(one.opcode not in _IDLE for one in called),
+        fusions=sum(one.opcode == "fusion" for one in called),
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from parity.channels.memory import read_donation
 from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.cycles import read_cycles
 from parity.ir.hlo.hlo_parse import parse_hlo, read_shape
 from parity.ir.hlo.optimised import optimised_loops
 
@@ -90,6 +91,7 @@ def test_its_structure_is_read():
     (one,) = read_collectives(SMALL)
     assert (one.kind, one.bytes, one.group, one.times, one.depth) == ("all-reduce", 128, 4, 5, 1)
     assert one.provenance.backward
+    assert read_cycles(SMALL).total == 500
     assert list(map(str, read_donation(SMALL))) == ["f32[5,8,8]"]
 
 
@@ -142,9 +144,8 @@ def test_an_unknown_name_is_an_error_with_its_line(old, new, problem):
 
 
 def test_settings_that_are_not_json_are_an_error_when_they_are_read():
-    settings = """condition=%condition, backend_config={"known_trip_count"={"n":"77"}}, """
-    with pytest.raises(ValueError, match=r"HLO line \d+: backend_config of \w+ is not JSON"):
-        optimised_loops(SMALL.replace("condition=%condition, ", settings))
+    with pytest.raises(ValueError, match=r"HLO line \d+: backend_config of sum is not JSON"):
+        read_cycles(SMALL.replace('"estimated_cycles":"100"', '"estimated_cycles"="100"'))
 
 
 def test_the_error_names_the_line():
@@ -289,6 +290,7 @@ def read_everything(text: str) -> None:
     optimised_loops(module)
     read_collectives(module)
     read_donation(module)
+    read_cycles(module)
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Collectives that HLO writes in several instructions count once."""
 
 from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.cycles import read_cycles
 
 ADD = """
 %add (a: f32[], b: f32[]) -> f32[] {
@@ -19,12 +20,12 @@ ASYNC = """HloModule asynchronous, num_partitions=4
 
 %other (q: f32[8]) -> f32[8] {
   %q = f32[8]{0} parameter(0)
-  ROOT %n = f32[8]{0} negate(%q)
+  ROOT %n = f32[8]{0} negate(%q), backend_config={"window_config":{"estimated_cycles":"1000"}}
 }, execution_thread="sparsecore"
 
 %fused (f: f32[8]) -> f32[8] {
   %f = f32[8]{0} parameter(0)
-  ROOT %m = f32[8]{0} negate(%f)
+  ROOT %m = f32[8]{0} negate(%f), backend_config={"window_config":{"estimated_cycles":"500"}}
 }
 
 ENTRY %main (x: f32[8]) -> f32[2] {
@@ -34,7 +35,7 @@ ENTRY %main (x: f32[8]) -> f32[2] {
   %g = (f32[8]{0}, f32[32]{0}) all-gather-start(%x), replica_groups={{0,1,2,3}}, dimensions={0}
   %gd = f32[32]{0} all-gather-done(%g)
   %c = f32[8]{0} call(%x), to_apply=%other
-  %z = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused
+  %z = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"window_config":{"estimated_cycles":"7"}}
   ROOT %d = f32[2]{0} async-done(%u), calls=%wrapped
 }
 """
@@ -44,6 +45,11 @@ def test_asynchronous_collectives_count_once():
     text = ASYNC.replace("%wrapped (p", ADD + "%wrapped (p")
     found = sorted((one.kind, one.bytes, one.group) for one in read_collectives(text))
     assert found == [("all-gather", 128, 4), ("reduce-scatter", 32, 4)]
+
+
+def test_cycles_leave_out_fused_operations_and_other_cores():
+    cycles = read_cycles(ASYNC.replace("%wrapped (p", ADD + "%wrapped (p"))
+    assert (cycles.total, cycles.in_loops) == (7, 0)
 
 
 FUSED = """HloModule fused

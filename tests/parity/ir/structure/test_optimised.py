@@ -9,8 +9,9 @@ from jax.sharding import PartitionSpec as P
 
 from parity.cases.accepted import Budget
 from parity.channels.memory import compare_memory, read_donation
-from parity.compare.inspection import collective_rows, loop_rows
+from parity.compare.inspection import collective_rows, loop_rows, memory_rows
 from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.cycles import read_cycles
 from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
 from parity.ir.hlo.optimised import optimised_loops, optimised_module
 from parity.ir.stablehlo.dtypes import read_dtypes
@@ -30,6 +31,7 @@ def test_a_train_step_has_one_loop_each_way(step):
     tree = optimised_loops(step)
     assert [(loop.trips, loop.provenance.backward) for loop in tree.loops] == [(5, False), (5, True)]
     assert tree.count == 2
+    assert tree.fusions > 0
     forward = tree.loops[0]
     weights = 2 * 5 * 16 * 48 * F32 // 8
     assert forward.carry_bytes >= 4 + 2 * 16 * F32 + weights + 5 * 2 * 16 * F32
@@ -172,6 +174,12 @@ def test_an_unknown_budget_is_an_error():
         compare_memory(stated(), stated(), {"teemp": Budget(ratio=1.0)})
 
 
+def test_the_cpu_states_no_cycles(step):
+    cycles = read_cycles(step)
+    assert cycles.total is None
+    assert cycles.reason == "the backend states no cycles"
+
+
 def test_dots_are_typed_at_their_call_sites(programs, cpu):
     lowered = jax.jit(jax.grad(programs.loss)).lower(cpu.weights(), cpu.inputs())
     dots = [one for one in read_dtypes(lowered) if one.kind == "dot"]
@@ -209,6 +217,7 @@ def test_rows_are_plain_data(step):
     tables = [
         loop_rows(optimised_loops(step)),
         collective_rows(read_collectives(step)),
+        memory_rows(read_memory(step)),
     ]
     for rows in tables:
         assert rows

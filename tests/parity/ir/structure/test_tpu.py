@@ -11,6 +11,7 @@ from parity.channels.collectives import compare_collectives
 from parity.channels.loops import Loops, compare_loops
 from parity.channels.memory import compare_donation, compare_memory, read_donation
 from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.cycles import read_cycles
 from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.optimised import optimised_loops, optimised_module
 from parity.ir.stablehlo.dtypes import read_dtypes
@@ -88,7 +89,7 @@ def test_an_asynchronous_permute_counts_once(target):
     assert (one.kind, one.bytes, one.times) == ("collective-permute", 64 // fsdp * 256 * F32, 7)
 
 
-def test_donation_and_memory(programs, target, step):
+def test_donation_memory_and_cycles(programs, target, step):
     devices = target.mesh.size
     local = 5 * 16 * 48 * F32 // devices
     donation = read_donation(step[1])
@@ -96,6 +97,9 @@ def test_donation_and_memory(programs, target, step):
     memory = read_memory(step[1])
     assert memory.values["temp"] is not None
     assert memory.values["alias"] >= 2 * local
+    cycles = read_cycles(step[1])
+    assert 0 < cycles.in_loops <= cycles.total
+    assert cycles.in_loops % 5 == 0
 
 
 def test_a_program_equals_itself(step, target):
