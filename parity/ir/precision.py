@@ -93,20 +93,20 @@ def _types(jaxpr: Any) -> Types:
     return found
 
 
-def _count_types(found: Types, jaxpr: Any, turns: int, *, backward: bool) -> None:
+def _count_types(found: Types, jaxpr: Any, count: int, *, backward: bool) -> None:
     casts: dict[tuple[Any, str], int] = {}
     for equation, inner in zip(opened(jaxpr).eqns, all_bodies(opened(jaxpr)), strict=True):
         name, outs = equation.primitive.name, [each.aval for each in equation.outvars]
         later = backward or "transpose(" in equation_scope(equation)
         for body in inner:
-            _count_types(found, body, turns * equation.params.get("length", 1), backward=later)
+            _count_types(found, body, count * equation.params.get("length", 1), backward=later)
         if not later and name == CAST and _is_lossy(equation) and outs[0].shape:
             casts[equation.invars[0], str(outs[0].dtype)] = outs[0].size
         for out in outs if name in ARITHMETIC else ():
             if out.shape and jnp.issubdtype(out.dtype, np.floating):
-                found[name, out.shape][str(out.dtype)] += turns
+                found[name, out.shape][str(out.dtype)] += count
     for (_, kind), entries in casts.items():
-        found[CAST, ()][kind] += entries * turns
+        found[CAST, ()][kind] += entries * count
 
 
 def _is_lossy(equation: Any) -> bool:

@@ -34,7 +34,7 @@ def aligned(reference, candidate, *arguments):
 def first(*given, **more):
     """Returns the finding of ``op`` for two functions whose results differ, and the functions that it blames."""
     alignment = aligned(*given)
-    ends = zip(*(trace.outputs for trace in alignment.traces), strict=True)
+    ends = list(zip(*(trace.outputs for trace in alignment.traces), strict=True))
     finding = describe(
         Evaluated(
             step=1,

@@ -221,7 +221,7 @@ def test_casts_count_by_entries_in_any_layout():
     assert types(lambda x: cast(jnp.sin(x)), lambda x: cast(jnp.sin(x).sum(0)))
 
 
-def test_casts_count_in_each_turn_of_a_loop_and_in_the_forward_pass_only():
+def test_casts_count_in_each_iteration_of_a_loop_and_in_the_forward_pass_only():
     """A gradient of a bfloat16 input is cast once for each float32 value that the forward pass makes of it."""
 
     def types(*functions):
@@ -229,14 +229,14 @@ def test_casts_count_in_each_turn_of_a_loop_and_in_the_forward_pass_only():
             *(jax.make_jaxpr(function)(np.ones((3, 4), np.float32)) for function in functions)
         )
 
-    def turn(x):
+    def halved(x):
         return (x * 2).astype(HALF).astype(np.float32)
 
     def rolled(x):
-        return jax.lax.scan(lambda carry, _: (turn(carry), None), x, length=3)[0]
+        return jax.lax.scan(lambda carry, _: (halved(carry), None), x, length=3)[0]
 
-    assert not types(rolled, lambda x: turn(turn(turn(x))))
-    assert types(rolled, lambda x: turn(turn(x * 2)))
+    assert not types(rolled, lambda x: halved(halved(halved(x))))
+    assert types(rolled, lambda x: halved(halved(x * 2)))
 
     def reads_once(x):
         wide = x.astype(HALF).astype(np.float32)
