@@ -485,3 +485,65 @@ def test_a_stop_that_only_decides_stops_no_gradient(decides, number):
         return cost(w, x, lambda h: h)
 
     assert len(_stopped(aligned(jax.grad(cut), jax.grad(uncut), W, X), ["given_0"])) == number
+
+
+def test_a_result_that_follows_from_another_one_is_no_cause():
+    """The decay of the weights is written otherwise, and correct; the gradient in their moment is wrong."""
+
+    def loss(w, x):
+        return jnp.sum(jnp.tanh(x @ w))
+
+    def stopped(w, x):
+        y = x @ w
+        return jnp.sum(jnp.tanh(jax.lax.stop_gradient(y)) + 0.1 * (y - jax.lax.stop_gradient(y)))
+
+    def decayed(x, w, mean):
+        mean = 0.9 * mean + 0.1 * jax.grad(loss)(w, x)
+        return w * (1 - 0.1 * 0.01) - 0.1 * mean, mean
+
+    def moved(x, w, mean):
+        mean = 0.9 * mean + 0.1 * jax.grad(stopped)(w, x)
+        return w - 0.1 * (mean + 0.01 * w), mean
+
+    finding, _ = first(decayed, moved, X, W, W * 2 + 1)
+    assert "stop_gradient" in finding.finding.where, finding.sentence
+
+
+def test_what_both_compute_differently_comes_before_what_one_side_computes_alone():
+    def shares(x, w):
+        counts = [jnp.sum(jnp.sin(x), 1), jnp.sum(x @ w, 1)]
+        return counts[0] / 7 + counts[1] / 7
+
+    def mean_share(x, w):
+        counts = jnp.stack([jnp.sum(jnp.sin(x), 1), jnp.sum(x @ w + 0.5, 1)])
+        return jnp.sum(counts, 0) / 7
+
+    finding, _ = first(shares, mean_share, X, W)
+    assert "add" in finding.finding.where, finding.sentence
+
+
+class Divided:
+    def run(self, x):
+        return self.weigh(jnp.sin(x), jnp.cos(x))
+
+    def weigh(self, one, other):
+        return self.cap(one) * other
+
+    def cap(self, x):
+        return x / 7
+
+
+class Squashed:
+    def start(self, x):
+        return self.count(jnp.sin(x), jnp.cos(x))
+
+    def count(self, one, other):
+        return one * self.lift(other)
+
+    def lift(self, x):
+        return jnp.tanh(x)
+
+
+def test_values_that_each_side_computes_alone_leave_doubt():
+    finding, _ = first(Divided().run, Squashed().start, X)
+    assert "lacks" in finding.facts["doubt"], finding.sentence
