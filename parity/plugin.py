@@ -108,6 +108,7 @@ def _check_report(config: pytest.Config) -> None:
 
 
 def _request(config: pytest.Config) -> "Request":
+    """Returns the run request of the options; each xdist worker gets its share of the machine."""
     from parity.cases.settings import must_have_pairs, parse_settings
     from parity.run.request import CacheMode, Request
     from parity.verdicts import ANY_RUNG, Requirement

@@ -86,6 +86,7 @@ class Channel:
         return ChannelResult(name=self.name, verdict=Verdict.SKIPPED, detail=reason)
 
     def _inapplicable(self, evidence: Evidence) -> str:
+        """Returns why the channel does not apply to the case; empty if it applies."""
         if reason := evidence.case.accept.not_applicable.get(self.name):
             return reason
         if self.group and not any(self.group in side.traced.out_info for side in evidence.sides):

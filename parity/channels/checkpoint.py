@@ -50,6 +50,8 @@ def _not_asked(evidence: Evidence) -> str:
 
 
 class _Kept:
+    """One side's checkpoint after some steps."""
+
     def __init__(self, evidence: Evidence, index: int, folder: Path):
         self.evidence, self.index, self.name = evidence, index, SIDES[index]
         self.side: Side = evidence.sides[index]

@@ -214,6 +214,7 @@ def _unlike(where: str, texts: Sequence[str], cause: str, steps: Sequence[str]) 
 
 
 def _more(left: Mapping[Any, Sequence[Any]], right: Mapping[Any, Sequence[Any]]) -> list[str]:
+    """Returns the lines of the constraints that one side has more often, as text."""
     found = []
     for side, mine, others in zip(SIDES, (left, right), (right, left), strict=True):
         more = [one for key, each in mine.items() if len(each) > len(others.get(key, ())) for one in each]
@@ -241,6 +242,7 @@ def _returned_findings(side: Side) -> Iterator[Finding]:
 
 
 def _compiled_findings(side: Side) -> Iterator[Finding]:
+    """Yields state that the compiled program takes or returns with a sharding other than its spec."""
     mesh = side.device_mesh
     taken = side.compiled.input_shardings[0][0]
     returned = side.compiled.output_shardings.get(Group.STATE, {})

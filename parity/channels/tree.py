@@ -177,6 +177,7 @@ def _one_sided(side: str, leaf: Leaf) -> Finding:
 
 
 def _unlike(one: Leaf, other: Leaf) -> Finding:
+    """Returns a finding for a leaf that has the same name on both sides but another shape or role."""
     what = "shape" if one.shape != other.shape else "role"
     step = "give both the same, or give the pair a weight rule with a transform"
     words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (one, other)]

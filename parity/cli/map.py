@@ -88,6 +88,7 @@ def _map_line(entry: "Certified") -> Text:
 
 
 def _rule(entry: "Entry") -> str:
+    """Returns the rule that states an entry, as Python."""
     from parity.builds.weights.map import Rule, strip_container
 
     left, right = (tuple(map(strip_container, side)) for side in (entry.reference, entry.candidate))

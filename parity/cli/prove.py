@@ -92,6 +92,7 @@ class _Shown(NamedTuple):
 
 
 def _prove_each(request: "Request", json: "Path | None", *, exact: bool) -> int:
+    """Proves and prints each case, in exact arithmetic or up to sharding; returns the exit code."""
     from parity.compare.evidence import Evidence
     from parity.report.records import write_json
     from parity.run.run import raised_gc_threshold

@@ -147,6 +147,7 @@ def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, f
 
 
 def _check_picture(path: Path) -> None:
+    """Raises ValueError, before any work, if a plot cannot be written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError(
             f"--plot {path}: needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'"

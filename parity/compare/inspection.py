@@ -195,6 +195,7 @@ def _summary(side: Side) -> dict[str, Any]:
 
 
 def _numbers(side: Side) -> dict[str, float | None]:
+    """Returns the numbers of a side's line; moved bytes count with their trips."""
     collectives, memory = read_collectives(side.optimised), read_memory(side.compiled).values
     moved = [one.total_bytes for one in collectives]
     compilation = getattr(side.compiled, "compilation", None)

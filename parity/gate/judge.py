@@ -119,6 +119,7 @@ def _decided(where: tuple[str, str, str], found: Sequence[Judged], rules: Rules)
 def _judged(
     name: str, case: CaseResult, channel: str, required: Requirement, source: str, report: Report
 ) -> Judged:
+    """Returns the state of one channel of one case; ``source`` is the key that requires it."""
     result = case.channels.get(channel)
     if result is None:
         return "missing", "", f"{name}: the report has no such channel; run it"
@@ -138,6 +139,7 @@ def _judged(
 
 
 def _waived(name: str, result: ChannelResult, report: Report) -> Judged:
+    """Returns the state of a waived channel; a waiver without an expiry date blocks."""
     reasons = {
         finding.next_step.removeprefix(PREFIX)
         for finding in result.findings

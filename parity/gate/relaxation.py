@@ -118,6 +118,7 @@ def _asked(key: str, known: Mapping[str, Strictness]) -> Strictness:
 
 
 def _was_there(key: str, known: Mapping[str, Strictness]) -> Strictness:
+    """Returns the earlier strictness of a key; a new flip or feature has none."""
     where, required, _ = key.rpartition(".require.")
     new = required and where.startswith("flips.") and where not in known
     return frozenset() if new else _asked(key, known)

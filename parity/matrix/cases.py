@@ -122,6 +122,7 @@ def _case(
     candidate: tuple[Flavour, Variant, str],
     **more: Any,
 ) -> Case:
+    """Returns the case of two sides, each a flavour, a variant and a mesh."""
     (one, left, home), (other, right, mesh) = reference, candidate
     return Case(
         id=id,

@@ -70,6 +70,7 @@ CHANGED: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def _on_one_device(flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
+    """Returns the case of one device against experts distributed over a mesh."""
     name = f"{variant.name}-{'tied' if more else 'single'}-against-mesh"
     sides = (variant, "single"), (variant, mesh)
     return same_flavour(flavour, name, program, *sides, accept=OTHER_PLACES, **more)

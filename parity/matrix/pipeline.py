@@ -152,11 +152,13 @@ SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
 
 
 def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
+    """Returns the case of one build on an auto mesh against an explicit one."""
     sides = ((variant, f"{mesh}-{mode}") for mode in Mode)
     return same_flavour(flavour, name, program, *sides, id=f"{name}/{program}@{mesh}", **more)
 
 
 def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) -> Case:
+    """Returns the case of weights gathered at each iteration against another gather."""
     configs = (pipelined(base, {**ROTATING, "gather": when}) for when in (Gather.PER_ITERATION, gather))
     shape = (4, SHAPE[1])  # an exact proof takes longer for more rows
     sides = (
@@ -167,6 +169,7 @@ def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) ->
 
 
 def _experts(settings: Mapping[str, str]) -> list[Case]:
+    """Returns cases of pipelines with experts, latent attention and cycles of layers in the main stack."""
     deepseek3, mixtral, gemma2 = (
         override(tiny(preset(name)), settings) for name in ("deepseek3-671b", "mixtral-8x7b", "gemma2-9b")
     )

@@ -132,6 +132,7 @@ def _part(part: str, settings: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _places(config: ModelConfig, diloco: DilocoConfig | None) -> str:
+    """Returns the default mesh of a run: two devices of each kind."""
     axes = [f"replica{math.gcd(diloco.replicas, 2)}"] if diloco else []
     axes += [f"stage{config.pipeline.stages}"] if config.pipeline else []
     return ".".join([*axes, "fsdp2"])

@@ -121,6 +121,7 @@ def print_table(console: Console, report: Report) -> None:
 
 
 def _print_closing(console: Console, report: Report) -> None:
+    """Prints the lines below the table: the legend, counts, times, and notes on all cases."""
     cases = report.cases
     marks = {_mark(channel) for case in cases for channel in case.channels.values()}
     order = [*(mark for mark, _ in MARKS.values()), RULES]

@@ -18,6 +18,8 @@ TRIES = 3
 
 
 class _RayCase:
+    """A case submitted to Ray; submitted again if its worker dies, up to `TRIES` times."""
+
     def __init__(
         self, case: Case, request: Request, resources: dict[str, Any], progress: Callable[[Case], None]
     ):

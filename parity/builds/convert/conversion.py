@@ -146,6 +146,7 @@ def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
 
 
 def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
+    """Returns a message with the unexpected and missing leaves, relative to the most similar side."""
     names = {strip_container(path) for path in stored.arrays}
     sides = [{strip_container(path): leaf for path, leaf in one.leaves.items()} for one in exported.sides]
     nearest = side if side is not None else max((0, 1), key=lambda at: len(names & sides[at].keys()))
@@ -218,6 +219,7 @@ def _as_key(side: ExportedSide, path: str, array: np.ndarray) -> Any:
 
 
 def _branch(side: ExportedSide, root: str) -> Skeleton:
+    """Returns the tree to write, or the branch at ``root``."""
     tree = side.tree
     for name in filter(None, root.split("/")):
         if not isinstance(tree, dict) or name not in tree:

@@ -95,6 +95,8 @@ _Fold = tuple[tuple[str, ...], int, str]
 
 
 class _Side:
+    """One side's leaves."""
+
     def __init__(self, label: str, leaves: Leaves):
         self.label, self.leaves = label, dict(leaves)
         self.paths = {normalise(path): path for path in leaves}
@@ -225,6 +227,7 @@ class _Search:
         return f"{rules}: {why}; nearest: {'; '.join(near)}"
 
     def _named(self, rule: Rule, name: str) -> tuple[list[str], list[str]] | None:
+        """Returns the leaves of both sides that a rule pairs; None if its pattern does not match ``name``."""
         pattern, path = rule.reference[0], self.sides[0].paths[name]
         forms = (re.fullmatch(pattern, form) for form in (name, strip_container(path), path))
         if not (match := next(filter(None, forms), None)):
@@ -233,6 +236,7 @@ class _Search:
         return reference, [normalise(match.expand(template)) for template in rule.candidate]
 
     def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
+        """Raises a `RuleError` unless a rule's transform maps the shapes of one side to those of the other."""
         left, right = self.sides
         given, wanted = (
             [left.leaf(name).shape for name in reference],
@@ -364,6 +368,7 @@ class _Search:
         return found
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
+        """True if the leaves are unpaired and have the shapes of an entry's parameters."""
         return all(
             name in side.names and side.leaf(name).shape == side.leaves[path].shape
             for side, names, paths in zip(self.sides, chosen, (entry.reference, entry.candidate), strict=True)
@@ -546,6 +551,7 @@ def _without_numbers(name: str) -> tuple[str, ...]:
 
 
 def _kind(leaf: Leaf) -> tuple:
+    """Returns the shape and dtype of a leaf; the dtype of a counter may differ."""
     return (leaf.shape, None if is_counter(leaf) else leaf.dtype)
 
 

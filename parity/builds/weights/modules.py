@@ -131,6 +131,7 @@ Held = tuple[tuple[str, tuple[int, ...], str], ...]
 def _kinds(
     leaves: Mapping[str, Leaf], states: Mapping[str, Leaf]
 ) -> dict[tuple[Held, Held], dict[str, list[Leaf]]]:
+    """Returns the modules with their leaves, by the kinds of their leaves and their states."""
     own, state = collections.defaultdict(dict), collections.defaultdict(list)
     for name, leaf in leaves.items():
         if _module(name):

@@ -140,6 +140,7 @@ class AheadOfTime(Backend):
 
     @property
     def placement(self) -> jax.sharding.Sharding:
+        """See `Backend`."""
         return jax.sharding.SingleDeviceSharding(self.devices[0])
 
     def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
@@ -147,10 +148,12 @@ class AheadOfTime(Backend):
         return spec.fitted(len(self.devices), held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
+        """See `Backend`."""
         spec.check(len(self.devices), str(self.topology))
         return spec.on(list(self.devices)) if spec.axes else None
 
     def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        """See `Backend`."""
         with quiet():
             return traced.lower()
 

@@ -53,9 +53,11 @@ class Devices(Backend):
             ) from error
 
     def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
+        """See `Backend`."""
         return spec.fitted(len(self.found), held) if self.remedy else super().fit(spec, held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
+        """See `Backend`."""
         return spec.on(self.found) if spec.axes else None
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
@@ -88,11 +90,14 @@ class Lowering(Backend):
         object.__setattr__(self, "name", f"lower:{self.topology}")
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.AbstractMesh | None:
+        """See `Backend`."""
         spec.check(self.topology.devices, str(self.topology))
         return spec.abstract() if spec.axes else None
 
     def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        """See `Backend`."""
         return traced.lower(lowering_platforms=("tpu",))
 
     def start(self, lowered: jax.stages.Lowered) -> NoReturn:
+        """See `Backend`."""
         raise ValueError(f"backend {self.name}: it only lowers; use it with `parity prove`")

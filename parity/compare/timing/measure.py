@@ -112,6 +112,7 @@ def _temporary(sides: Sequence[Side]) -> dict[str, Paired]:
 def _measured(
     evidence: Evidence, entry: _Entry, rounds: int, notify: Callable[[str], None]
 ) -> dict[str, Any]:
+    """Measures a case in every way; records why a quantity cannot be measured."""
     order = -1 if entry.swap else 1
     (under, over), states = evidence.sides[::order], (evidence.state, evidence.candidate_state)[::order]
     case = evidence.case

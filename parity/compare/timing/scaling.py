@@ -180,6 +180,7 @@ def phases(axis: str, size: int, whole: Whole) -> dict[str, Callable[[], object]
 
 
 def _seconds(axis: str, size: int, whole: Whole) -> dict[str, float]:
+    """Returns the processor seconds of each phase."""
     found = {}
     for phase, step in phases(axis, size, whole).items():
         gc.collect()

@@ -57,6 +57,7 @@ def _place(*findings: Finding) -> tuple[str, int]:
 
 
 def _grouped(kind: str, texts: Sequence[str], file: str, line: int, title: str) -> str:
+    """Returns the command for the texts at one place: the first, and the number of the others."""
     more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
     place = {"file": file, "line": str(line)} if file else {}
     return _command(kind, texts[0] + more, place | {"title": title})
