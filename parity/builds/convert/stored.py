@@ -1,10 +1,15 @@
 """Reads and writes Orbax checkpoints as ``{path: array}`` on the host."""
 
+import contextlib
 import dataclasses
+import gc
+import logging
 import os
 import re
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,7 @@ ITEM = "_METADATA"
 STEP = re.compile(r"(?:\D*[_-])?(\d+)")
 SHOWN = 240
 SETTLING = 0.3
-"""Seconds after a failure until Orbax's pending writes have ended, which would leave files."""
+"""Seconds after a failure until Orbax's pending reads and writes have ended, too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,27 +69,34 @@ def find_item(folder: Path) -> Path:
 def read_stored(folder: Path) -> Stored:
     """Reads all arrays of a checkpoint onto the host; see `find_item` for the folder."""
     item = find_item(Path(folder).absolute())
-    try:
-        arrays = _arrays(_restored(item))
-    except Exception as error:  # Orbax and TensorStore raise errors of many types for a damaged file
-        problem = f"{type(error).__name__}: {one_line(error)}"
+    with _no_log():
+        restored, problem = _restored(item)
+        if problem:
+            time.sleep(SETTLING)
+            gc.collect()
+    if problem:
         raise ValueError(
             f"{item}: cannot be read ({problem}), expected a whole checkpoint; save it again, or name another"
-        ) from error
+        )
+    arrays = _arrays(restored)
     if not arrays:
         raise ValueError(f"{item}: got no arrays, expected those of a model; name another")
     return Stored(folder=item, arrays=arrays)
 
 
-def _restored(item: Path) -> Any:
+def _restored(item: Path) -> tuple[Any, str]:
+    """Returns the tree of an item and an empty text, or None and the error as text."""
     import orbax.checkpoint as ocp
 
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-        found: Any = checkpointer.metadata(item)
-        found = getattr(found, "item_metadata", found)
-        tree = getattr(found, "tree", found)
-        how = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        return checkpointer.restore(item, args=ocp.args.PyTreeRestore(restore_args=how))
+    try:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            found: Any = checkpointer.metadata(item)
+            found = getattr(found, "item_metadata", found)
+            tree = getattr(found, "tree", found)
+            how = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+            return checkpointer.restore(item, args=ocp.args.PyTreeRestore(restore_args=how)), ""
+    except Exception as error:  # Orbax and TensorStore raise errors of many types for a damaged file
+        return None, f"{type(error).__name__}: {one_line(error)}"
 
 
 def check_new(folder: Path) -> None:
@@ -109,8 +121,10 @@ def write_stored(folder: Path, tree: Any) -> None:
     check_new(folder)
     folder = folder.absolute()
     prefix = f".{folder.name}.partial-"
-    temporary = tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent, ignore_cleanup_errors=True)
-    with temporary as around:
+    with (
+        _no_log(),
+        tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent, ignore_cleanup_errors=True) as around,
+    ):
         partial = Path(around, folder.name)
         try:
             with ocp.StandardCheckpointer() as checkpointer:
@@ -137,6 +151,22 @@ def _reason(error: BaseException) -> str:
 
 def _arrays(tree: Any) -> dict[str, np.ndarray]:
     return {path.removesuffix("/value"): array for path, array in to_host(flatten(tree)).items()}
+
+
+@contextlib.contextmanager
+def _no_log() -> Iterator[None]:
+    """Suppresses tracebacks that Orbax and its background tasks log for an error that they also raise."""
+    logs = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels, hook = [log.level for log in logs], sys.unraisablehook
+    sys.unraisablehook = lambda ignored: None
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def one_line(error: BaseException) -> str:
