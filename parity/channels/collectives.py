@@ -118,16 +118,35 @@ def _text(one: Collective) -> str:
 def _differs(left: Collective, right: Collective) -> Finding:
     before, after = left.total_bytes, right.total_bytes
     distance = "" if before is None or after is None or before == after else f"{after - before:+,} bytes"
-    moved = (left.depth > 0) != (right.depth > 0)
-    side = SIDES[right.depth > 0]
     return Finding(
         where=f"{right.kind} ({right.provenance.summary})",
         reference=_text(left),
         candidate=_text(right),
         distance=distance,
-        cause=f"a {right.kind} inside a loop of the {side} that the other does once outside" if moved else "",
+        cause=_cause(left, right),
         next_step=f"reference: {left.provenance.summary}",
     )
+
+
+def _cause(left: Collective, right: Collective) -> str:
+    if (left.depth > 0) != (right.depth > 0):
+        side = "candidate" if right.depth else "reference"
+        return f"a {right.kind} inside a loop of the {side} that the other does once outside"
+    if left.times != right.times:
+        return "loops with other trips, see the loops channel"
+    if left.dtype != right.dtype:
+        return "a cast before the collective on one side and after it on the other"
+    if left.group != right.group:
+        return "another mesh axis, or another sharding of the same array"
+    if left.bytes != right.bytes:
+        return "another array or another sharding of the same array"
+    return "moved between forward and backward (rematerialisation or saved residuals)"
+
+
+_ALONE = {
+    "all-gather": "weights gathered more often (a gather not carried, or repeated by rematerialisation)",
+    "collective-permute": "a rotation done by permute on one side and by slices on the other",
+}
 
 
 def _alone(one: Collective, count: int, side: str) -> Finding:
@@ -136,7 +155,7 @@ def _alone(one: Collective, count: int, side: str) -> Finding:
         where=f"{one.kind} ({one.provenance.summary}) of the {side}",
         **one_sided(side, f"{times(count)}{_text(one)}", "no such collective"),
         distance="" if total is None else f"{total * count:,} bytes",
-        cause="a sharding constraint or a gather that one side lacks or repeats",
+        cause=_ALONE.get(one.kind, "a sharding constraint that one side lacks"),
     )
 
 

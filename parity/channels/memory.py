@@ -89,6 +89,10 @@ _CAUSES = {
     "argument": "a leaf that only one side takes, or one in another dtype or sharding",
     "output": "a leaf that only one side returns, or one in another dtype or sharding",
     "temp": "residuals kept for the backward pass (remat policy, checkpoint placement) or scan outputs",
+    "alias": "donation declared on one side only",
+    "peak": "the same as for temp",
+    "flops": "operations that only one side does or repeats (rematerialisation)",
+    "bytes_accessed": "fusions that differ",
 }
 
 
@@ -139,7 +143,7 @@ def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget
         reference=texts[0],
         candidate=texts[1],
         distance=distance,
-        cause=_CAUSES.get(quantity, ""),
+        cause=_CAUSES[quantity],
         next_step="compare the loops channel: its stacked outputs name the arrays"
         if quantity == "temp"
         else "",
