@@ -488,7 +488,7 @@ def test_a_stop_that_only_decides_stops_no_gradient(decides, number):
 
 
 def test_a_result_that_follows_from_another_one_is_no_cause():
-    """The decay of the weights is written otherwise, and correct; the gradient in their moment is wrong."""
+    """The decay of the weights has another form, and is correct; the gradient in their moment is wrong."""
 
     def loss(w, x):
         return jnp.sum(jnp.tanh(x @ w))
