@@ -10,11 +10,11 @@ from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
 from parity.prove.frontier import (
     ALONE,
-    ANOTHER_VALUE,
     MOST_ENTRIES,
     TABLE,
     Frontier,
     FrontierSide,
+    OtherOperand,
     attribute_differences,
     difference,
     short,
@@ -408,7 +408,7 @@ class Search:
             elif first != second:
                 others.append(str(position))
         if others:
-            lines.append(f"{ANOTHER_VALUE}{listed(others, 3)}")
+            lines.append(OtherOperand(f"another value: operand {listed(others, 3)}"))
         return tuple(lines)
 
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:

@@ -237,10 +237,8 @@ def all_text(result: CaseResult) -> str:
 
 
 def notes_text(result: CaseResult) -> str:
-    """Returns the notes of a case, which do not affect its verdict: a sentence each, without that of its first line."""
-    found = result.explanation
+    """Returns the notes of a case, which do not affect its verdict: a sentence each."""
     notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
-    notes = [(name, note) for name, note in notes if not found or note is not found.cause]
     lines = [f"  {name}: {note.sentence()}" for name, note in notes[:MOST_FINDINGS]]
     more = len(notes) - MOST_FINDINGS
     lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []

@@ -9,10 +9,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
-from parity.channels.program import RESTS_ON_NUMBERS
-from parity.channels.tree import CONTRADICTED
-from parity.prove.frontier import ANOTHER_VALUE, UNSURE
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict, grouped, listed
+from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -20,10 +17,8 @@ CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
 """Channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
-DOUBT = "not sure of the cause"
-"""The beginning of the reason why a search by values is not sure of its place."""
-BY_VALUES = "values of one batch differ first at "
-"""The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
+UNSURE = frozenset({Doubt.PLACE, Doubt.OPERAND, Doubt.ALSO_OPERAND})
+"""Doubts of a difference that may come from elsewhere."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
 NUMBERS = of_aspect(Aspect.VALUES)
@@ -79,12 +74,8 @@ def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
 
 def _is_cause(result: ChannelResult, guesses: Collection[str]) -> bool:
     """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
-    if result.name != "dots":
-        return result.name in CAUSES and result.name not in guesses
-    types = [
-        [text.partition(" at ")[0] for text in (one.reference, one.candidate)] for one in result.findings
-    ]
-    return any(left != right and "->" in left and "->" in right for left, right in types)
+    harmless = result.name == "dots" and all(Doubt.HARMLESS in one.doubts for one in result.findings)
+    return result.name in CAUSES and result.name not in guesses and not harmless
 
 
 def explain(
@@ -102,8 +93,8 @@ def explain(
     channel = _likeliest(held, channels)
     cause = _cause(channel, held)
     doubtful = cause is not None and _rests_on_guesses(cause, held)
-    if cause and unplaced(channels) is channel and (is_unsure(cause) or cause.next_step == RESTS_ON_NUMBERS):
-        cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where.removeprefix(UNSURE)}")
+    if cause and cause.doubts and unplaced(channels) is channel:
+        cause = dataclasses.replace(cause, doubts=(*cause.doubts, Doubt.PLACE))
     parts = _parts(channel, cause)
     parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
@@ -138,11 +129,11 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
 
 
 def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | None:
-    """Returns the note on the place by values, or the first finding that does not rest on guesses, or the first.
+    """Returns the place by values, or the first finding that does not rest on guesses, or the first.
 
     Another one of the same cause takes its place if only that one has a source line.
     """
-    found = [note for note in channel.notes if note.where.startswith(BY_VALUES)]
+    found = [channel.located] if channel.located else []
     if channel.findings and _rests_on_guesses(channel.findings[0], held):
         found += [one for one in channel.findings if not is_unsure(one)]
     causes = {one.cause for one in channel.findings[:1]} - {""}
@@ -152,12 +143,12 @@ def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | N
 
 def is_unsure(finding: Finding) -> bool:
     """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
-    return finding.where.startswith(UNSURE) or ANOTHER_VALUE in finding.where
+    return not UNSURE.isdisjoint(finding.doubts)
 
 
 def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
     """True if a difference is only in an operand, and guesses of the weight map are in doubt."""
-    return f" ({ANOTHER_VALUE}" in finding.where and any(one.name in _guesses(held) for one in held)
+    return Doubt.OPERAND in finding.doubts and any(one.name in _guesses(held) for one in held)
 
 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
@@ -184,7 +175,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     suspects = {**failed, **{one.name: one for one in differs if rests}}
     guesses = _guesses(held)
     sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
-    redrawn = "rng" in failed and any(one.where.startswith("draw") for one in failed["rng"].findings[:1])
+    redrawn = "rng" in failed and any(not one.leaf for one in failed["rng"].findings[:1])
     vague = not any(one.reference or one.candidate for each in differs for one in each.findings[:1])
     sure.sort(key=lambda one: one.name == "program" and (redrawn or vague))  # values follow from their keys
     placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
@@ -196,9 +187,9 @@ def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
 
     A guess that joins leaves of other initial values is likelier wrong than the program.
     """
-    initial = {finding.where for one in held if one.name == "rng" for finding in one.findings}
+    initial = {finding.leaf for one in held if one.name == "rng" for finding in one.findings}
     doubts = [each for one in held if one.name == "tree" for each in one.findings]
-    sure = any(each.cause != CONTRADICTED or f"initial {each.reference}" in initial for each in doubts)
+    sure = any(Doubt.GUESS not in each.doubts or each.leaf in initial for each in doubts)
     return () if sure else ("tree",)
 
 
@@ -207,13 +198,14 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
         return [(0, channel.detail)]
     more = len(channel.findings) - 1 if channel.name != "program" else 0
     of_numbers = channel.name in NUMBERS
-    steps = [] if cause.next_step == RESTS_ON_NUMBERS else cause.next_step.split("; ")
+    steps = [] if Doubt.NUMBERS in cause.doubts else cause.next_step.split("; ")
+    sure = cause is not channel.located  # else the step says why the search is not sure
     return [
         (1, channel.detail if of_numbers else ""),
         (0, cause.difference()),
         (3, cause.distance if of_numbers else ""),
         (3, f"likely {cause.cause}" if cause.cause else ""),
-        *((1 if PLACE.search(step) or "Rule(" in step or DOUBT in step else 3, step) for step in steps),
+        *((3 if sure and not PLACE.search(step) else 1, step) for step in steps),
         (3, f"and {more} more" if more else ""),
     ]
 
@@ -233,11 +225,11 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
 def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
     """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
     cause = _cause(first, held)
-    settled = cause in first.notes  # the proof's differences may be harmless
-    others = [one for one in first.findings if one is not cause and not (settled and is_unsure(one))]
+    # The proof's differences may be harmless where values show the place.
+    others = [one for one in first.findings if one is not cause and not (first.located and is_unsure(one))]
     # Numbers decide what the proof left open, because they differ, too.
     others = [
-        dataclasses.replace(one, next_step="") if one.next_step == RESTS_ON_NUMBERS else one for one in others
+        dataclasses.replace(one, next_step="") if Doubt.NUMBERS in one.doubts else one for one in others
     ]
     lines = [f"  {line}" for line in by_kind(others)]
     for channel in held:
@@ -252,7 +244,7 @@ def by_kind(findings: Sequence[Finding]) -> list[str]:
     kinds = grouped(findings, lambda one: (one.labels, one.cause or PLACE.sub("", one.next_step)))
     lines = []
     for first, *others in kinds.values():
-        names = list(dict.fromkeys(one.where for one in others))
+        names = list(dict.fromkeys(one.place for one in others))
         lines.append(first.sentence() + (f"; the same for {listed(names, LISTED)}" if names else ""))
     return lines
 
