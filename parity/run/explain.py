@@ -4,24 +4,27 @@ The cause is the proof's first difference if numbers differ too; else the findin
 """
 
 import dataclasses
+import enum
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
 from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
-CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
-"""Channels whose differences make values, state and memory differ, the surest first."""
+BEFORE = ("tree", "inputs", "dots")
+"""Channels whose differences make the programs differ, the surest first."""
+BESIDE = ("rng", "retrace")
+"""Other channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
 UNSURE = frozenset({Doubt.PLACE, Doubt.OPERAND, Doubt.ALSO_OPERAND})
 """Doubts of a difference that may come from elsewhere."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
-NUMBERS = of_aspect(Aspect.VALUES)
+NUMBERS = frozenset(of_aspect(Aspect.VALUES))
 NEXT: Mapping[str, str] = {
     "tree": "parity map {pair}",
     "sharding": "parity inspect {case}",
@@ -31,14 +34,18 @@ NEXT: Mapping[str, str] = {
 }
 """The next command by channel; `parity bisect` for others, and the traceback for an error."""
 LISTED = 3
-NEEDED = 1
-"""Highest rank of the parts that the first line always has: the difference, its source lines, the next command."""
-FOLLOWS = 2
-"""Rank of the parts on other channels, which have their own lines below."""
 LONGEST = 300
 """Length of a cause in one line, with the case, up to which further parts fit."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
 """Parts of a source line that its first line can do without: the library's lines behind it, the word for closures."""
+
+
+class Rank(enum.IntEnum):
+    """The importance of the parts of a cause: the first line has all that is needed, then those that fit."""
+
+    NEEDED = 0
+    CHANNELS = 1  # which have their own lines below
+    FURTHER = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,16 +73,14 @@ class Explanation:
 def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
     """Returns the channels that keep a case from passing, worst first."""
     held = [result for result in channels if result.verdict in BLOCKING]
-    guesses = _guesses(held)
-    return sorted(
-        held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one, guesses), one.name in guesses)
-    )
+    guess = _guess(held)
+    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), one is guess, not _is_cause(one)))
 
 
-def _is_cause(result: ChannelResult, guesses: Collection[str]) -> bool:
+def _is_cause(result: ChannelResult) -> bool:
     """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
     harmless = result.name == "dots" and all(Doubt.HARMLESS in one.doubts for one in result.findings)
-    return result.name in CAUSES and result.name not in guesses and not harmless
+    return result.name in (*BEFORE, "program", *BESIDE) and not harmless
 
 
 def explain(
@@ -91,19 +96,18 @@ def explain(
     if not held:
         return None
     channel = _likeliest(held, channels)
-    cause = _cause(channel, held)
-    doubtful = cause is not None and _rests_on_guesses(cause, held)
+    cause = found = _cause(channel, held)
     if cause and cause.doubts and unplaced(channels) is channel:
         cause = dataclasses.replace(cause, doubts=(*cause.doubts, Doubt.PLACE))
     parts = _parts(channel, cause)
-    parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
+    parts += [(Rank.CHANNELS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
-    parts += [(FOLLOWS, f"also {', '.join(more)}")] if more else []
+    parts += [(Rank.CHANNELS, f"also {', '.join(more)}")] if more else []
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
-        asked = next(one for one in held if one.name == "tree") if doubtful else channel if known else held[0]
+        asked = _guess_behind(found, held) or (channel if known else held[0])
         command = _command(case, asked, cause if asked is channel else None)
-        parts.append((0, " ".join(filter(None, ["next:", command, options]))))
+        parts.append((Rank.NEEDED, " ".join(filter(None, ["next:", command, options]))))
     verdict = channel.verdict if channel.verdict in BLOCKING else "differs"
     line, rest = _fitted(f"{channel.name} {verdict}: ", parts, LONGEST - len(case))
     return Explanation(
@@ -111,7 +115,7 @@ def explain(
         cause=cause,
         case=case,
         line=line,
-        rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel)]),
+        rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel, found)]),
     )
 
 
@@ -133,12 +137,15 @@ def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | N
 
     Another one of the same cause takes its place if only that one has a source line.
     """
-    found = [channel.located] if channel.located else []
-    if channel.findings and _rests_on_guesses(channel.findings[0], held):
-        found += [one for one in channel.findings if not is_unsure(one)]
-    causes = {one.cause for one in channel.findings[:1]} - {""}
-    placed = [one for one in channel.findings if one.cause in causes and places(one)]
-    return [*found, *placed, *channel.findings, None][0]
+    first = next(iter(channel.findings), None)
+    guessed = _guess_behind(first, held)
+    candidates = (
+        channel.located,
+        *(one for one in channel.findings if guessed and not is_unsure(one)),
+        *(one for one in channel.findings if first and one.cause == first.cause != "" and places(one)),
+        first,
+    )
+    return next(filter(None, candidates), None)
 
 
 def is_unsure(finding: Finding) -> bool:
@@ -146,67 +153,75 @@ def is_unsure(finding: Finding) -> bool:
     return not UNSURE.isdisjoint(finding.doubts)
 
 
-def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
-    """True if a difference is only in an operand, and guesses of the weight map are in doubt."""
-    return Doubt.OPERAND in finding.doubts and any(one.name in _guesses(held) for one in held)
+def _guess_behind(finding: Finding | None, held: Sequence[ChannelResult]) -> ChannelResult | None:
+    """Returns the result that doubts guesses of the weight map if a difference is only in an operand."""
+    return _guess(held) if finding and Doubt.OPERAND in finding.doubts else None
 
 
-def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
+def _fitted(head: str, parts: Sequence[tuple[Rank, str]], longest: int) -> tuple[str, str]:
     """Returns the needed parts, and others as far as they fit, as one line, and the parts that are left out."""
     texts = [(rank, LEFT_OUT.sub("", " ".join(text.split()))) for rank, text in parts if text]
     kept: set[int] = set()
     for at in sorted(range(len(texts)), key=lambda at: texts[at][0]):
         rank, text = texts[at]
-        if rank <= NEEDED or len(head) + sum(len(texts[one][1]) + 2 for one in kept) + len(text) <= longest:
+        length = len(head) + sum(len(texts[one][1]) + 2 for one in kept) + len(text)
+        if rank is Rank.NEEDED or length <= longest:
             kept.add(at)
-    rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank != FOLLOWS]
+    rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank is not Rank.CHANNELS]
     return head + "; ".join(texts[at][1] for at in sorted(kept)), "; ".join(rest)
 
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
-    """Returns the channel whose first finding is the likeliest cause of all others."""
+    """Returns the channel whose first finding is the likeliest cause of all others: the first of `candidates`."""
     if held[0].verdict is not Verdict.FAILED:
         return held[0]
-    program = channels.get("program")
-    differs = [program] if program and program.findings and program.verdict is not Verdict.PROVED else []
     failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
-    places_it = "loops" not in failed and any(PLACING.search(one.findings[0].sentence()) for one in differs)
-    rests = places_it or not failed.keys().isdisjoint(NUMBERS)
-    suspects = {**failed, **{one.name: one for one in differs if rests}}
-    guesses = _guesses(held)
-    sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
+    guess = _guess(held)
+    sure = {name: one for name, one in failed.items() if one is not guess}
+    program = channels.get("program")
+    differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None
+    first = differs.findings[0] if differs else None
+    moves = first and "loops" not in failed and PLACING.search(first.sentence())
+    explains = failed.get("program") or (differs if moves or not NUMBERS.isdisjoint(failed) else None)
     redrawn = "rng" in failed and any(not one.leaf for one in failed["rng"].findings[:1])
-    vague = not any(one.reference or one.candidate for each in differs for one in each.findings[:1])
-    sure.sort(key=lambda one: one.name == "program" and (redrawn or vague))  # values follow from their keys
-    placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
-    return [*sure, *placed, *differs, *failed.values()][0]
+    named = first and (first.reference or first.candidate)
+    candidates = (
+        *map(sure.get, BEFORE),
+        explains if named and not redrawn else None,  # values follow from their keys
+        *map(sure.get, (*BESIDE, *STRUCTURE)),
+        explains,
+        *(one for one in failed.values() if one.findings and places(one.findings[0])),
+        differs,
+        *failed.values(),
+    )
+    return next(filter(None, candidates))
 
 
-def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
+def _guess(held: Sequence[ChannelResult]) -> ChannelResult | None:
     """Returns ``tree`` if it only doubts guesses of the weight map, which a difference of the programs makes doubtful.
 
     A guess that joins leaves of other initial values is likelier wrong than the program.
     """
     initial = {finding.leaf for one in held if one.name == "rng" for finding in one.findings}
-    doubts = [each for one in held if one.name == "tree" for each in one.findings]
-    sure = any(Doubt.GUESS not in each.doubts or each.leaf in initial for each in doubts)
-    return () if sure else ("tree",)
+    tree = next((one for one in held if one.name == "tree"), None)
+    sure = tree and any(Doubt.GUESS not in one.doubts or one.leaf in initial for one in tree.findings)
+    return None if sure else tree
 
 
-def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str]]:
+def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[Rank, str]]:
     if cause is None:
-        return [(0, channel.detail)]
+        return [(Rank.NEEDED, channel.detail)]
     more = len(channel.findings) - 1 if channel.name != "program" else 0
     of_numbers = channel.name in NUMBERS
     steps = [] if Doubt.NUMBERS in cause.doubts else cause.next_step.split("; ")
     sure = cause is not channel.located  # else the step says why the search is not sure
     return [
-        (1, channel.detail if of_numbers else ""),
-        (0, cause.difference()),
-        (3, cause.distance if of_numbers else ""),
-        (3, f"likely {cause.cause}" if cause.cause else ""),
-        *((3 if sure and not PLACE.search(step) else 1, step) for step in steps),
-        (3, f"and {more} more" if more else ""),
+        (Rank.NEEDED, channel.detail if of_numbers else ""),
+        (Rank.NEEDED, cause.difference()),
+        (Rank.FURTHER, cause.distance if of_numbers else ""),
+        (Rank.FURTHER, f"likely {cause.cause}" if cause.cause else ""),
+        *((Rank.FURTHER if sure and not PLACE.search(step) else Rank.NEEDED, step) for step in steps),
+        (Rank.FURTHER, f"and {more} more" if more else ""),
     ]
 
 
@@ -222,9 +237,8 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
     return command.format(case=shlex.quote(case), pair=shlex.quote(case.partition("/")[0]))
 
 
-def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
-    """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
-    cause = _cause(first, held)
+def _rest(held: Sequence[ChannelResult], first: ChannelResult, cause: Finding | None) -> list[str]:
+    """Returns the findings of the first channel, except the cause, and of all other blocking channels."""
     # The proof's differences may be harmless where values show the place.
     others = [one for one in first.findings if one is not cause and not (first.located and is_unsure(one))]
     # Numbers decide what the proof left open, because they differ, too.
