@@ -138,19 +138,14 @@ ANY_RUNG = Requirement(RUNGS)
 
 
 class Doubt(enum.StrEnum):
-    """A reason why a difference may not be the cause of a failure.
+    """A reason why a difference may not be the cause of a failure."""
 
-    ``place``: another one may come before it; its text says "not sure". ``operand``: only the value of an operand
-    differs, which comes from elsewhere. ``also_operand``: that differs, too. ``harmless``: it may change no number.
-    ``numbers``: the numbers decide, as its next step says. ``guess``: the weight map may have guessed wrongly.
-    """
-
-    PLACE = "place"
-    OPERAND = "operand"
-    ALSO_OPERAND = "also_operand"
-    HARMLESS = "harmless"
-    NUMBERS = "numbers"
-    GUESS = "guess"
+    PLACE = "place"  # another one may come before it
+    OPERAND = "operand"  # only the value of an operand differs, which comes from elsewhere
+    ALSO_OPERAND = "also_operand"  # such a value differs, too
+    HARMLESS = "harmless"  # it may change no number
+    NUMBERS = "numbers"  # the numbers decide, as its next step says
+    GUESS = "guess"  # the weight map may have guessed wrongly
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

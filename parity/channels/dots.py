@@ -70,9 +70,8 @@ def _named(one: TypedOp) -> str:
 
 
 def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
-    cause, doubts = "a cast on one side only", ()
-    if (left.operands, left.result) == (right.operands, right.result):
-        doubts = (Doubt.HARMLESS,)
+    cause, same = "a cast on one side only", (left.operands, left.result) == (right.operands, right.result)
+    if same:
         cause = "a precision or an algorithm asked for on one side only; numbers show it on a TPU or a GPU, not here"
     elif left.kind in ("exponential", "sum", "log", "logistic"):
         cause = f"a softmax, norm or loss computed in {right.result} instead of {left.result}"
@@ -88,7 +87,7 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
         candidate=right.types,
         cause=cause,
         next_step=f"reference: {left.provenance.summary}{users[0]}",
-        doubts=doubts,
+        doubts=(Doubt.HARMLESS,) if same else (),
     )
 
 

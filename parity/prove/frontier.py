@@ -14,8 +14,6 @@ _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
 TABLE = "another table of constants, made outside the program"
-ALONE = "only one side has it"
-"""The beginning of a difference that may not be the first one."""
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
 
@@ -126,16 +124,14 @@ class Frontier:
 
     def _head(self) -> str:
         """Returns the operation and its differences; two operations of other names are named by the sides."""
-        names = list(dict.fromkeys(self.operations))
-        lines = [line for line in self.differences if line != " against ".join(names)]
+        names, more = list(dict.fromkeys(self.operations)), _list(self.differences)
         if self.unsure:
             return "operations without a counterpart"
         if len(names) == 2:
-            return f"another operation{_list(lines)}"
+            return f"another operation{more}"
         if not (self.reference and self.candidate) and [self.where] == names:
-            lines = [line for line in lines if line != ALONE]
-            return f"an operation that only the {'reference' if self.reference else 'candidate'} has{_list(lines)}"
-        return f"{self.where.rpartition('.')[2] if [self.where] == names else self.where}{_list(lines)}"
+            return f"an operation that only the {'reference' if self.reference else 'candidate'} has{more}"
+        return f"{self.where.rpartition('.')[2] if [self.where] == names else self.where}{more}"
 
     def _doubts(self) -> tuple[Doubt, ...]:
         if self.unsure:

@@ -4,7 +4,6 @@ The cause is the proof's first difference if numbers differ too; else the findin
 """
 
 import dataclasses
-import enum
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,25 +26,16 @@ PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement
 NUMBERS = frozenset(of_aspect(Aspect.VALUES))
 NEXT: Mapping[str, str] = {
     "tree": "parity map {pair}",
-    "sharding": "parity inspect {case}",
-    "loops": "parity inspect {case}",
-    "collectives": "parity inspect {case}",
-    "memory": "parity inspect {case}",
+    **dict.fromkeys(("sharding", "loops", "collectives", "memory"), "parity inspect {case}"),
 }
 """The next command by channel; `parity bisect` for others, and the traceback for an error."""
 LISTED = 3
+NEEDED, CHANNELS, FURTHER = range(3)
+"""Ranks of the parts of a cause: all that is needed is in the first line, of the others what fits."""
 LONGEST = 300
 """Length of a cause in one line, with the case, up to which further parts fit."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
 """Parts of a source line that its first line can do without: the library's lines behind it, the word for closures."""
-
-
-class Rank(enum.IntEnum):
-    """The importance of the parts of a cause: the first line has all that is needed, then those that fit."""
-
-    NEEDED = 0
-    CHANNELS = 1  # which have their own lines below
-    FURTHER = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,14 +90,14 @@ def explain(
     if cause and cause.doubts and unplaced(channels) is channel:
         cause = dataclasses.replace(cause, doubts=(*cause.doubts, Doubt.PLACE))
     parts = _parts(channel, cause)
-    parts += [(Rank.CHANNELS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
+    parts += [(CHANNELS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
-    parts += [(Rank.CHANNELS, f"also {', '.join(more)}")] if more else []
+    parts += [(CHANNELS, f"also {', '.join(more)}")] if more else []
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
         asked = _guess_behind(found, held) or (channel if known else held[0])
         command = _command(case, asked, cause if asked is channel else None)
-        parts.append((Rank.NEEDED, " ".join(filter(None, ["next:", command, options]))))
+        parts.append((NEEDED, " ".join(filter(None, ["next:", command, options]))))
     verdict = channel.verdict if channel.verdict in BLOCKING else "differs"
     line, rest = _fitted(f"{channel.name} {verdict}: ", parts, LONGEST - len(case))
     return Explanation(
@@ -158,16 +148,16 @@ def _guess_behind(finding: Finding | None, held: Sequence[ChannelResult]) -> Cha
     return _guess(held) if finding and Doubt.OPERAND in finding.doubts else None
 
 
-def _fitted(head: str, parts: Sequence[tuple[Rank, str]], longest: int) -> tuple[str, str]:
+def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
     """Returns the needed parts, and others as far as they fit, as one line, and the parts that are left out."""
     texts = [(rank, LEFT_OUT.sub("", " ".join(text.split()))) for rank, text in parts if text]
     kept: set[int] = set()
     for at in sorted(range(len(texts)), key=lambda at: texts[at][0]):
         rank, text = texts[at]
         length = len(head) + sum(len(texts[one][1]) + 2 for one in kept) + len(text)
-        if rank is Rank.NEEDED or length <= longest:
+        if rank == NEEDED or length <= longest:
             kept.add(at)
-    rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank is not Rank.CHANNELS]
+    rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank != CHANNELS]
     return head + "; ".join(texts[at][1] for at in sorted(kept)), "; ".join(rest)
 
 
@@ -208,20 +198,20 @@ def _guess(held: Sequence[ChannelResult]) -> ChannelResult | None:
     return None if sure else tree
 
 
-def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[Rank, str]]:
+def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str]]:
     if cause is None:
-        return [(Rank.NEEDED, channel.detail)]
+        return [(NEEDED, channel.detail)]
     more = len(channel.findings) - 1 if channel.name != "program" else 0
     of_numbers = channel.name in NUMBERS
     steps = [] if Doubt.NUMBERS in cause.doubts else cause.next_step.split("; ")
     sure = cause is not channel.located  # else the step says why the search is not sure
     return [
-        (Rank.NEEDED, channel.detail if of_numbers else ""),
-        (Rank.NEEDED, cause.difference()),
-        (Rank.FURTHER, cause.distance if of_numbers else ""),
-        (Rank.FURTHER, f"likely {cause.cause}" if cause.cause else ""),
-        *((Rank.FURTHER if sure and not PLACE.search(step) else Rank.NEEDED, step) for step in steps),
-        (Rank.FURTHER, f"and {more} more" if more else ""),
+        (NEEDED, channel.detail if of_numbers else ""),
+        (NEEDED, cause.difference()),
+        (FURTHER, cause.distance if of_numbers else ""),
+        (FURTHER, f"likely {cause.cause}" if cause.cause else ""),
+        *((FURTHER if sure and not PLACE.search(step) else NEEDED, step) for step in steps),
+        (FURTHER, f"and {more} more" if more else ""),
     ]
 
 

@@ -85,8 +85,6 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
             if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
                 results["tree"] = _channel("tree", work)  # reports the leaves without a partner
-    except SideError as error:
-        results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
         results["tree"] = _error("tree", "comparing", error)
     results = _located(waive(case.id, results, case.accept.waivers), case, session)
@@ -148,13 +146,13 @@ def _channel(name: str, work: Evidence) -> ChannelResult:
         return CHANNELS[name].look(work)
     except MapError:
         return CHANNELS[name].skipped(NO_MAP)
-    except SideError as error:
-        return _error(name, f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
         return _error(name, "comparing", error)
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:
+    if isinstance(error, SideError):
+        where, error = f"{error.build}, {error.phase}", error.cause
     finding = error_finding(where, error)
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 
