@@ -4,7 +4,7 @@ import collections
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.results import compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.functions import origin
@@ -120,5 +120,5 @@ CHANNEL = Channel(
     column="dots",
     aspect=Aspect.STRUCTURE,
     judge=dots,
-    settled=Settled.LOWERED,
+    settled_by_proof=SettledByProof.ALWAYS,
 )

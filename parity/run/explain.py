@@ -19,7 +19,7 @@ BESIDE = ("rng", "retrace")
 """Other channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
-UNSURE = frozenset({Doubt.PLACE, Doubt.OPERAND, Doubt.ALSO_OPERAND})
+ELSEWHERE = frozenset({Doubt.PLACE, Doubt.OPERAND, Doubt.ALSO_OPERAND})
 """Doubts of a difference that may come from elsewhere."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
@@ -50,14 +50,8 @@ class Explanation:
 
     channel: str
     cause: Finding | None
-    case: str
     line: str
     rest: tuple[str, ...]
-
-    @property
-    def headline(self) -> str:
-        """The case and the line."""
-        return f"{self.case}  {self.line}"
 
 
 def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
@@ -87,6 +81,7 @@ def explain(
         return None
     channel = _likeliest(held, channels)
     cause = found = _cause(channel, held)
+    guess = _guess(held) if found and Doubt.OPERAND in found.doubts else None
     if cause and cause.doubts and unplaced(channels) is channel:
         cause = dataclasses.replace(cause, doubts=(*cause.doubts, Doubt.PLACE))
     parts = _parts(channel, cause)
@@ -95,7 +90,7 @@ def explain(
     parts += [(CHANNELS, f"also {', '.join(more)}")] if more else []
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
-        asked = _guess_behind(found, held) or (channel if known else held[0])
+        asked = guess or (channel if known else held[0])
         command = _command(case, asked, cause if asked is channel else None)
         parts.append((NEEDED, " ".join(filter(None, ["next:", command, options]))))
     verdict = channel.verdict if channel.verdict in BLOCKING else "differs"
@@ -103,7 +98,6 @@ def explain(
     return Explanation(
         channel=channel.name,
         cause=cause,
-        case=case,
         line=line,
         rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel, found)]),
     )
@@ -118,7 +112,7 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
     harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
-    unsure = harmless or first is None or is_unsure(first) or not places(first)
+    unsure = harmless or first is None or not ELSEWHERE.isdisjoint(first.doubts) or not places(first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
@@ -128,24 +122,14 @@ def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | N
     Another one of the same cause takes its place if only that one has a source line.
     """
     first = next(iter(channel.findings), None)
-    guessed = _guess_behind(first, held)
+    guessed = first and Doubt.OPERAND in first.doubts and _guess(held)
     candidates = (
         channel.located,
-        *(one for one in channel.findings if guessed and not is_unsure(one)),
+        *(one for one in channel.findings if guessed and ELSEWHERE.isdisjoint(one.doubts)),
         *(one for one in channel.findings if first and one.cause == first.cause != "" and places(one)),
         first,
     )
     return next(filter(None, candidates), None)
-
-
-def is_unsure(finding: Finding) -> bool:
-    """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
-    return not UNSURE.isdisjoint(finding.doubts)
-
-
-def _guess_behind(finding: Finding | None, held: Sequence[ChannelResult]) -> ChannelResult | None:
-    """Returns the result that doubts guesses of the weight map if a difference is only in an operand."""
-    return _guess(held) if finding and Doubt.OPERAND in finding.doubts else None
 
 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
@@ -229,8 +213,9 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
 
 def _rest(held: Sequence[ChannelResult], first: ChannelResult, cause: Finding | None) -> list[str]:
     """Returns the findings of the first channel, except the cause, and of all other blocking channels."""
-    # The proof's differences may be harmless where values show the place.
-    others = [one for one in first.findings if one is not cause and not (first.located and is_unsure(one))]
+    others = [one for one in first.findings if one is not cause]
+    if first.located:  # the proof's differences may be harmless
+        others = [one for one in others if ELSEWHERE.isdisjoint(one.doubts)]
     # Numbers decide what the proof left open, because they differ, too.
     others = [
         dataclasses.replace(one, next_step="") if Doubt.NUMBERS in one.doubts else one for one in others

@@ -19,7 +19,7 @@ from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.ir.functions import Frame, is_users
-from parity.run.explain import blocking, is_unsure, places, unplaced
+from parity.run.explain import ELSEWHERE, blocking, places, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
 from parity.run.request import Request
@@ -120,12 +120,11 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         with session.clock.book("judge"), session.clock.limit(SEARCH_SECONDS):
             found = locate(case, session, blocking(results.values())[0].name)
     except Exception as error:
-        note = error_finding("search for the place by values", error)
-        changed = {"notes": (note, *channel.notes)}
+        changed = {"notes": (error_finding("search for the place by values", error), *channel.notes)}
     else:
         if found.finding is None or not (found.found or found.facts["suspects"]):
             return results
-        first = [one for one in channel.findings[:1] if not is_unsure(one)]
+        first = [one for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)]
         if any(places(one) == places(found.finding) for one in first):  # in more detail
             shown = dataclasses.replace(channel.findings[0], doubts=(), next_step="")
             changed = {"findings": (shown, *channel.findings[1:])}

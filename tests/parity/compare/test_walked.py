@@ -111,7 +111,7 @@ def test_a_scan_equals_its_layers_except_for_rounding_and_settles_nothing():
     )
     assert proof.rules["unroll"] == 2 * L and proof.rules["moved-weights"] == 1
     assert "added-zeros" not in proof.rules
-    assert not work.settled and not work.proof_covers_compiled
+    assert not work.proof_covers_values and not work.proof_covers_compiled
     channels = run_case(scan_case(), Session()).channels
     assert channels["program"].verdict == "reordered"
     assert "(rules: elements, unroll, moved-weights)" in channels["program"].detail
@@ -181,7 +181,7 @@ def test_a_stack_that_is_read_layer_by_layer_is_proved_by_a_rule(program):
     work = compared(second)
     assert work.proof is not None and not work.same_program
     if program is forward:
-        assert work.proof.proved and "moved-weights" in work.proof.rules and work.settled
+        assert work.proof.proved and "moved-weights" in work.proof.rules and work.proof_covers_values
     else:  # its gradient is a sum of padded pieces
         assert work.proof.rung is Verdict.REORDERED and work.proof.rules["added-zeros"]
     assert compared(functools.partial(second, order=[0, 2, 1])).proof is None
