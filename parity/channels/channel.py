@@ -100,8 +100,7 @@ class Channel:
         if self._compiles_to_one(evidence):
             backend = evidence.reference.backend.name
             words = f"equal for all inputs: both compile to one program on {backend}"
-            measures = {ONE_PROGRAM: 1}
-            return ChannelResult(verdict=Verdict.BITWISE, detail=words, measures=measures)
+            return ChannelResult(verdict=Verdict.BITWISE, detail=words, measures={ONE_PROGRAM: 1})
         return None
 
     def _is_proved(self, evidence: Evidence) -> bool:

@@ -70,7 +70,8 @@ def _named(one: TypedOp) -> str:
 
 
 def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
-    cause, same = "a cast on one side only", (left.operands, left.result) == (right.operands, right.result)
+    cause = "a cast on one side only"
+    same = (left.operands, left.result) == (right.operands, right.result)
     if same:
         cause = "a precision or an algorithm asked for on one side only; numbers show it on a TPU or a GPU, not here"
     elif left.kind in ("exponential", "sum", "log", "logistic"):

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from parity.ir.functions import origin, written
 from parity.ir.location import SourceLocation
@@ -124,7 +124,8 @@ class Frontier:
 
     def _head(self) -> str:
         """Returns the operation and its differences; two operations of other names are named by the sides."""
-        names, more = list(dict.fromkeys(self.operations)), _list(self.differences)
+        names = list(dict.fromkeys(self.operations))
+        more = f" ({'; '.join(self.differences)})" if self.differences else ""
         if self.unsure:
             return "operations without a counterpart"
         if len(names) == 2:
@@ -160,10 +161,6 @@ def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
     place = written(number(constant), side.place.own)
     return f"{text}, set at {place}" if place and str(place) not in text else text
-
-
-def _list(lines: Sequence[str]) -> str:
-    return f" ({'; '.join(lines)})" if lines else ""
 
 
 def number(text: str) -> float | None:

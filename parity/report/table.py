@@ -238,8 +238,7 @@ def all_text(result: CaseResult) -> str:
 
 def notes_text(result: CaseResult) -> str:
     """Returns the notes of a case, which do not affect its verdict: a sentence each."""
-    channels = result.channels.items()
-    lines = [f"  {name}: {note.sentence()}" for name, channel in channels for note in channel.notes]
+    lines = [f"  {name}: {note.sentence()}" for name, one in result.channels.items() for note in one.notes]
     more = len(lines) - MOST_FINDINGS
     lines[MOST_FINDINGS:] = [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
     return "\n".join([f"{result.id}  notes:", *lines]) if lines else ""

@@ -146,12 +146,11 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
 
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
-    """Returns the channel whose first finding is the likeliest cause of all others: the first of `candidates`."""
+    """Returns the channel whose first finding is the likeliest cause of all others: the first of some candidates."""
     if held[0].verdict is not Verdict.FAILED:
         return held[0]
     failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
-    guess = _guess(held)
-    sure = {name: one for name, one in failed.items() if one is not guess}
+    sure = {name: one for name, one in failed.items() if one is not _guess(held)}
     program = channels.get("program")
     differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None
     first = differs.findings[0] if differs else None
@@ -165,7 +164,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
         *map(sure.get, (*BESIDE, *STRUCTURE)),
         explains,
         *(one for one in failed.values() if one.findings and places(one.findings[0])),
-        differs,
+        differs,  # though other failures do not follow from it
         *failed.values(),
     )
     return next(filter(None, candidates))
