@@ -29,7 +29,7 @@ class Aspect(enum.StrEnum):
 
 
 class SettledByProof(enum.StrEnum):
-    """Whether a proof that both sides are the same program settles a channel, which then compares nothing.
+    """The cases in which a proof that both sides are the same program settles a channel, which then compares nothing.
 
     A proof by rules shows that values are equal, and settles channels of values only.
     """
@@ -45,7 +45,7 @@ class Channel:
 
     Args:
         column: head of the table's column; several channels may share one.
-        settled_by_proof: whether a proof settles it.
+        settled_by_proof: the cases in which a proof settles it.
         group: the outputs it compares; it is skipped if the program returns none of them.
         applies: returns why it does not apply to a case; empty if it applies.
         guard: finds why the check cannot fail, for proved cases too; a finding makes the check vacuous.

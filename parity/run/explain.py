@@ -13,9 +13,9 @@ from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, gr
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
-BEFORE = ("tree", "inputs", "dots")
+OF_PROGRAMS = ("tree", "inputs", "dots")
 """Channels whose differences make the programs differ, the surest first."""
-BESIDE = ("rng", "retrace")
+OF_VALUES = ("rng", "retrace")
 """Other channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
@@ -64,7 +64,7 @@ def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
 def _is_cause(result: ChannelResult) -> bool:
     """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
     harmless = result.name == "dots" and all(Doubt.HARMLESS in one.doubts for one in result.findings)
-    return result.name in (*BEFORE, "program", *BESIDE) and not harmless
+    return result.name in (*OF_PROGRAMS, "program", *OF_VALUES) and not harmless
 
 
 def explain(
@@ -159,9 +159,9 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     redrawn = "rng" in failed and any(not one.leaf for one in failed["rng"].findings[:1])
     named = first and (first.reference or first.candidate)
     candidates = (
-        *map(sure.get, BEFORE),
+        *map(sure.get, OF_PROGRAMS),
         explains if named and not redrawn else None,  # values follow from their keys
-        *map(sure.get, (*BESIDE, *STRUCTURE)),
+        *map(sure.get, (*OF_VALUES, *STRUCTURE)),
         explains,
         *(one for one in failed.values() if one.findings and places(one.findings[0])),
         differs,  # though other failures do not follow from it
