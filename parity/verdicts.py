@@ -137,6 +137,17 @@ ANY_RUNG = Requirement(RUNGS)
 """The default requirement, if no option is stricter."""
 
 
+class Doubt(enum.StrEnum):
+    """A reason why a difference may not be the cause of a failure."""
+
+    PLACE = "place"  # another one may come before it
+    OPERAND = "operand"  # only the value of an operand differs, which comes from elsewhere
+    ALSO_OPERAND = "also_operand"  # such a value differs, too
+    HARMLESS = "harmless"  # it may change no number
+    NUMBERS = "numbers"  # the numbers decide, as its next step says
+    GUESS = "guess"  # the weight map may have guessed wrongly
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
     """One difference between the two sides of a case.
@@ -149,6 +160,8 @@ class Finding:
         labels: names of the two texts, if they are not those of the two sides; an empty text is left out.
         traceback: traceback of an exception; empty if there was none.
         follows: differences that follow from this one, such as those of a parameter's moments; counted, not listed.
+        doubts: the reasons why it may not be the cause.
+        leaf: the reference's leaf whose initial value or partner differs.
     """
 
     where: str
@@ -160,6 +173,13 @@ class Finding:
     labels: tuple[str, str] = SIDES
     traceback: str = ""
     follows: tuple["Finding", ...] = dataclasses.field(default=(), metadata=OPTIONAL)
+    doubts: tuple[Doubt, ...] = dataclasses.field(default=(), metadata=OPTIONAL)
+    leaf: str = dataclasses.field(default="", metadata=OPTIONAL)
+
+    @property
+    def place(self) -> str:
+        """The place, marked if it is not sure."""
+        return f"not sure, {self.where}" if Doubt.PLACE in self.doubts else self.where
 
     def sides(self) -> list[tuple[str, str]]:
         """Returns the texts of both sides with their labels; an empty text is left out."""
@@ -169,7 +189,7 @@ class Finding:
     def difference(self) -> str:
         """Returns the place and the texts of both sides; an empty text is left out."""
         texts = ", ".join(f"{label} {text}".strip() for label, text in self.sides())
-        return f"{self.where}: {texts}" if texts else self.where
+        return f"{self.place}: {texts}" if texts else self.place
 
     def parts(self) -> list[str]:
         """Returns the difference, its size, its cause and the next step; empty ones are left out."""
@@ -189,6 +209,7 @@ class ChannelResult:
         name: the channel; `Channel.look` sets it.
         findings: the differences, worst first.
         notes: remarks that do not affect the verdict.
+        located: the place that a search by values found, which is the cause where the proof is not sure of one.
         measures: numbers for tools, such as operations or bytes.
         tables: rows by name, for graphical reports: leaves, loops, bytes of both sides.
     """
@@ -198,6 +219,7 @@ class ChannelResult:
     detail: str = ""
     findings: tuple[Finding, ...] = ()
     notes: tuple[Finding, ...] = dataclasses.field(default=(), metadata=OPTIONAL)
+    located: Finding | None = dataclasses.field(default=None, metadata=OPTIONAL)
     measures: Mapping[str, int | float] = dataclasses.field(default_factory=dict, metadata=OPTIONAL)
     tables: Mapping[str, Sequence[Row]] = dataclasses.field(default_factory=dict, metadata=OPTIONAL)
 

@@ -9,9 +9,9 @@ several channels share. Imports: `compare` and everything below. Gives: `CHANNEL
 import importlib
 from collections.abc import Mapping
 
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 
-__all__ = ["ALL", "CHANNELS", "Aspect", "Channel", "Settled", "of_aspect"]
+__all__ = ["ALL", "CHANNELS", "Aspect", "Channel", "SettledByProof", "of_aspect"]
 
 CHANNELS: Mapping[str, Channel] = {
     name: importlib.import_module(f"{__name__}.{name}").CHANNEL

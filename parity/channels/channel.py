@@ -28,18 +28,15 @@ class Aspect(enum.StrEnum):
     CALLS = "calls"
 
 
-class Settled(enum.StrEnum):
-    """The effect on a channel of a proof that both sides are the same program.
+class SettledByProof(enum.StrEnum):
+    """The cases in which a proof that both sides are the same program settles a channel, which then compares nothing.
 
     A proof by rules shows that values are equal, and settles channels of values only.
-
-    ``lowered``: the proof settles it. ``compiled``: the proof settles it, unless the run exists to inspect compiled
-    programs. ``nothing``: the channel still compares.
     """
 
-    LOWERED = "lowered"
-    COMPILED = "compiled"
-    NOTHING = "nothing"
+    ALWAYS = "yes"
+    UNLESS_INSPECTED = "unless one came for compiled programs"
+    NEVER = "no"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +45,7 @@ class Channel:
 
     Args:
         column: head of the table's column; several channels may share one.
-        settled: the effect of a proof on it.
+        settled_by_proof: the cases in which a proof settles it.
         group: the outputs it compares; it is skipped if the program returns none of them.
         applies: returns why it does not apply to a case; empty if it applies.
         guard: finds why the check cannot fail, for proved cases too; a finding makes the check vacuous.
@@ -59,7 +56,7 @@ class Channel:
     column: str
     aspect: Aspect
     judge: Callable[[Evidence], ChannelResult]
-    settled: Settled = Settled.NOTHING
+    settled_by_proof: SettledByProof = SettledByProof.NEVER
     group: Group | None = None
     applies: Callable[[Evidence], str] = lambda evidence: ""
     guard: Callable[[Evidence], list[Finding]] = lambda evidence: []
@@ -104,16 +101,15 @@ class Channel:
         if self._compiles_to_one(evidence):
             backend = evidence.reference.backend.name
             words = f"equal for all inputs: both compile to one program on {backend}"
-            measures = {ONE_PROGRAM: 1}
-            return ChannelResult(verdict=Verdict.BITWISE, detail=words, measures=measures)
+            return ChannelResult(verdict=Verdict.BITWISE, detail=words, measures={ONE_PROGRAM: 1})
         return None
 
     def _is_proved(self, evidence: Evidence) -> bool:
-        if self.settled is Settled.NOTHING:
+        if self.settled_by_proof is SettledByProof.NEVER:
             return False
-        if self.settled is Settled.COMPILED:
+        if self.settled_by_proof is SettledByProof.UNLESS_INSPECTED:
             return evidence.proof_covers_compiled
-        return evidence.settled and (evidence.same_program or self.aspect is Aspect.VALUES)
+        return evidence.proof_covers_values and (evidence.same_program or self.aspect is Aspect.VALUES)
 
     def _compiles_to_one(self, evidence: Evidence) -> bool:
         """Returns True if numbers are bitwise equal because the compiler makes one program of both sides."""

@@ -33,7 +33,7 @@ def checkpoint(evidence: Evidence) -> ChannelResult:
         findings[:1] = [_with_code(one, kept) for one in findings[:1]]
     how = (
         "saved and loaded by both sides"
-        if evidence.settled
+        if evidence.proof_covers_values
         else f"saved after {kept[0].steps} steps, loaded and resumed by both sides"
     )
     return compared(f"{len(kept[0].state)} leaves {how}", findings, Verdict.BITWISE)
@@ -59,7 +59,9 @@ class _Kept:
         saving = self.side.build.saving
         assert saving is not None
         self.saving: Saving = saving
-        self.state = self._numbers() if evidence.settled else self.after(self._before, SEED, self.steps)
+        self.state = (
+            self._numbers() if evidence.proof_covers_values else self.after(self._before, SEED, self.steps)
+        )
         self.folder, self.exported = folder / f"{self.name}-state", folder / f"{self.name}-export"
         placed = self.side.placed(self.state)
         self.saving.save(placed, self.folder)
@@ -101,7 +103,7 @@ class _Kept:
 
         Skipped if a proof has settled a step's results: the loaded state is compared bit for bit anyway.
         """
-        if self.evidence.settled:
+        if self.evidence.proof_covers_values:
             return []
         whole = self.after(self._before, SEED, 2 * self.steps)
         resumed = self.after(self.load(self.folder), SEED + self.steps, self.steps)

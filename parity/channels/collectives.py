@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 
 from parity.cases.accepted import budgets_for
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, pair_up, span, times
 from parity.compare.evidence import Evidence
@@ -170,6 +170,6 @@ CHANNEL = Channel(
     column="coll",
     aspect=Aspect.STRUCTURE,
     judge=collectives,
-    settled=Settled.COMPILED,
+    settled_by_proof=SettledByProof.UNLESS_INSPECTED,
     applies=_one_device,
 )

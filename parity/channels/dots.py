@@ -4,12 +4,12 @@ import collections
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.results import compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.functions import origin
 from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
-from parity.verdicts import ChannelResult, Finding, Verdict, grouped, one_sided
+from parity.verdicts import ChannelResult, Doubt, Finding, Verdict, grouped, one_sided
 
 FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
 """Kinds of operations that one formula has in place of another kind."""
@@ -71,7 +71,8 @@ def _named(one: TypedOp) -> str:
 
 def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
     cause = "a cast on one side only"
-    if (left.operands, left.result) == (right.operands, right.result):
+    same = (left.operands, left.result) == (right.operands, right.result)
+    if same:
         cause = "a precision or an algorithm asked for on one side only; numbers show it on a TPU or a GPU, not here"
     elif left.kind in ("exponential", "sum", "log", "logistic"):
         cause = f"a softmax, norm or loss computed in {right.result} instead of {left.result}"
@@ -87,6 +88,7 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
         candidate=right.types,
         cause=cause,
         next_step=f"reference: {left.provenance.summary}{users[0]}",
+        doubts=(Doubt.HARMLESS,) if same else (),
     )
 
 
@@ -109,6 +111,7 @@ def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> I
             where=f"{_named(one)} of the {side} ({one.provenance.summary})",
             **one_sided(side, f"{1 + len(more)} x {one.types}", "no such operation"),
             cause=f"the only {one.kind} in these types; the other side has its like in others or not at all",
+            doubts=(Doubt.HARMLESS,),
         )
 
 
@@ -118,5 +121,5 @@ CHANNEL = Channel(
     column="dots",
     aspect=Aspect.STRUCTURE,
     judge=dots,
-    settled=Settled.LOWERED,
+    settled_by_proof=SettledByProof.ALWAYS,
 )

@@ -1,7 +1,7 @@
 """The channel ``gradients``: gradients of all parameters under the batch's loss scale."""
 
 from parity.builds.build import Group
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.measure import measured, zero_gradients
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import dead_gradients
@@ -23,7 +23,7 @@ CHANNEL = Channel(
     column="grad",
     aspect=Aspect.VALUES,
     judge=gradients,
-    settled=Settled.LOWERED,
+    settled_by_proof=SettledByProof.ALWAYS,
     group=Group.GRADIENTS,
     guard=zero_gradients,
 )

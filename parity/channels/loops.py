@@ -108,9 +108,9 @@ def compare_loops(
                 text = f"the {stage} program of the {side} has no operations"
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(f"{stage} {span(*(str(tree.count) for tree in trees))}")
-        settled = stage == "optimised" and not findings
+        equal_before = stage == "optimised" and not findings
         trains = any(place.loop.provenance.backward for tree in trees for place in tree.walk())
-        work = _Comparison(stage, slack_bytes, frozenset(carried), notes, settled, trains)
+        work = _Comparison(stage, slack_bytes, frozenset(carried), notes, equal_before, trains)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     return compared(", ".join(parts), findings, notes=tuple(notes))
 
@@ -119,14 +119,14 @@ def compare_loops(
 class _Comparison:
     """The comparison of one stage; see `compare_loops`. Differences that are no findings are added to ``notes``.
 
-    ``settled`` is True if the loops are equal before optimisation, ``trains`` if one belongs to a backward pass.
+    ``equal_before`` is True if the loops are equal before optimisation, ``trains`` if one belongs to a backward pass.
     """
 
     stage: str
     slack_bytes: int
     carried: frozenset[str]
     notes: list[Finding]
-    settled: bool
+    equal_before: bool
     trains: bool
 
     def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
@@ -191,7 +191,7 @@ class _Comparison:
             else "the same bytes in another number of arrays",
             next_step=at,
         )
-        small = gap <= SMALL and (typed or self.settled or (fewer > 0 and more < 0))
+        small = gap <= SMALL and (typed or self.equal_before or (fewer > 0 and more < 0))
         if not gap or kept or small:
             self.notes.append(finding)
             return []

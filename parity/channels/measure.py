@@ -61,7 +61,7 @@ def _with(result: ChannelResult, words: str) -> ChannelResult:
 
 def _stressed(evidence: Evidence, group: Group, result: ChannelResult) -> ChannelResult:
     """Compares on stress inputs too, if programs that are known to differ gave numbers that agree."""
-    if result.verdict is Verdict.FAILED or not evidence.refuted:
+    if result.verdict is Verdict.FAILED or not evidence.unproved:
         return result
     if jax.process_count() > 1:  # a process that finds a difference would run again, alone
         return _with(result, "not proved, and stress inputs run in one process only")

@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.builds.build import renamed
 from parity.cases.accepted import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.report_rows import memory_table
 from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
@@ -229,5 +229,5 @@ CHANNEL = Channel(
     column="mem",
     aspect=Aspect.STRUCTURE,
     judge=memory,
-    settled=Settled.COMPILED,
+    settled_by_proof=SettledByProof.UNLESS_INSPECTED,
 )

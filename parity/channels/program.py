@@ -22,12 +22,9 @@ from parity.compare.side import Side
 from parity.ir.epsilons import changed_epsilons
 from parity.ir.jax_internals import traceback_codes
 from parity.ir.location import call_stacks
-from parity.prove.frontier import UNSURE
 from parity.values.vacuity import vacuous_finding
-from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict
+from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Doubt, Finding, Verdict
 
-RESTS_ON_NUMBERS = "not settled for all inputs: the numbers decide"
-"""The next step of a first difference that is not graded."""
 NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact arithmetic, or waive it"
 
 
@@ -111,9 +108,12 @@ def _compiles_to_one(evidence: Evidence) -> bool:
     return evidence.reference.backend.executes and evidence.read(compile_to_one)
 
 
-def _resting(found: tuple[Finding, ...], doubt: str = "") -> tuple[Finding, ...]:
-    rests = RESTS_ON_NUMBERS
-    return tuple(dataclasses.replace(one, where=doubt + one.where, next_step=rests) for one in found)
+def _resting(found: tuple[Finding, ...], *more: Doubt) -> tuple[Finding, ...]:
+    """Returns first differences that are not graded."""
+    rests = "not settled for all inputs: the numbers decide"
+    return tuple(
+        dataclasses.replace(one, doubts=(*one.doubts, Doubt.NUMBERS, *more), next_step=rests) for one in found
+    )
 
 
 def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
@@ -128,7 +128,7 @@ def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; not proved: layouts differ, and unrolled programs do, too{_strongest(evidence)}",
         # A place on one path to a result need not be the first.
-        findings=_resting(evidence.unrolled_proof.findings(), UNSURE),
+        findings=_resting(evidence.unrolled_proof.findings(), Doubt.PLACE),
     )
 
 

@@ -1,7 +1,7 @@
 """The channel ``routing``: the experts that each token chooses; a choice that rounding decides is a tie."""
 
 from parity.builds.build import Group
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.measure import missing_outputs, not_run, ties
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
@@ -37,6 +37,6 @@ CHANNEL = Channel(
     column="vals",
     aspect=Aspect.VALUES,
     judge=routing,
-    settled=Settled.LOWERED,
+    settled_by_proof=SettledByProof.ALWAYS,
     group=Group.ROUTING,
 )

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from parity.cases.accepted import Budget, budgets_for
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
@@ -71,6 +71,6 @@ CHANNEL = Channel(
     column="mem",
     aspect=Aspect.STRUCTURE,
     judge=speed,
-    settled=Settled.LOWERED,
+    settled_by_proof=SettledByProof.ALWAYS,
     applies=_not_asked,
 )

@@ -79,14 +79,14 @@ def compare_starts(evidence: Evidence, shared: bool) -> ChannelResult:
     """
     starts = _compare(evidence, shared)
     partners = {
-        f"initial {path}": (path, entry.candidate[min(at, len(entry.candidate) - 1)])
+        path: (path, entry.candidate[min(at, len(entry.candidate) - 1)])
         for entry in evidence.weights.entries
         for at, path in enumerate(entry.reference)
     }
     leaves = evidence.builds[0].leaves
-    copies = {where for where, (path, _) in partners.items() if leaves[path].role is not Role.PARAMS}
-    ordered = sorted(starts.findings, key=lambda one: one.where in copies)  # averages after their parameters
-    found = (with_sources(evidence, one, partners.get(one.where, ("", ""))) for one in ordered)
+    copies = {path for path in partners if leaves[path].role is not Role.PARAMS}
+    ordered = sorted(starts.findings, key=lambda one: one.leaf in copies)  # averages after their parameters
+    found = (with_sources(evidence, one, partners.get(one.leaf, ("", ""))) for one in ordered)
     return dataclasses.replace(starts, findings=tuple(found))
 
 
@@ -243,8 +243,8 @@ def _compare_samples(
     left, right = _samples(evidence, entries, sides, sampled)
     power, least = smallest_difference(left, right)
     differing = compare_distributions(left, right)
-    covered = {finding.where for finding in differing}
-    rest = {path: at for path, at in places.items() if f"initial {path}" not in covered}
+    covered = {finding.leaf for finding in differing}
+    rest = {path: at for path, at in places.items() if path not in covered}
     return (
         [*repeats.values(), *differing, *compare_slices(left, right, rest)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",

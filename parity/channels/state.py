@@ -7,7 +7,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Leaf, Role
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.consequences import causes_first
 from parity.channels.measure import idle_state, measured, trains
 from parity.compare.evidence import Evidence
@@ -56,7 +56,7 @@ CHANNEL = Channel(
     column="state",
     aspect=Aspect.VALUES,
     judge=state,
-    settled=Settled.LOWERED,
+    settled_by_proof=SettledByProof.ALWAYS,
     group=Group.STATE,
     guard=idle_state,
 )

@@ -13,12 +13,10 @@ from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
 from parity.compare.certificate import certify
 from parity.compare.evidence import Evidence
-from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, one_sided
+from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_sided
 
 UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""
-CONTRADICTED = "a program that uses the leaf in another way, or a wrong guess of the weight map"
-"""Cause of a finding on a guessed pair of leaves that a probe contradicts."""
 
 
 def tree(evidence: Evidence) -> ChannelResult:
@@ -130,8 +128,10 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
             reference=" + ".join(one.reference),
             candidate=f"paired by {one.matched_by}",
             distance=f"confirmed by {one.confirmed_by}",
-            cause=CONTRADICTED,
+            cause="a program that uses the leaf in another way, or a wrong guess of the weight map",
             next_step="give the pair a weight rule for it; `parity map` shows all entries",
+            doubts=(Doubt.GUESS,),
+            leaf=" + ".join(one.reference),
         )
         for one in wrong
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.builds.build import SEED, Group
-from parity.channels.channel import Aspect, Channel, Settled
+from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.measure import idle_values, measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import constant_leaves
@@ -53,7 +53,7 @@ CHANNEL = Channel(
     column="vals",
     aspect=Aspect.VALUES,
     judge=values,
-    settled=Settled.LOWERED,
+    settled_by_proof=SettledByProof.ALWAYS,
     group=Group.VALUES,
     guard=idle_values,
 )

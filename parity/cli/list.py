@@ -11,7 +11,6 @@ from parity.cli import options
 from parity.cli.options import console, echo
 
 HEADS = ("channel", "column", "compares", "a proof settles it")
-SETTLES = {"lowered": "yes", "compiled": "unless one came for compiled programs", "nothing": "no"}
 
 
 def command(
@@ -61,6 +60,6 @@ def command(
 def _channels() -> str:
     from parity.channels import CHANNELS
 
-    rows = [(f"`{one.name}`", one.column, one.about, SETTLES[str(one.settled)]) for one in CHANNELS.values()]
+    rows = [(f"`{one.name}`", one.column, one.about, one.settled_by_proof) for one in CHANNELS.values()]
     lines = [" | ".join(row) for row in (HEADS, ("---",) * len(HEADS), *rows)]
     return "".join(f"| {line} |\n" for line in lines)

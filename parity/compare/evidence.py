@@ -309,7 +309,7 @@ class Evidence:
         return (self.session.paranoid or self.case.accept.paranoid) and self.reference.backend.executes
 
     @property
-    def settled(self) -> bool:
+    def proof_covers_values(self) -> bool:
         """True if a proof shows the values equal and the case need not run."""
         return not self.must_run and self.proof is not None and self.proof.proved
 
@@ -317,14 +317,14 @@ class Evidence:
     def proof_covers_compiled(self) -> bool:
         """True if a proof covers the compiled programs. Always False on a backend that exists to inspect them."""
         return (
-            self.settled
+            self.proof_covers_values
             and self.same_program
             and not self.unpaired_costs_loops
             and not self.reference.backend.inspects
         )
 
     @property
-    def refuted(self) -> bool:
+    def unproved(self) -> bool:
         """True if both sides should be one program but no proof shows it."""
         if "program" in self.case.accept.not_applicable or not self.on_one_mesh:
             return False

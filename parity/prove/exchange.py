@@ -12,7 +12,7 @@ from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, captures
 from parity.prove.conditions import MOVES, Conditions, filling, once_known, replaced
-from parity.prove.frontier import ALONE, Frontier, Trait, Unlike, number
+from parity.prove.frontier import Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, has_other_constant, regrouped
 from parity.prove.numbering import Numbering, Table, users
 from parity.prove.rules.types import is_whole_number, parse_array
@@ -215,7 +215,7 @@ def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
     place = side_of(op)
     return Frontier(
         where=op.form.name,
-        differences=(f"constant {constant}" if constant else ALONE,),
+        differences=(f"constant {constant}",) if constant else (),
         unlike=unlike,
         reference=None if side else place,
         candidate=place if side else None,

@@ -4,23 +4,22 @@ import dataclasses
 import enum
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from parity.ir.functions import origin, written
 from parity.ir.location import SourceLocation
-from parity.verdicts import SIDES, Finding
+from parity.verdicts import SIDES, Doubt, Finding
 
 _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
 TABLE = "another table of constants, made outside the program"
-ANOTHER_VALUE = "another value: operand "
-"""The beginning of a difference that is in an operand, not in the operation."""
-UNSURE = "not sure, "
-ALONE = "only one side has it"
-"""The beginning of a difference that may not be the first one."""
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
+
+
+class OtherOperand(str):
+    """The text of a difference that is in the value of an operand, not in the operation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,7 +116,7 @@ class Frontier:
             only = (side if side is own[0] else None for side in sides)
             return Frontier(where=own[0].operation, **dict(zip(SIDES, only, strict=True))).finding()
         reference, candidate = self._texts()
-        return Finding(where=self._head(), reference=reference, candidate=candidate)
+        return Finding(where=self._head(), reference=reference, candidate=candidate, doubts=self._doubts())
 
     def sentence(self) -> str:
         """Returns the difference as one sentence."""
@@ -126,15 +125,20 @@ class Frontier:
     def _head(self) -> str:
         """Returns the operation and its differences; two operations of other names are named by the sides."""
         names = list(dict.fromkeys(self.operations))
-        lines = [line for line in self.differences if line != " against ".join(names)]
+        more = f" ({'; '.join(self.differences)})" if self.differences else ""
         if self.unsure:
-            return f"{UNSURE}operations without a counterpart"
+            return "operations without a counterpart"
         if len(names) == 2:
-            return f"another operation{_list(lines)}"
+            return f"another operation{more}"
         if not (self.reference and self.candidate) and [self.where] == names:
-            lines = [line for line in lines if line != ALONE]
-            return f"an operation that only the {'reference' if self.reference else 'candidate'} has{_list(lines)}"
-        return f"{self.where.rpartition('.')[2] if [self.where] == names else self.where}{_list(lines)}"
+            return f"an operation that only the {'reference' if self.reference else 'candidate'} has{more}"
+        return f"{self.where.rpartition('.')[2] if [self.where] == names else self.where}{more}"
+
+    def _doubts(self) -> tuple[Doubt, ...]:
+        if self.unsure:
+            return (Doubt.PLACE,)
+        others = [isinstance(line, OtherOperand) for line in self.differences]
+        return (Doubt.OPERAND,) if any(others[:1]) else (Doubt.ALSO_OPERAND,) if any(others) else ()
 
     def _texts(self) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
@@ -157,10 +161,6 @@ def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
     place = written(number(constant), side.place.own)
     return f"{text}, set at {place}" if place and str(place) not in text else text
-
-
-def _list(lines: Sequence[str]) -> str:
-    return f" ({'; '.join(lines)})" if lines else ""
 
 
 def number(text: str) -> float | None:

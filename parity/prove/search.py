@@ -9,12 +9,11 @@ from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
 from parity.prove.frontier import (
-    ALONE,
-    ANOTHER_VALUE,
     MOST_ENTRIES,
     TABLE,
     Frontier,
     FrontierSide,
+    OtherOperand,
     attribute_differences,
     difference,
     short,
@@ -263,7 +262,7 @@ class Search:
                         *self._carried(pair, extra.values()),
                         self._entry(left, right, loops, (*lines, *extra)),
                     ]
-            elif not lines:
+            elif left.form.name == right.form.name and not lines:
                 for number in range(len(left.regions)):
                     regions = (left.regions[number], right.regions[number])
                     inner = depth + (left.form.kind == Kind.REGION)
@@ -380,7 +379,7 @@ class Search:
         if not lines and left.form.bare != right.form.bare:
             lines = (f"attributes: {difference(left.form.bare, right.form.bare)}",)
         if left.form.name != right.form.name:
-            lines = (f"{left.form.name} against {right.form.name}",)
+            lines = ()
         if not self.types_alike(left, right) and left.form.kind != Kind.WHILE:
             lines += (f"result type: {_types(left)} against {_types(right)}",)
         if left.form.kind == Kind.WHILE or left.form.name != right.form.name:
@@ -408,7 +407,7 @@ class Search:
             elif first != second:
                 others.append(str(position))
         if others:
-            lines.append(f"{ANOTHER_VALUE}{listed(others, 3)}")
+            lines.append(OtherOperand(f"another value: operand {listed(others, 3)}"))
         return tuple(lines)
 
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
@@ -418,7 +417,7 @@ class Search:
             where=where,
             reference=side_of(left),
             candidate=side_of(right),
-            differences=lines or (() if left and right else (ALONE,)),
+            differences=lines,
             unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:

@@ -197,7 +197,7 @@ def print_proofs(console: Console, report: Report) -> None:
 def findings_text(result: CaseResult, *, runnable: bool = True) -> str:
     """Returns one line on the cause of a failure, and the findings behind it; empty if the case passes."""
     found = explain(result.id, result.channels, options=result.options, runnable=runnable)
-    return "\n".join([found.headline, *found.rest]) if found else ""
+    return "\n".join([f"{result.id}  {found.line}", *found.rest]) if found else ""
 
 
 def first_text(result: CaseResult) -> str:
@@ -238,14 +238,11 @@ def all_text(result: CaseResult) -> str:
 
 
 def notes_text(result: CaseResult) -> str:
-    """Returns the notes of a case, which do not affect its verdict: a sentence each, without that of its first line."""
-    found = result.explanation
-    notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
-    notes = [(name, note) for name, note in notes if not found or note is not found.cause]
-    lines = [f"  {name}: {note.sentence()}" for name, note in notes[:MOST_FINDINGS]]
-    more = len(notes) - MOST_FINDINGS
-    lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
-    return "\n".join([f"{result.id}  notes:", *lines]) if notes else ""
+    """Returns the notes of a case, which do not affect its verdict: a sentence each."""
+    lines = [f"  {name}: {note.sentence()}" for name, one in result.channels.items() for note in one.notes]
+    more = len(lines) - MOST_FINDINGS
+    lines[MOST_FINDINGS:] = [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
+    return "\n".join([f"{result.id}  notes:", *lines]) if lines else ""
 
 
 def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:

@@ -6,40 +6,32 @@ The cause is the proof's first difference if numbers differ too; else the findin
 import dataclasses
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
-from parity.channels.program import RESTS_ON_NUMBERS
-from parity.channels.tree import CONTRADICTED
-from parity.prove.frontier import ANOTHER_VALUE, UNSURE
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict, grouped, listed
+from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
-CAUSES = ("tree", "inputs", "dots", "program", "rng", "retrace")
-"""Channels whose differences make values, state and memory differ, the surest first."""
+OF_PROGRAMS = ("tree", "inputs", "dots")
+"""Channels whose differences make the programs differ, the surest first."""
+OF_VALUES = ("rng", "retrace")
+"""Other channels whose differences make values, state and memory differ, the surest first."""
 STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
-DOUBT = "not sure of the cause"
-"""The beginning of the reason why a search by values is not sure of its place."""
-BY_VALUES = "values of one batch differ first at "
-"""The beginning of a note with the place that a search by values found; it is the cause where the proof has none."""
+ELSEWHERE = frozenset({Doubt.PLACE, Doubt.OPERAND, Doubt.ALSO_OPERAND})
+"""Doubts of a difference that may come from elsewhere."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
-NUMBERS = of_aspect(Aspect.VALUES)
+NUMBERS = frozenset(of_aspect(Aspect.VALUES))
 NEXT: Mapping[str, str] = {
     "tree": "parity map {pair}",
-    "sharding": "parity inspect {case}",
-    "loops": "parity inspect {case}",
-    "collectives": "parity inspect {case}",
-    "memory": "parity inspect {case}",
+    **dict.fromkeys(("sharding", "loops", "collectives", "memory"), "parity inspect {case}"),
 }
 """The next command by channel; `parity bisect` for others, and the traceback for an error."""
 LISTED = 3
-NEEDED = 1
-"""Highest rank of the parts that the first line always has: the difference, its source lines, the next command."""
-FOLLOWS = 2
-"""Rank of the parts on other channels, which have their own lines below."""
+NEEDED, CHANNELS, FURTHER = range(3)
+"""Ranks of the parts of a cause: all that is needed is in the first line, of the others what fits."""
 LONGEST = 300
 """Length of a cause in one line, with the case, up to which further parts fit."""
 LEFT_OUT = re.compile(r" \(through [^()]*\)|(?<=\.)<locals>\.")
@@ -58,33 +50,21 @@ class Explanation:
 
     channel: str
     cause: Finding | None
-    case: str
     line: str
     rest: tuple[str, ...]
-
-    @property
-    def headline(self) -> str:
-        """The case and the line."""
-        return f"{self.case}  {self.line}"
 
 
 def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
     """Returns the channels that keep a case from passing, worst first."""
     held = [result for result in channels if result.verdict in BLOCKING]
-    guesses = _guesses(held)
-    return sorted(
-        held, key=lambda one: (SEVERITY.index(one.verdict), not _is_cause(one, guesses), one.name in guesses)
-    )
+    guess = _guess(held)
+    return sorted(held, key=lambda one: (SEVERITY.index(one.verdict), one is guess, not _is_cause(one)))
 
 
-def _is_cause(result: ChannelResult, guesses: Collection[str]) -> bool:
+def _is_cause(result: ChannelResult) -> bool:
     """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
-    if result.name != "dots":
-        return result.name in CAUSES and result.name not in guesses
-    types = [
-        [text.partition(" at ")[0] for text in (one.reference, one.candidate)] for one in result.findings
-    ]
-    return any(left != right and "->" in left and "->" in right for left, right in types)
+    harmless = result.name == "dots" and all(Doubt.HARMLESS in one.doubts for one in result.findings)
+    return result.name in (*OF_PROGRAMS, "program", *OF_VALUES) and not harmless
 
 
 def explain(
@@ -100,27 +80,26 @@ def explain(
     if not held:
         return None
     channel = _likeliest(held, channels)
-    cause = _cause(channel, held)
-    doubtful = cause is not None and _rests_on_guesses(cause, held)
-    if cause and unplaced(channels) is channel and (is_unsure(cause) or cause.next_step == RESTS_ON_NUMBERS):
-        cause = dataclasses.replace(cause, where=f"{UNSURE}{cause.where.removeprefix(UNSURE)}")
+    cause = found = _cause(channel, held)
+    guess = _guess(held) if found and Doubt.OPERAND in found.doubts else None
+    if cause and cause.doubts and unplaced(channels) is channel:
+        cause = dataclasses.replace(cause, doubts=(*cause.doubts, Doubt.PLACE))
     parts = _parts(channel, cause)
-    parts += [(FOLLOWS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
+    parts += [(CHANNELS, _follows(one)) for one in held if one.name in NUMBERS and one is not channel]
     more = [one.name for one in held if one.name not in NUMBERS and one is not channel]
-    parts += [(FOLLOWS, f"also {', '.join(more)}")] if more else []
+    parts += [(CHANNELS, f"also {', '.join(more)}")] if more else []
     if runnable:
         known = channel in held or any(one.name in NUMBERS for one in held)
-        asked = next(one for one in held if one.name == "tree") if doubtful else channel if known else held[0]
+        asked = guess or (channel if known else held[0])
         command = _command(case, asked, cause if asked is channel else None)
-        parts.append((0, " ".join(filter(None, ["next:", command, options]))))
+        parts.append((NEEDED, " ".join(filter(None, ["next:", command, options]))))
     verdict = channel.verdict if channel.verdict in BLOCKING else "differs"
     line, rest = _fitted(f"{channel.name} {verdict}: ", parts, LONGEST - len(case))
     return Explanation(
         channel=channel.name,
         cause=cause,
-        case=case,
         line=line,
-        rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel)]),
+        rest=tuple([*([f"  {rest}"] if rest else []), *_rest(held, channel, found)]),
     )
 
 
@@ -133,31 +112,24 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
     harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
-    unsure = harmless or first is None or is_unsure(first) or not places(first)
+    unsure = harmless or first is None or not ELSEWHERE.isdisjoint(first.doubts) or not places(first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
 def _cause(channel: ChannelResult, held: Sequence[ChannelResult]) -> Finding | None:
-    """Returns the note on the place by values, or the first finding that does not rest on guesses, or the first.
+    """Returns the place by values, or the first finding that does not rest on guesses, or the first.
 
     Another one of the same cause takes its place if only that one has a source line.
     """
-    found = [note for note in channel.notes if note.where.startswith(BY_VALUES)]
-    if channel.findings and _rests_on_guesses(channel.findings[0], held):
-        found += [one for one in channel.findings if not is_unsure(one)]
-    causes = {one.cause for one in channel.findings[:1]} - {""}
-    placed = [one for one in channel.findings if one.cause in causes and places(one)]
-    return [*found, *placed, *channel.findings, None][0]
-
-
-def is_unsure(finding: Finding) -> bool:
-    """True if operations may not correspond, or an operand differs, which comes from elsewhere."""
-    return finding.where.startswith(UNSURE) or ANOTHER_VALUE in finding.where
-
-
-def _rests_on_guesses(finding: Finding, held: Sequence[ChannelResult]) -> bool:
-    """True if a difference is only in an operand, and guesses of the weight map are in doubt."""
-    return f" ({ANOTHER_VALUE}" in finding.where and any(one.name in _guesses(held) for one in held)
+    first = next(iter(channel.findings), None)
+    guessed = first and Doubt.OPERAND in first.doubts and _guess(held)
+    candidates = (
+        channel.located,
+        *(one for one in channel.findings if guessed and ELSEWHERE.isdisjoint(one.doubts)),
+        *(one for one in channel.findings if first and one.cause == first.cause != "" and places(one)),
+        first,
+    )
+    return next(filter(None, candidates), None)
 
 
 def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[str, str]:
@@ -166,55 +138,63 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
     kept: set[int] = set()
     for at in sorted(range(len(texts)), key=lambda at: texts[at][0]):
         rank, text = texts[at]
-        if rank <= NEEDED or len(head) + sum(len(texts[one][1]) + 2 for one in kept) + len(text) <= longest:
+        length = len(head) + sum(len(texts[one][1]) + 2 for one in kept) + len(text)
+        if rank == NEEDED or length <= longest:
             kept.add(at)
-    rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank != FOLLOWS]
+    rest = [text for at, (rank, text) in enumerate(texts) if at not in kept and rank != CHANNELS]
     return head + "; ".join(texts[at][1] for at in sorted(kept)), "; ".join(rest)
 
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
-    """Returns the channel whose first finding is the likeliest cause of all others."""
+    """Returns the channel whose first finding is the likeliest cause of all others: the first of some candidates."""
     if held[0].verdict is not Verdict.FAILED:
         return held[0]
-    program = channels.get("program")
-    differs = [program] if program and program.findings and program.verdict is not Verdict.PROVED else []
     failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
-    places_it = "loops" not in failed and any(PLACING.search(one.findings[0].sentence()) for one in differs)
-    rests = places_it or not failed.keys().isdisjoint(NUMBERS)
-    suspects = {**failed, **{one.name: one for one in differs if rests}}
-    guesses = _guesses(held)
-    sure = [suspects[name] for name in (*CAUSES, *STRUCTURE) if name in suspects and name not in guesses]
-    redrawn = "rng" in failed and any(one.where.startswith("draw") for one in failed["rng"].findings[:1])
-    vague = not any(one.reference or one.candidate for each in differs for one in each.findings[:1])
-    sure.sort(key=lambda one: one.name == "program" and (redrawn or vague))  # values follow from their keys
-    placed = [one for one in failed.values() if one.findings and places(one.findings[0])]
-    return [*sure, *placed, *differs, *failed.values()][0]
+    sure = {name: one for name, one in failed.items() if one is not _guess(held)}
+    program = channels.get("program")
+    differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None
+    first = differs.findings[0] if differs else None
+    moves = first and "loops" not in failed and PLACING.search(first.sentence())
+    explains = failed.get("program") or (differs if moves or not NUMBERS.isdisjoint(failed) else None)
+    redrawn = "rng" in failed and any(not one.leaf for one in failed["rng"].findings[:1])
+    named = first and (first.reference or first.candidate)
+    candidates = (
+        *map(sure.get, OF_PROGRAMS),
+        explains if named and not redrawn else None,  # values follow from their keys
+        *map(sure.get, (*OF_VALUES, *STRUCTURE)),
+        explains,
+        *(one for one in failed.values() if one.findings and places(one.findings[0])),
+        differs,  # though other failures do not follow from it
+        *failed.values(),
+    )
+    return next(filter(None, candidates))
 
 
-def _guesses(held: Sequence[ChannelResult]) -> Collection[str]:
+def _guess(held: Sequence[ChannelResult]) -> ChannelResult | None:
     """Returns ``tree`` if it only doubts guesses of the weight map, which a difference of the programs makes doubtful.
 
     A guess that joins leaves of other initial values is likelier wrong than the program.
     """
-    initial = {finding.where for one in held if one.name == "rng" for finding in one.findings}
-    doubts = [each for one in held if one.name == "tree" for each in one.findings]
-    sure = any(each.cause != CONTRADICTED or f"initial {each.reference}" in initial for each in doubts)
-    return () if sure else ("tree",)
+    initial = {finding.leaf for one in held if one.name == "rng" for finding in one.findings}
+    tree = next((one for one in held if one.name == "tree"), None)
+    sure = tree and any(Doubt.GUESS not in one.doubts or one.leaf in initial for one in tree.findings)
+    return None if sure else tree
 
 
 def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str]]:
     if cause is None:
-        return [(0, channel.detail)]
+        return [(NEEDED, channel.detail)]
     more = len(channel.findings) - 1 if channel.name != "program" else 0
     of_numbers = channel.name in NUMBERS
-    steps = [] if cause.next_step == RESTS_ON_NUMBERS else cause.next_step.split("; ")
+    steps = [] if Doubt.NUMBERS in cause.doubts else cause.next_step.split("; ")
+    sure = cause is not channel.located  # else the step says why the search is not sure
     return [
-        (1, channel.detail if of_numbers else ""),
-        (0, cause.difference()),
-        (3, cause.distance if of_numbers else ""),
-        (3, f"likely {cause.cause}" if cause.cause else ""),
-        *((1 if PLACE.search(step) or "Rule(" in step or DOUBT in step else 3, step) for step in steps),
-        (3, f"and {more} more" if more else ""),
+        (NEEDED, channel.detail if of_numbers else ""),
+        (NEEDED, cause.difference()),
+        (FURTHER, cause.distance if of_numbers else ""),
+        (FURTHER, f"likely {cause.cause}" if cause.cause else ""),
+        *((FURTHER if sure and not PLACE.search(step) else NEEDED, step) for step in steps),
+        (FURTHER, f"and {more} more" if more else ""),
     ]
 
 
@@ -230,14 +210,14 @@ def _command(case: str, channel: ChannelResult, cause: Finding | None) -> str:
     return command.format(case=shlex.quote(case), pair=shlex.quote(case.partition("/")[0]))
 
 
-def _rest(held: Sequence[ChannelResult], first: ChannelResult) -> list[str]:
-    """Returns the findings of the first channel, except its first one, and of all other blocking channels."""
-    cause = _cause(first, held)
-    settled = cause in first.notes  # the proof's differences may be harmless
-    others = [one for one in first.findings if one is not cause and not (settled and is_unsure(one))]
+def _rest(held: Sequence[ChannelResult], first: ChannelResult, cause: Finding | None) -> list[str]:
+    """Returns the findings of the first channel, except the cause, and of all other blocking channels."""
+    others = [one for one in first.findings if one is not cause]
+    if first.located:  # the proof's differences may be harmless
+        others = [one for one in others if ELSEWHERE.isdisjoint(one.doubts)]
     # Numbers decide what the proof left open, because they differ, too.
     others = [
-        dataclasses.replace(one, next_step="") if one.next_step == RESTS_ON_NUMBERS else one for one in others
+        dataclasses.replace(one, next_step="") if Doubt.NUMBERS in one.doubts else one for one in others
     ]
     lines = [f"  {line}" for line in by_kind(others)]
     for channel in held:
@@ -252,7 +232,7 @@ def by_kind(findings: Sequence[Finding]) -> list[str]:
     kinds = grouped(findings, lambda one: (one.labels, one.cause or PLACE.sub("", one.next_step)))
     lines = []
     for first, *others in kinds.values():
-        names = list(dict.fromkeys(one.where for one in others))
+        names = list(dict.fromkeys(one.place for one in others))
         lines.append(first.sentence() + (f"; the same for {listed(names, LISTED)}" if names else ""))
     return lines
 

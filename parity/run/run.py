@@ -19,7 +19,7 @@ from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.ir.functions import Frame, is_users
-from parity.run.explain import BY_VALUES, DOUBT, blocking, is_unsure, places, unplaced
+from parity.run.explain import ELSEWHERE, blocking, places, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
 from parity.run.request import Request
@@ -85,8 +85,6 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
             if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
                 results["tree"] = _channel("tree", work)  # reports the leaves without a partner
-    except SideError as error:
-        results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
         results["tree"] = _error("tree", "comparing", error)
     results = _located(waive(case.id, results, case.accept.waivers), case, session)
@@ -112,7 +110,7 @@ def _not_compared(case: Case, *results: ChannelResult) -> CaseResult:
 
 
 def _located(results: dict[str, ChannelResult], case: Case, session: Session) -> dict[str, ChannelResult]:
-    """Returns the results; if the proof does not place a failure of numbers, with a note on the place by values."""
+    """Returns the results; if the proof does not place a failure of numbers, with the place by values."""
     channel = unplaced(results)
     if channel is None or jax.process_count() > 1:
         return results
@@ -122,19 +120,19 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         with session.clock.book("judge"), session.clock.limit(SEARCH_SECONDS):
             found = locate(case, session, blocking(results.values())[0].name)
     except Exception as error:
-        note = error_finding("search for the place by values", error)
+        changed = {"notes": (error_finding("search for the place by values", error), *channel.notes)}
     else:
-        suspects = found.facts.get("suspects", ())
-        if found.finding is None or not (found.found or suspects):
+        if found.finding is None or not (found.found or found.facts["suspects"]):
             return results
-        first = [one for one in channel.findings[:1] if not is_unsure(one)]
+        first = [one for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)]
         if any(places(one) == places(found.finding) for one in first):  # in more detail
-            settled = dataclasses.replace(channel.findings[0], next_step="")
-            settled = dataclasses.replace(channel, findings=(settled, *channel.findings[1:]))
-            return {**results, channel.name: settled}
-        doubt = "" if found.found else f"{DOUBT}, {found.facts['doubt']}"
-        note = dataclasses.replace(found.finding, where=f"{BY_VALUES}{found.finding.where}", next_step=doubt)
-    return {**results, channel.name: dataclasses.replace(channel, notes=(note, *channel.notes))}
+            shown = dataclasses.replace(channel.findings[0], doubts=(), next_step="")
+            changed = {"findings": (shown, *channel.findings[1:])}
+        else:
+            where = f"values of one batch differ first at {found.finding.where}"
+            doubt = "" if found.found else f"not sure of the cause, {found.facts['doubt']}"
+            changed = {"located": dataclasses.replace(found.finding, where=where, next_step=doubt)}
+    return {**results, channel.name: dataclasses.replace(channel, **changed)}
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
@@ -147,13 +145,13 @@ def _channel(name: str, work: Evidence) -> ChannelResult:
         return CHANNELS[name].look(work)
     except MapError:
         return CHANNELS[name].skipped(NO_MAP)
-    except SideError as error:
-        return _error(name, f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
         return _error(name, "comparing", error)
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:
+    if isinstance(error, SideError):
+        where, error = f"{error.build}, {error.phase}", error.cause
     finding = error_finding(where, error)
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 

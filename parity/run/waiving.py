@@ -34,7 +34,7 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
     )
 
     def reason(finding: Finding) -> str:
-        covering = (waiver for waiver in waivers if waiver.covers(case, result.name, finding.where))
+        covering = (waiver for waiver in waivers if waiver.covers(case, result.name, finding.place))
         return next((waiver.reason for waiver in covering), "")
 
     pairs: list[tuple[Finding, str]] = []
@@ -60,8 +60,8 @@ def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
     """True if a finding of a report is accepted by a waiver, or one that follows from it is."""
     if not finding.next_step.startswith(PREFIX):
         return False
-    own = finding.next_step == f"{PREFIX}{waiver.reason}" and waiver.covers(case, channel, finding.where)
-    return own or any(waiver.covers(case, channel, one.where) for one in finding.follows)
+    own = finding.next_step == f"{PREFIX}{waiver.reason}" and waiver.covers(case, channel, finding.place)
+    return own or any(waiver.covers(case, channel, one.place) for one in finding.follows)
 
 
 def with_current_waivers(report: Report, waivers: Mapping[str, Sequence[Waiver]]) -> Report:

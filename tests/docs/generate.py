@@ -18,7 +18,6 @@ from parity.cases.accepted import Budget, Waiver
 from parity.cases.settings import _Project
 from parity.channels import CHANNELS
 from parity.cli import app
-from parity.cli.list import SETTLES
 from parity.compare.timing.measure import _Bench
 from parity.compare.timing.measure import _Entry as Comparison
 from parity.gate.flips import Feature, Flip, Gate, NoQuestion, Relaxed
@@ -61,7 +60,7 @@ def loose_rules() -> str:
 
 def channels() -> str:
     """Returns the table of channels: column, subject, and what a proof settles."""
-    rows = [(f"`{name}`", one.column, one.about, SETTLES[str(one.settled)]) for name, one in CHANNELS.items()]
+    rows = [(f"`{name}`", one.column, one.about, one.settled_by_proof) for name, one in CHANNELS.items()]
     return table(("channel", "column", "compares", "a proof settles it"), rows)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from parity.channels import CHANNELS, Channel, Settled
+from parity.channels import CHANNELS, Channel, SettledByProof
 
 
 def surprises(found: Mapping[str, str], **stated: str) -> dict[str, str]:
@@ -26,6 +26,6 @@ def surprises(found: Mapping[str, str], **stated: str) -> dict[str, str]:
 def usual(name: str) -> tuple[str, ...]:
     """Returns the possible verdicts of a channel on two sides that are one program."""
     channel = CHANNELS[name]
-    verdict = "equal" if channel.settled is Settled.NOTHING else "proved"
+    verdict = "equal" if channel.settled_by_proof is SettledByProof.NEVER else "proved"
     always = channel.applies is Channel.applies and channel.group is None
     return (verdict,) if always else (verdict, "skipped")

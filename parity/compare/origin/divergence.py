@@ -75,8 +75,8 @@ def find_divergences(
     search = _Search(alignment)
     found = search.run(_first_results(alignment, failing, differing)) or search.run(failing)
     alone = bool(found) and found[0].pair is None
-    settled = bool(found) and found[0].has_other_constant(alignment)
-    if not settled and any(search.for_backward(each) for each in (found if alone else found[:1])):
+    constant = bool(found) and found[0].has_other_constant(alignment)
+    if not constant and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves)
     return [*_first_nan(alignment, failing), *found]
 

@@ -39,7 +39,7 @@ def locate(case: Case, session: Session, channel: str) -> SearchResult:
     """
     work = Evidence.of(on_one_device(case), session)
     found = evaluate_case(work, channel)
-    if not found.failing and channel in COMPARED and work.refuted:
+    if not found.failing and channel in COMPARED and work.unproved:
         trial = work.read(stress).trials.get(channel)
         found = evaluate_case(work, channel, trial) if trial else found
     return follow(work, found, channel)
@@ -234,7 +234,8 @@ class _Entry:
         """Returns the reason why a weight that is read instead of another may not be the cause; empty if it is."""
         for position in self._operands:
             left, right = (
-                weight_of(trace.nodes, trace.nodes[at].inputs[position]) for trace, at in self._ends()
+                trace.nodes[before_moves(trace.nodes, trace.nodes[at].inputs[position])].label
+                for trace, at in self._ends()
             )
             if left and _unnumbered(right) in map(_unnumbered, partners.get(left, ())):
                 return f"because {right} is read instead of the partner of {left}, which a caller may decide"
@@ -344,11 +345,6 @@ def _origin(nodes: list[Node], at: int) -> str:
 def _is_table(nodes: Sequence[Node], at: int) -> bool:
     made = nodes[before_moves(nodes, at)]
     return made.name == "constant" and made.sketch.kind[0] > 1
-
-
-def weight_of(nodes: Sequence[Node], at: int) -> str:
-    """Returns the path of the argument that a value is, after casts and moves at most; empty for other values."""
-    return nodes[before_moves(nodes, at)].label
 
 
 def _unnumbered(path: str) -> str:

@@ -62,7 +62,7 @@ def _case(case: CaseResult) -> ElementTree.Element:
     verdict = case.verdict
     if tag := TAGS.get(verdict):
         found = case.explanation
-        lines = [found.headline, *found.rest] if found else [verdict]
+        lines = [f"{case.id}  {found.line}", *found.rest] if found else [verdict]
         fields = {"message": _clean(lines[0]), "type": verdict}
         ElementTree.SubElement(test, tag, fields).text = _clean("\n".join(lines))
         findings = (finding for one in case.blocking for finding in one.findings)

@@ -56,11 +56,11 @@ def _counts(report: Report) -> Iterator[str]:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    held = [found for case in report.cases if (found := case.explanation)]
-    for found in held[:MOST_CASES]:
+    held = [(case.id, found) for case in report.cases if (found := case.explanation)]
+    for id, found in held[:MOST_CASES]:
         more = len(found.rest) - MOST_LINES
         lines = [*found.rest[:MOST_LINES], *([f"and {more} more; the report has all"] if more > 0 else [])]
-        yield from _folded(found.headline, [line.strip() for line in lines])
+        yield from _folded(f"{id}  {found.line}", [line.strip() for line in lines])
     if len(held) > MOST_CASES:
         yield from (f"And {len(held) - MOST_CASES} more cases that do not pass; the report has all.", "")
 

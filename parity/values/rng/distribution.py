@@ -72,6 +72,7 @@ def start_finding(path: str, words: Iterable[str], advice: tuple[str, str], dist
         distance=distance,
         cause=advice[0],
         next_step=advice[1],
+        leaf=path,
     )
 
 

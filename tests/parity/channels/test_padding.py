@@ -294,5 +294,5 @@ def test_integers_that_a_program_clamps_also_lie_beyond(last, passes):
 def test_several_processes_say_that_no_stress_inputs_ran(monkeypatch):
     monkeypatch.setattr(measure.jax, "process_count", lambda: 2)
     result = ChannelResult(name="values", verdict=Verdict.BITWISE, detail="equal")
-    said = measure._stressed(types.SimpleNamespace(refuted=True), Group.VALUES, result)
+    said = measure._stressed(types.SimpleNamespace(unproved=True), Group.VALUES, result)
     assert said.verdict is Verdict.BITWISE and "stress inputs run in one process only" in said.detail

@@ -168,6 +168,7 @@ def test_the_seed_of_an_optimizer_is_compared_where_keys_are_shared():
 
 def test_a_constant_is_named_with_both_values():
     (finding,) = compared(*CONSTANTS["a count of Adam"]).findings
+    assert finding.leaf == "opt_state/0/count"
     assert "initial opt_state/0/count: reference starts 0, candidate starts 1000" in finding.sentence()
     assert "no key changes this leaf" in finding.cause
 

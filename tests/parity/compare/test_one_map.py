@@ -11,7 +11,7 @@ from parity.cases.case import Case, Placement
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.run.run import run_case
-from parity.verdicts import Verdict
+from parity.verdicts import Doubt, Verdict
 
 # B batch, D width
 B, D = 5, 4
@@ -176,9 +176,9 @@ def test_a_wrong_guess_is_named_by_its_leaves():
     wrong = build("candidate", ("two_b", "one_b"), {"forward": differing})
     tree = outcome(build("reference", ("one", "two"), {"forward": forward}), wrong).channels["tree"]
     assert tree.verdict is Verdict.FAILED
-    assert "params/one_b: reference params/one, candidate paired by related name" in (
-        tree.findings[0].sentence()
-    )
+    (first, *_) = tree.findings
+    assert (first.doubts, first.leaf) == ((Doubt.GUESS,), "params/one")
+    assert "params/one_b: reference params/one, candidate paired by related name" in first.sentence()
 
 
 def test_a_guess_that_nothing_can_confirm_blocks():

@@ -89,7 +89,11 @@ def test_one_program_settles_structure_too():
 def test_properties_of_a_comparison():
     for apply, settled, same in ((plain, True, True), (ruled, True, False), (loose, False, False)):
         work = Evidence.of(case(apply), Session())
-        assert (work.settled, work.same_program, work.proof_covers_compiled) == (settled, same, same)
+        assert (work.proof_covers_values, work.same_program, work.proof_covers_compiled) == (
+            settled,
+            same,
+            same,
+        )
 
 
 def test_a_case_proved_by_rules_that_still_runs_must_give_equal_bits():

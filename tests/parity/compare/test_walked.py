@@ -13,14 +13,13 @@ from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute, Stack
 from parity.cases.case import Accept, Case
-from parity.channels.program import RESTS_ON_NUMBERS
 from parity.compare import exactness as walking
 from parity.compare.backends.registry import Devices
 from parity.compare.evidence import Evidence
 from parity.compare.modulo import NOTHING, prove_modulo_sharding
 from parity.compare.session import Session
 from parity.run.run import run_case
-from parity.verdicts import Verdict
+from parity.verdicts import Doubt, Verdict
 
 # B batch, D width, L layers
 B, D, L = 5, 4, 3
@@ -112,7 +111,7 @@ def test_a_scan_equals_its_layers_except_for_rounding_and_settles_nothing():
     )
     assert proof.rules["unroll"] == 2 * L and proof.rules["moved-weights"] == 1
     assert "added-zeros" not in proof.rules
-    assert not work.settled and not work.proof_covers_compiled
+    assert not work.proof_covers_values and not work.proof_covers_compiled
     channels = run_case(scan_case(), Session()).channels
     assert channels["program"].verdict == "reordered"
     assert "(rules: elements, unroll, moved-weights)" in channels["program"].detail
@@ -133,7 +132,7 @@ def test_a_case_that_no_backend_runs_is_reported_under_its_name(monkeypatch):
 def test_layers_backwards_are_reported_with_the_first_difference():
     channels = run_case(scan_case(functools.partial(scanned, reverse=True)), Session()).channels
     assert channels["program"].verdict == "unproved"
-    assert channels["program"].findings[0].next_step == RESTS_ON_NUMBERS
+    assert channels["program"].findings[0].doubts == (Doubt.NUMBERS, Doubt.PLACE)
     assert "layouts differ, and unrolled programs do, too" in channels["program"].detail
     text = channels["program"].findings[0].sentence()
     assert text.startswith("not sure, ") and ".py:" in text and not channels["program"].notes
@@ -182,7 +181,7 @@ def test_a_stack_that_is_read_layer_by_layer_is_proved_by_a_rule(program):
     work = compared(second)
     assert work.proof is not None and not work.same_program
     if program is forward:
-        assert work.proof.proved and "moved-weights" in work.proof.rules and work.settled
+        assert work.proof.proved and "moved-weights" in work.proof.rules and work.proof_covers_values
     else:  # its gradient is a sum of padded pieces
         assert work.proof.rung is Verdict.REORDERED and work.proof.rules["added-zeros"]
     assert compared(functools.partial(second, order=[0, 2, 1])).proof is None

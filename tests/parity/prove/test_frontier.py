@@ -12,7 +12,7 @@ from jax import lax
 from parity.ir.location import inlined_source
 from parity.prove import prove, search
 from parity.prove.frontier import MOST_ENTRIES, TABLE, difference
-from parity.verdicts import Verdict
+from parity.verdicts import Doubt, Verdict
 
 # B batch, T positions, D features, H heads, K width of a head
 B, T, D, H, K = 2, 6, 8, 2, 4
@@ -223,10 +223,27 @@ def one(number, x):
     return switch(number, x, [lambda x: x, jnp.cos])
 
 
-def first_sentence(sides, *given):
-    lowered = [jax.jit(side).lower(*given) for side in sides]
+def first_finding(sides, *given):
+    lowered = [jax.jit(side, keep_unused=True).lower(*given) for side in sides]
     places = [(number, number) for number in range(len(given))]
-    return prove(*lowered, arguments=places, results=[(0, 0)]).frontier[0].sentence()
+    return prove(*lowered, arguments=places, results=[(0, 0)]).frontier[0].finding()
+
+
+def first_sentence(sides, *given):
+    return first_finding(sides, *given).sentence()
+
+
+@pytest.mark.parametrize(
+    ("sides", "doubts"),
+    [
+        ((lambda x, y: x - y, lambda x, y: x - x), (Doubt.OPERAND,)),
+        ((lambda x, y: x - 3.0, lambda x, y: y - 2.0), (Doubt.ALSO_OPERAND,)),
+        ((lambda x, y: x - 3.0, lambda x, y: x - 2.0), ()),
+    ],
+)
+def test_a_value_of_an_operand_comes_from_elsewhere(sides, doubts):
+    found = first_finding(sides, jnp.ones(5), jnp.ones(5))
+    assert found.doubts == doubts and found.where.startswith("subtract ("), found
 
 
 @pytest.mark.parametrize(("bug", "words"), [("carries", "sine"), ("joined", "concatenate")])

@@ -12,8 +12,6 @@ from rich.console import Console
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL
-from parity.channels.program import RESTS_ON_NUMBERS
-from parity.channels.tree import CONTRADICTED
 from parity.cli.terminal import Terminal
 from parity.report.formats import FORMS
 from parity.report.records import check_writable, write_json
@@ -27,7 +25,7 @@ from parity.report.table import (
 )
 from parity.run import explain
 from parity.run.record import VERDICTS, CaseResult, Report
-from parity.verdicts import ChannelResult, Finding, Verdict, plain
+from parity.verdicts import ChannelResult, Doubt, Finding, Verdict, plain
 
 LONGEST = "llama2-scan-against-unroll-linen/train_step"
 
@@ -97,7 +95,9 @@ def test_the_report_has_the_schema_s_keys():
         "skipped": 0,
     }
     assert [case["verdict"] for case in whole["cases"]] == ["passed", "failed"]
-    fields = {name: value for name, value in vars(finding(0)).items() if name != "follows"}
+    fields = {
+        name: text for name, text in vars(finding(0)).items() if name not in ("follows", "doubts", "leaf")
+    }
     assert whole["cases"][1]["channels"] == {
         "values": {
             "verdict": "failed",
@@ -307,16 +307,17 @@ def test_other_types_and_other_leaves_come_before_operations():
     assert "dots failed: leaf3: " in first_line(VALUES, PROGRAM, DOTS)
     tree = ChannelResult(name="tree", verdict=Verdict.FAILED, findings=(finding(4),))
     assert "tree failed: leaf4: " in first_line(VALUES, PROGRAM, DOTS, tree)
-    guess = dataclasses.replace(tree, findings=(dataclasses.replace(finding(4), cause=CONTRADICTED),))
+    doubted = dataclasses.replace(finding(4), doubts=(Doubt.GUESS,), leaf="w")
+    guess = dataclasses.replace(tree, findings=(doubted,))
     assert "program differs: leaf7: " in first_line(VALUES, PROGRAM, guess)
-    initial = dataclasses.replace(finding(), where=f"initial {guess.findings[0].reference}")
+    initial = dataclasses.replace(finding(), leaf="w")
     rng = ChannelResult(name="rng", verdict=Verdict.FAILED, findings=(initial,))
     assert "tree failed: leaf4: " in first_line(VALUES, PROGRAM, guess, rng)  # two doubts of one pairing
 
 
 def test_a_difference_of_an_operand_is_not_sure_unless_values_show_its_place():
     found = functools.partial(Finding, reference="a.py:3 in f", candidate="b.py:4 in g")
-    operand = found(where="multiply (another value: operand 1)")
+    operand = found(where="multiply (another value: operand 1)", doubts=(Doubt.OPERAND,))
     constant = found(where="compare (operand 1: 4 against 3)")
     program = dataclasses.replace(PROGRAM, findings=(operand, constant))
     line = first_line(VALUES, program)
@@ -324,12 +325,9 @@ def test_a_difference_of_an_operand_is_not_sure_unless_values_show_its_place():
     assert line.endswith("next: parity bisect toy-a/forward@single")
     memory = ChannelResult(name="memory", verdict=Verdict.FAILED, findings=(finding(2),))
     assert "program differs: multiply (another" in first_line(program, memory)
-    note = found(where=f"{explain.BY_VALUES}add (forward)")
-    located = dataclasses.replace(program, notes=(note,))
-    assert "program differs: values of one batch differ first at add (forward): " in first_line(
-        VALUES, located
-    )
-    doubt = dataclasses.replace(finding(4), cause=CONTRADICTED)
+    located = dataclasses.replace(program, located=found(where="differ first at add (forward)"))
+    assert "program differs: differ first at add (forward): " in first_line(VALUES, located)
+    doubt = dataclasses.replace(finding(4), doubts=(Doubt.GUESS,))
     guess = ChannelResult(name="tree", verdict=Verdict.FAILED, findings=(doubt,))
     assert "program differs: compare (operand 1: 4 against 3): " in first_line(VALUES, program, guess)
     alone = dataclasses.replace(program, findings=(operand,))
@@ -397,7 +395,8 @@ PLACES = {"reference": "stablehlo.add at old.py:7 in f", "candidate": "stablehlo
 
 
 def resting(verdict=Verdict.UNPROVED, id="toy-a/forward", **channels):
-    first = Finding(where="stablehlo.add (operand 1: 1 against 2)", next_step=RESTS_ON_NUMBERS, **PLACES)
+    numbers = {"doubts": (Doubt.NUMBERS,), "next_step": "not settled for all inputs"}
+    first = Finding(where="stablehlo.add (operand 1: 1 against 2)", **numbers, **PLACES)
     program = ChannelResult(
         name="program", verdict=verdict, detail="not shown", findings=(first,), measures={"operations": 3}
     )

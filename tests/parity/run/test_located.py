@@ -103,8 +103,8 @@ def test_bisect_says_the_same_and_evaluates_nothing_again(monkeypatch):
     times = len(evaluations)
     report = bisect_case(failing, ("op",), result=result, bench=session)
     assert times and len(evaluations) == times
-    (note,) = result.channels["program"].notes
-    assert note.sentence().endswith(report.axes[0].sentence)
+    located = result.channels["program"].located
+    assert located is not None and located.sentence().endswith(report.axes[0].sentence)
 
 
 def test_only_a_failure_without_a_place_is_searched(monkeypatch):
@@ -252,12 +252,12 @@ def test_a_difference_on_stress_inputs_only_is_searched_there():
 
 
 def test_a_key_that_is_drawn_from_twice_comes_before_the_values_that_follow():
-    def result(name, verdict, where):
-        finding = Finding(where=where, reference="a.py:1 in a", candidate="b.py:2 in b")
+    def result(name, verdict, where, **rest):
+        finding = Finding(where=where, reference="a.py:1 in a", candidate="b.py:2 in b", **rest)
         return ChannelResult(name=name, verdict=verdict, findings=(finding,))
 
     program, values = result("program", Verdict.UNPROVED, "add"), result("values", Verdict.FAILED, "loss")
-    for where, first in (("draw at b.py:1", "rng"), ("initial w", "program")):
-        rng = result("rng", Verdict.FAILED, where)
+    for leaf, first in (("", "rng"), ("w", "program")):
+        rng = result("rng", Verdict.FAILED, "draw", leaf=leaf)
         found = explain("case", {one.name: one for one in (program, values, rng)})
         assert found is not None and found.channel == first

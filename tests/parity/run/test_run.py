@@ -13,7 +13,7 @@ from expected import surprises
 from parity.builds.build import Build, linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Accept, Case
-from parity.channels import ALL, CHANNELS, Aspect, Settled, of_aspect
+from parity.channels import ALL, CHANNELS, Aspect, SettledByProof, of_aspect
 from parity.compare.clock import PHASES
 from parity.compare.session import Session
 from parity.run.request import Request
@@ -125,7 +125,11 @@ def test_every_channel_reports_in_order_and_a_proof_runs_nothing(monkeypatch):
 def test_paranoid_runs_proved_cases():
     result = outcome(step, step, paranoid=True)
     ran = dict.fromkeys(("values", "gradients", "state"), "bitwise")
-    settled = (name for name in of_aspect(Aspect.STRUCTURE) if CHANNELS[name].settled is not Settled.NOTHING)
+    settled = (
+        name
+        for name in of_aspect(Aspect.STRUCTURE)
+        if CHANNELS[name].settled_by_proof is not SettledByProof.NEVER
+    )
     stated = {**dict.fromkeys(settled, "equal"), **PROVED, **ran}
     assert surprises(verdicts(result), **stated) == {}
     assert min(result.seconds["compile"], result.seconds["execute"]) > 0

@@ -32,7 +32,7 @@ filter();
 function sentence(finding) {
   const labels = finding.labels || ["reference", "candidate"];
   const sides = [finding.reference, finding.candidate].map((text, at) => text ? el("span", { class: "side" }, `${labels[at]}: `, el("code", {}, text)) : null);
-  return el("li", {}, el("strong", {}, finding.where), el("span", {}, ...sides.filter(Boolean)),
+  return el("li", {}, el("strong", {}, `${(finding.doubts || []).includes("place") ? "not sure, " : ""}${finding.where}`), el("span", {}, ...sides.filter(Boolean)),
     el("span", {}, [finding.distance, finding.cause && `likely ${finding.cause}`, finding.next_step].filter(Boolean).join("; ")),
     finding.traceback ? el("details", {}, el("summary", {}, "traceback"), el("pre", { tabindex: 0 }, finding.traceback)) : null);
 }
@@ -44,7 +44,7 @@ function pictures(one, result) {
 }
 
 function channel(one, name, result) {
-  const findings = (result.findings || []).map(sentence), notes = (result.notes || []).map(sentence);
+  const findings = (result.findings || []).map(sentence), notes = [result.located || [], result.notes || []].flat().map(sentence);
   const measures = Object.entries(result.measures || {}).map(([key, value]) => `${key} ${number(value)}`).join(", ");
   return el("details", BAD.has(result.verdict) ? { open: "" } : {},
     el("summary", {}, `${name} `, el("span", { class: `v ${result.verdict}` }, result.verdict), ` ${result.detail || ""}`),

@@ -6,6 +6,7 @@ import pytest
 
 from parity.channels.dots import compare_dots
 from parity.ir.stablehlo.dtypes import read_dtypes
+from parity.verdicts import Doubt
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ def test_a_dot_at_another_precision_is_named_if_numbers_are_equal(asked, word):
     assert (
         finding.reference == "f32 x f32 -> f32" and word in finding.candidate and "precision" in finding.cause
     )
+    assert finding.doubts == (Doubt.HARMLESS,)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,7 @@ def test_another_formula_is_no_matter_of_types(reference, candidate, kinds):
     x = jnp.ones((3, 4))
     found = compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (reference, candidate)))
     assert [finding.where.partition(" ")[0] for finding in found.findings] == kinds
+    assert {finding.doubts for finding in found.findings} <= {(Doubt.HARMLESS,)}
 
 
 def dotted(x, **options):
@@ -60,7 +63,7 @@ def test_types_that_a_caller_of_shared_code_passes_name_the_caller():
 
     x = jnp.ones((3, 4), "bfloat16")
     (finding,) = compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (plain, wide))).findings
-    assert "wide" in finding.where and "plain" in finding.next_step
+    assert "wide" in finding.where and "plain" in finding.next_step and not finding.doubts
 
 
 def test_a_scalar_behind_two_thousand_operations_is_read():
