@@ -144,7 +144,7 @@ class Doubt(enum.StrEnum):
     OPERAND = "operand"  # only the value of an operand differs, which comes from elsewhere
     ALSO_OPERAND = "also_operand"  # such a value differs, too
     HARMLESS = "harmless"  # it may change no number
-    NUMBERS = "numbers"  # the numbers decide, as its next step says
+    NUMBERS = "numbers"  # the numbers decide
     GUESS = "guess"  # the weight map may have guessed wrongly
 
 

@@ -187,7 +187,7 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
     more = len(channel.findings) - 1 if channel.name != "program" else 0
     of_numbers = channel.name in NUMBERS
     steps = [] if Doubt.NUMBERS in cause.doubts else cause.next_step.split("; ")
-    sure = cause is not channel.located  # else the step says why the search is not sure
+    sure = cause is not channel.located  # else the step is the reason why the search is not sure
     return [
         (NEEDED, channel.detail if of_numbers else ""),
         (NEEDED, cause.difference()),
