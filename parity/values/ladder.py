@@ -1,7 +1,8 @@
-"""Ladder of rungs for values: bitwise, within the noise floor, arbitrated by float64, or failed."""
+"""Ladder of rungs for values: bitwise, within the noise floor, arbitrated by float64, or failed; also by layer."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,7 @@ from parity.verdicts import (
     Requirement,
     Row,
     Verdict,
+    grouped,
     weakest,
 )
 
@@ -240,7 +242,10 @@ def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
         verdict=lowest if judge.required.met_by(lowest) else Verdict.FAILED,
         detail="; ".join([detail, *filter(None, [rounding.detail]), *_unmet(lowest, judge), *absent]),
         findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in shown),
-        tables={"leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off]},
+        tables={
+            "leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off],
+            "layers": layer_table(reference, in_floors, rungs),
+        },
     )
 
 
@@ -313,9 +318,13 @@ def _unmet(rung: Verdict, judge: Judge) -> list[str]:
     return [f"rung {rung} where {judge.required} is required"] if missed else []
 
 
+def _known(number: float) -> float | None:
+    return number if np.isfinite(number) else None
+
+
 def _row(found: Deviation, in_floors: float, rung: Verdict) -> Row:
     numbers = {"relative": found.relative, "floors": in_floors}
-    known = {name: number if np.isfinite(number) else None for name, number in numbers.items()}
+    known = {name: _known(number) for name, number in numbers.items()}
     return {"leaf": found.path, **known, "rung": str(rung), "note": found.note}
 
 
@@ -325,3 +334,74 @@ def _finding(found: Deviation, in_floors: float, rung: Verdict, judge: Judge) ->
     small = f" and {found.minor:.3g} in small entries" if found.minor > found.relative else ""
     distance = found.note or f"relative {found.relative:.3g}{small}, {in_floors:.3g} x noise, {reached}"
     return Finding(where=where, reference=found.reference, candidate=found.candidate, distance=distance)
+
+
+STEP = re.compile(r"step\d+")
+NUMBERED = re.compile(r"(.*?)[_.-]?(\d+)")
+MOMENTS = frozenset({"mu", "nu", "trace"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Position of a leaf in the model.
+
+    Args:
+        series: group of the leaf, such as ``params`` or ``step1/opt_state/0/mu``; plots draw one line each.
+        stack: the layers it is in, or the module outside of them.
+        number: number of the layer; None outside of layers, and if one leaf holds a whole stack.
+    """
+
+    series: str
+    stack: str
+    number: int | None
+
+
+def place_of(path: str) -> Place:
+    """Returns the layer of a leaf, determined from its path alone.
+
+    A layer is a numbered module that contains modules, or a numbered module of the model itself:
+    ``layers_3/mlp/kernel``, ``layers/3/kernel``, ``Dense_0/kernel``, but not ``wi_0`` of ``layers/mlp/wi_0/kernel``.
+    """
+    parts = path.split("/")
+    start = int(STEP.fullmatch(parts[0]) is not None)
+    moment = next((at for at, part in enumerate(parts) if part in MOMENTS), start)
+    rest = parts[moment + 1 :]
+    series = "/".join(parts[: moment + 1])
+    for at, part in enumerate(rest):
+        found = NUMBERED.fullmatch(part)
+        listed = at == 1 and part.isdigit()  # the ``3`` of ``layers/3/kernel``
+        if not found or (at and not listed and len(rest) - at <= 2):
+            continue
+        name = "/".join((*rest[:at], *filter(None, found.groups()[:1])))
+        if name:
+            return Place(series, name, int(found[2]))
+    outside = next((part for part in rest if not part.isdigit()), "")
+    return Place(series, outside, None)
+
+
+def layer_table(paths: Iterable[str], floors: Mapping[str, float], rungs: Mapping[str, Verdict]) -> list[Row]:
+    """Returns a row for each layer: its leaves, the number that differ, and the worst deviation.
+
+    Args:
+        floors: deviation of each differing leaf as a multiple of its noise; in a row None if it is not finite.
+        rungs: rung of each differing leaf; leaves that are not in here have the same bits.
+    """
+    groups = grouped(paths, place_of)
+    ordered = sorted(groups, key=lambda one: (one.series, one.number is None, one.stack, one.number or 0))
+    return [_layer_row(place, groups[place], floors, rungs) for place in ordered]
+
+
+def _layer_row(
+    place: Place, paths: Collection[str], floors: Mapping[str, float], rungs: Mapping[str, Verdict]
+) -> Row:
+    differing = [path for path in paths if path in rungs]
+    # Failed first: a float64 run may excuse the larger of two deviations.
+    worst = max(differing, key=lambda path: (rungs[path] is Verdict.FAILED, floors[path]), default="")
+    return {
+        **dataclasses.asdict(place),
+        "leaves": len(paths),
+        "differ": len(differing),
+        "floors": _known(floors[worst]) if worst else None,
+        "rung": str(weakest(rungs[path] for path in differing)) if differing else None,
+        "leaf": worst,
+    }

@@ -133,6 +133,10 @@ def drawn(browser, file, checks):
     checks.that(marks == 5, f"modules: got {marks} marks, expected 5 of 6: the first has no cotangent")
     page.locator("#cases tbody tr button").nth(1).click()
     case = page.locator("#one-body")
+    layers = case.get_by_role("img", name="params, by number of layers")
+    checks.that(layers.count() >= 1, "no picture of the layers")
+    shapes = [layers.first.locator(f".mark{kind}").count() for kind in ("", ".hollow", ".far")]
+    checks.that(shapes == [5, 1, 3], f"layers: got {shapes} marks, hollow and far, expected [5, 1, 3]")
     shards = case.locator(".cut").evaluate_all("all => all.map((one) => one.querySelectorAll('rect').length)")
     checks.that(shards == [8, 16, 1, 4], f"shards: got {shards}, expected [8, 16, 1, 4]")
     unknown = case.locator(".track.none").count()

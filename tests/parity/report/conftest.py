@@ -98,6 +98,18 @@ HOSTILE = (
 )
 
 
+def layer(number, differ=2, floors=20.0, rung="failed", **fields):
+    row = {"series": "params", "stack": "layers", "number": number, "leaves": 3, "differ": differ}
+    return {**row, "floors": floors, "rung": rung, "leaf": f"params/layers_{number}/{ODD}", **fields}
+
+
+LAYERS = [
+    layer(0, 0, None, None, leaf=""),
+    layer(1, 1, 0.5, "floor"),
+    layer(2),
+    layer(3, 3, None),
+    layer(None, 1, 900.0, stack="head"),
+]
 SPECS = [
     {"roles": "params", "leaves": leaves, "leaf": ODD, "shape": "8x4", "bytes": 64}
     | {"reference": cut, "reference_axes": names, "candidate": other, "candidate_axes": names}
@@ -125,11 +137,9 @@ BISECT = {
 
 def rich_report(count=0):
     """Returns a report with every picture, hostile names, and ``count`` cases more."""
+    tables = {**FAILED["values"]["tables"], "layers": LAYERS}
     mesh = {"mesh": "fsdp4.tensor2-auto"}
-    failed = {
-        **FAILED,
-        "gradients": channel("failed", ODD, [finding(where=ODD)] * 20, tables=FAILED["values"]["tables"]),
-    }
+    failed = {**FAILED, "gradients": channel("failed", ODD, [finding(where=ODD)] * 20, tables=tables)}
     bars = [{"quantity": "temp", "reference": 5, "candidate": None}]
     drawn = {
         "sharding": channel(tables={"specs": SPECS}),

@@ -195,8 +195,8 @@ def test_parts_of_a_run_merge_with_their_tables_and_bisects(rich):
             "cases, number 1.bisect.axes, number 1: got no sentence",
         ),
         (
-            lambda case: case["channels"]["values"].update(tables={"leaves": [3]}),
-            "channels.values.tables.leaves, number 1: got 3, expected a table",
+            lambda case: case["channels"]["values"].update(tables={"layers": [3]}),
+            "channels.values.tables.layers, number 1: got 3, expected a table",
         ),
     ],
 )

@@ -38,8 +38,8 @@ function sentence(finding) {
 }
 
 function pictures(one, result) {
-  return Object.entries(result.tables || {}).filter(([, table]) => table.length)
-    .sort(([a], [b]) => (b === "leaves") - (a === "leaves"))
+  const order = (kind) => (FIRST.indexOf(kind) + FIRST.length + 1) % (FIRST.length + 1);
+  return Object.entries(result.tables || {}).filter(([, table]) => table.length).sort(([a], [b]) => order(a) - order(b))
     .flatMap(([kind, table]) => Object.hasOwn(PICTURES, kind) ? PICTURES[kind](table, one) : plain(table, kind));
 }
 
@@ -82,7 +82,12 @@ at("close").addEventListener("click", () => at("one").close());
 function beside(place) {
   const one = record(place);
   const found = one.bisect && one.bisect.axes.map((axis) => axis.facts.modules).find((rows) => rows && rows.length);
-  return found ? [modules(found)] : [];
+  if (found) return [modules(found)];
+  for (const name of ["gradients", "state", "values"]) {
+    const table = one.channels[name] && BAD.has(one.channels[name].verdict) && (one.channels[name].tables || {}).layers;
+    if (table && table.length) return layers(table);
+  }
+  return [];
 }
 for (const card of document.querySelectorAll("details.case")) {
   const box = card.querySelector(".drawn");

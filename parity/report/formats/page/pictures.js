@@ -96,9 +96,10 @@ function chart(title, places, lines) {
   const step = Math.max(4, Math.min(48, room / places.length)), left = 72, tall = 150, top = 32;
   const every = Math.ceil(18 / step), tilted = (place) => place.label.length * 7 > step * every;
   const middles = [];
-  const wide = 14 + places.reduce((at) => {
-    middles.push(at + step / 2);
-    return at + step;
+  const wide = 14 + places.reduce((at, place) => {
+    const width = place.joined ? step : Math.max(step, 20);  // what stands by itself has its name
+    middles.push(at + width / 2);
+    return at + width;
   }, left);
   const bottom = top + tall, foot = places.some(tilted) ? 84 : 22, x = (at) => middles[at];
   const y = (mark) => mark === "same" ? bottom - 6 : mark === "beyond" ? top - 16
@@ -112,7 +113,7 @@ function chart(title, places, lines) {
   parts.push(draw("text", { x: left - 6, y: bottom - 2, "text-anchor": "end" }, "same bits"));
   if (lines.some((line) => line.marks.includes("beyond"))) parts.push(draw("text", { x: left - 6, y: top - 12, "text-anchor": "end" }, "beyond"));
   places.forEach((place, at) => {
-    if (at % every) return;
+    if (at % every && place.joined) return;
     parts.push(tilted(place)
       ? draw("text", { x: x(at) + 4, y: bottom + 12, "text-anchor": "end", transform: `rotate(-50 ${x(at) + 4} ${bottom + 12})` }, short(place.label, 16))
       : draw("text", { x: x(at), y: bottom + 14, "text-anchor": "middle" }, place.label));
@@ -120,17 +121,17 @@ function chart(title, places, lines) {
   for (const line of lines) {
     const path = [];
     line.marks.forEach((mark, at) => {
-      if (mark === null) { path.push(null); return; }
+      if (mark === null || !places[at].joined) { path.push(null); return; }
       path.push(`${path.length && path[path.length - 1] ? "L" : "M"}${x(at)} ${y(mark)}`);
     });
     parts.push(draw("path", { d: path.filter(Boolean).join(" "), class: `line ${line.kind}` }));
     line.marks.forEach((mark, at) => {
       if (mark === null) return;
-      const where = { cx: x(at), cy: y(mark) }, failed = mark === "beyond" || mark > LIMIT;
+      const where = { cx: x(at), cy: y(mark) }, failed = line.failed ? line.failed[at] : mark === "beyond" || mark > LIMIT;
       const shape = mark === "same" ? draw("circle", { ...where, r: 3.5, class: `mark hollow ${line.kind}` })
         : failed ? draw("path", { d: `M${where.cx} ${where.cy - 6}l6 6l-6 6l-6 -6z`, class: `mark ${line.kind} far` })
           : draw("circle", { ...where, r: 4, class: `mark ${line.kind}` });
-      shape.append(draw("title", {}, `${places[at].name}${line.name ? `, ${line.name}` : ""}: ${mark === "same" ? "same bits" : mark === "beyond" ? "beyond any noise" : times(mark)}`));
+      shape.append(draw("title", {}, `${places[at].name}${line.name ? `, ${line.name}` : ""}: ${mark === "same" ? "same bits" : mark === "beyond" ? "beyond any noise" : times(mark)}${line.notes ? `, ${line.notes[at]}` : ""}`));
       parts.push(shape);
     });
   }
@@ -143,10 +144,36 @@ function chart(title, places, lines) {
       draw("svg", { width: wide, height: bottom + foot, viewBox: `0 0 ${wide} ${bottom + foot}`, role: "img", "aria-label": `${title}: ${words}` }, ...parts)));
 }
 
+const mark = (row) => row.differ === 0 ? "same" : row.floors === null ? "beyond" : row.floors;
+
+/* Leaves layer by layer: the worst leaf of each. */
+function layers(table) {
+  const charts = [];
+  for (const series of new Set(table.map((row) => row.series))) {
+    const rows = table.filter((row) => row.series === series);
+    if (rows.length < 2) continue;
+    const stacks = new Set(rows.filter((row) => row.number !== null).map((row) => row.stack));
+    const places = rows.map((row) => ({
+      label: row.number === null ? row.stack || "rest" : stacks.size > 1 ? `${row.stack} ${row.number}` : `${row.number}`,
+      name: row.number === null ? row.stack || "rest" : `${row.stack} ${row.number}`, joined: row.number !== null }));
+    charts.push(chart(`${series}${stacks.size === 1 ? `, by number of ${[...stacks][0]}` : ""}`, places, [{ name: "", kind: "one", marks: rows.map(mark),
+      failed: rows.map((row) => row.rung === "failed"),
+      notes: rows.map((row) => `${row.differ} of ${row.leaves} leaves differ${row.rung ? `, ${row.rung}` : ""}`) }]));
+  }
+  if (!charts.length) return [];
+  const heads = ["of", "layer", "leaves", "differ", "worst leaf", "how far", "rung"];
+  const lines = table.map((row) => [row.series, `${row.stack} ${row.number ?? ""}`, row.leaves, row.differ, row.leaf, row.differ ? times(row.floors) : "same bits", row.rung]);
+  return [el("h3", {}, "Layer by layer, the worst leaf of each in units of its noise"),
+    el("p", { class: "facts" }, "On the usual batch. The dashed line is the floor, 10 times the noise; a diamond holds no rung. A leaf that holds a whole stack of layers stands beside the layers."),
+    el("div", { class: "charts" }, ...charts.slice(0, 6)),
+    ...(charts.length > 6 ? [el("details", {}, el("summary", {}, `${charts.length - 6} more pictures`), el("div", { class: "charts" }, ...charts.slice(6)))] : []),
+    el("details", {}, el("summary", {}, "The same as a table"), grid(heads, lines, "Layers"))];
+}
+
 /* Modules in the order of execution, as `parity run --bisect` evaluated them. */
 function modules(rows) {
   const value = (found) => found === null || found === undefined ? null : found === "inf" ? "beyond" : found === 0 ? "same" : Number(found);
-  const places = rows.map(([name]) => ({ label: name, name }));
+  const places = rows.map(([name]) => ({ label: name, name, joined: true }));
   const lines = [["activations", "one", 1], ["cotangents", "two", 2]].map(([name, kind, at]) => ({ name, kind, marks: rows.map((row) => value(row[at])) }));
   return chart("Modules in order of execution", places, lines.filter((line) => line.marks.some((found) => found !== null)));
 }
@@ -183,8 +210,9 @@ function specs(table, one) {
 }
 
 const PICTURES = {
-  leaves, loops, specs,
+  leaves, layers, loops, specs,
   memory: (table) => both(table, "Memory and work of the compiled programs"),
   collectives: (table) => both(table, "Collectives, bytes moved"),
   map: (table) => plain(table, "Weight map, a line each way of pairing"),
 };
+const FIRST = ["layers", "leaves"];
