@@ -17,7 +17,7 @@ SCHEMA = 1
 CODE = "code"
 SCRIPT = '''"""Shows the failure that repro.json describes: exits with 1 if it is there, 0 if not, 3 otherwise.
 
-Needs linen-nnx-parity, and no project beside it. Data files that the code reads are not in this folder.
+Needs the package linen-nnx-parity, but not your project. Data files that the code reads are not in this folder.
 """
 
 import sys

@@ -8,7 +8,7 @@ from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.results import compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.functions import origin
-from parity.ir.stablehlo.dtypes import TypedOp, read_dtypes
+from parity.ir.stablehlo.dtypes import OUTER, TypedOp, read_dtypes
 from parity.verdicts import ChannelResult, Doubt, Finding, Verdict, grouped, one_sided
 
 FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
@@ -44,11 +44,12 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
     differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
     reported only if the other side has no operation of its family in these types, but does compute in others.
     """
-    if not reference and not candidate:
+    summing = [[one for one in side if one.kind != OUTER] for side in (reference, candidate)]
+    if not any(summing):
         return ChannelResult(verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
-    if not reference or not candidate:
+    if not all(summing):
         text = (
-            f"the {'candidate' if reference else 'reference'} has no floating-point dot, exponential or sum"
+            f"the {'candidate' if summing[0] else 'reference'} has no floating-point dot, exponential or sum"
         )
         return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
     pairs, missing, extra = pair_up(reference, candidate, (_full, _without_types))
@@ -95,7 +96,8 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
 def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> Iterator[Finding]:
     """Yields a finding for each group of unpaired operations whose family and types the other side does not have.
 
-    Complex numbers are left out: no type of theirs is narrow, and the other side may have a cosine and a sine.
+    Complex numbers are left out: no type of theirs is narrow, and the other side may have a cosine and a sine. So are
+    outer products, which the other side may write as products.
     """
     known = {(_family(one), _real(one)) for one in other}
     families, results = {family for family, _ in known}, {one.result for one in other}
@@ -103,6 +105,7 @@ def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> I
         one
         for one in entries
         if (_family(one) in families or results != {one.result})
+        and one.kind != OUTER
         and "complex" not in one.types
         and (_family(one), _real(one)) not in known
     ]

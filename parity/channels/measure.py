@@ -15,7 +15,7 @@ from parity.compare.runs import changed_choices, judged_runs, only_ties
 from parity.compare.sample import idle_outputs
 from parity.compare.side import INPUT, Side
 from parity.compare.stress import stress
-from parity.ir.jax_internals import equation_scope
+from parity.ir.jax_internals import is_transposed
 from parity.ir.jaxprs import equations, origin
 from parity.values.ladder import climb
 from parity.values.static import Content, Fact, result_facts
@@ -212,7 +212,7 @@ def trains(evidence: Evidence) -> bool:
 def _decodes(side: Side) -> bool:
     moved = {path for group, path in side.results if group == Group.STATE} - side.read(_kept)
     roles = {side.build.leaves[path].role for path in moved}
-    differentiated = any("transpose(" in equation_scope(each) for each in equations(side.traced.jaxpr))
+    differentiated = any(map(is_transposed, equations(side.traced.jaxpr)))
     return bool(roles) and Role.PARAMS not in roles and not differentiated
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from jax.extend import core
 
-from parity.ir.jax_internals import equation_scope, scan_split
+from parity.ir.jax_internals import is_transposed, scan_split
 from parity.ir.jaxprs import LAYOUT_ONLY, bodies, is_call, opened, variables
 
 
@@ -89,7 +89,7 @@ class Interpreter:
         for at, (equation, done) in enumerate(zip(jaxpr.eqns, _last_uses(jaxpr), strict=True)):
             place = (*around.place, at)
             if not self.skips(place):
-                backward = around.backward or "transpose(" in equation_scope(equation)
+                backward = around.backward or is_transposed(equation)
                 here = around._replace(place=place, backward=backward)
                 outputs = self._equation(equation, [read(variable) for variable in equation.invars], here)
                 values.update(zip(equation.outvars, outputs, strict=True))

@@ -282,6 +282,11 @@ def equation_scope(equation: Any) -> str:
     return str(equation.source_info.name_stack)
 
 
+def is_transposed(equation: Any) -> bool:
+    """True if an equation belongs to a backward pass by its own name stack; its caller may belong to one, too."""
+    return "transpose(" in equation_scope(equation)
+
+
 def live(jaxpr: Any, wanted: Sequence[bool] = ()) -> Any:
     """Returns a jaxpr that computes only the wanted results, or all (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters import partial_eval

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from parity.ir.interpreter import Interpreter, Position
-from parity.ir.jax_internals import equation_scope, scan_split
+from parity.ir.jax_internals import is_transposed, scan_split
 from parity.ir.jaxprs import all_bodies, bind_placed, bodies, equations, is_call, opened
 
 Hook = Callable[[Any, list[Any]], Sequence[Any]]
@@ -97,7 +97,7 @@ def _count_types(found: Types, jaxpr: Any, count: int, *, backward: bool) -> Non
     casts: dict[tuple[Any, str], int] = {}
     for equation, inner in zip(opened(jaxpr).eqns, all_bodies(opened(jaxpr)), strict=True):
         name, outs = equation.primitive.name, [each.aval for each in equation.outvars]
-        later = backward or "transpose(" in equation_scope(equation)
+        later = backward or is_transposed(equation)
         for body in inner:
             _count_types(found, body, count * equation.params.get("length", 1), backward=later)
         if not later and name == CAST and _is_lossy(equation) and outs[0].shape:

@@ -96,12 +96,9 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
     suspects = first.passing or (_suspects(found, common) if first.is_alone else ())
     doubt = first.doubt(found.partners, found.guessed)
-    alone = [each for each in found.divergences if each.pair is None and not each.nan]
-    if (
-        not doubt
-        and alone[:1] == [*found.divergences[:1]]
-        and len({each.reference is None for each in alone}) > 1
-    ):
+    leading = found.divergences[0]
+    lacking = {each.reference is None for each in found.divergences if each.pair is None and not each.nan}
+    if not doubt and leading.pair is None and not leading.nan and len(lacking) > 1:
         doubt = "because each side computes values here that the other one lacks"
     if not doubt and len(suspects) > SURE:
         doubt = f"one of {listed([str(each) for each in suspects], MOST)}"

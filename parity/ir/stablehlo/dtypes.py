@@ -28,6 +28,8 @@ SENSITIVE = {
 }
 """The operations that are read, with a name for each; sums are the only reductions."""
 
+OUTER = "outer product"
+"""A dot that sums nothing: a product, which the other side may write as such."""
 _FLOATS = ("f", "bf", "complex")
 _PRECISION = re.compile(r"precision ([A-Z]+)")
 
@@ -37,7 +39,7 @@ class TypedOp:
     """One operation with its types.
 
     Args:
-        kind: a value of ``SENSITIVE``.
+        kind: a value of ``SENSITIVE``, or ``OUTER``.
         precision: requested precision of a dot or convolution, such as ``HIGHEST`` or an algorithm; empty for the
             default.
     """
@@ -73,20 +75,19 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
 
 
 def _typed(op: Op, constants: set[int]) -> TypedOp | None:
-    """Returns an operation with its types; None for integers, what sums nothing, and numbers of `constants`."""
+    """Returns an operation with its types; None for integers, reductions but sums, and numbers of `constants`."""
     if op.name == "stablehlo.reduce" and [inner.name for inner in op.regions[0].ops] != ["stablehlo.add"]:
         return None
-    axes = str(op.form.attributes.get("dot_dimension_numbers", ""))
-    if op.name == "stablehlo.dot_general" and not numbers(axes, "lhs_contracting_dimensions"):
-        return None  # an outer product only multiplies
     count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
     result, sizes = op.form.elements[0], op.form.shapes[0]
     if not result.startswith(_FLOATS):
         return None
     if not sizes and constants.issuperset(op.operands):
         return None  # a number that the compiler folds, such as the square root of a head's size
+    axes = str(op.form.attributes.get("dot_dimension_numbers", ""))
+    is_outer = op.name == "stablehlo.dot_general" and not numbers(axes, "lhs_contracting_dimensions")
     return TypedOp(
-        kind=SENSITIVE[op.name],
+        kind=OUTER if is_outer else SENSITIVE[op.name],
         operands=tuple(str(operand.type.element_type) for operand in list(op.source.operands)[:count]),
         result=result,
         sizes=sizes,

@@ -34,6 +34,7 @@ def test_a_dot_at_another_precision_is_named_if_numbers_are_equal(asked, word):
     [
         (lambda x: x * jax.lax.rsqrt(x), lambda x: x / jnp.sqrt(x), []),
         (lambda x: jnp.log(jnp.exp(x)), lambda x: jnp.exp(x), []),
+        (lambda x: jnp.exp(x), lambda x: jnp.einsum("ab,c->abc", jnp.exp(x), x[0]), []),
         (
             lambda x: jnp.log(jnp.exp(x)),
             lambda x: jnp.exp(x).astype("bfloat16") @ x.T.astype("bfloat16"),
@@ -48,6 +49,14 @@ def test_another_formula_is_no_matter_of_types(reference, candidate, kinds):
     found = compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (reference, candidate)))
     assert [finding.where.partition(" ")[0] for finding in found.findings] == kinds
     assert {finding.doubts for finding in found.findings} <= {(Doubt.HARMLESS,)}
+
+
+def test_outer_products_in_other_types_differ():
+    x = jnp.ones((3, 4))
+    outer = lambda x, kind: jnp.einsum("ab,c->abc", jnp.exp(x).astype(kind), x[0].astype(kind))  # noqa: E731
+    sides = (jax.jit(outer, static_argnums=1).lower(x, kind) for kind in ("float32", "bfloat16"))
+    (finding,) = compare_dots(*map(read_dtypes, sides)).findings
+    assert finding.where.startswith("outer product") and "bf16" in finding.candidate
 
 
 def dotted(x, **options):
