@@ -161,7 +161,7 @@ class Finding:
         traceback: traceback of an exception; empty if there was none.
         follows: differences that follow from this one, such as those of a parameter's moments; counted, not listed.
         doubts: the reasons why it may not be the cause.
-        leaf: the reference's leaf whose initial value or partner differs.
+        leaf: the reference's leaf whose value or partner differs.
     """
 
     where: str

@@ -33,20 +33,11 @@ def state(evidence: Evidence) -> ChannelResult:
 
 def _by_cause(result: ChannelResult, leaves: Mapping[str, Leaf]) -> ChannelResult:
     """Puts failed findings first, and within each part parameters first, with their moments."""
-    rows = result.tables.get("leaves", ())
-    subjects = [finding.where for finding in result.findings]
-    if len(rows) != len(subjects) or not all(
-        map(str.startswith, subjects, [str(row["leaf"]) for row in rows])
-    ):
-        return result  # the findings have another subject, such as a guard
+    rungs = {row["leaf"]: row["rung"] for row in result.tables.get("leaves", ())}
     findings: list[Finding] = []
     for failed in (True, False):
-        part = [
-            (finding, str(row["leaf"]))
-            for finding, row in zip(result.findings, rows, strict=True)
-            if (row["rung"] == Verdict.FAILED) is failed
-        ]
-        findings += causes_first([finding for finding, _ in part], [path for _, path in part], leaves)
+        part = [one for one in result.findings if (rungs.get(one.leaf) == Verdict.FAILED) is failed]
+        findings += causes_first(part, [one.leaf for one in part], leaves)
     return dataclasses.replace(result, findings=tuple(findings))
 
 

@@ -333,7 +333,13 @@ def _finding(found: Deviation, in_floors: float, rung: Verdict, judge: Judge) ->
     (reached,) = _unmet(rung, judge) or [f"rung {rung}"]
     small = f" and {found.minor:.3g} in small entries" if found.minor > found.relative else ""
     distance = found.note or f"relative {found.relative:.3g}{small}, {in_floors:.3g} x noise, {reached}"
-    return Finding(where=where, reference=found.reference, candidate=found.candidate, distance=distance)
+    return Finding(
+        where=where,
+        reference=found.reference,
+        candidate=found.candidate,
+        distance=distance,
+        leaf=found.path,
+    )
 
 
 STEP = re.compile(r"step\d+")
