@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -100,6 +101,13 @@ class Evidence:
             side.begin()
         return self.sides
 
+    def begin(self) -> None:
+        """Starts to compile what has to run, and makes its state meanwhile; channels report what fails."""
+        with contextlib.suppress(SideError, MapError):
+            if self.reference.backend.executes and self.proof is not None and not self.proof.proved:
+                self.compiling()
+                _ = self.state
+
     @property
     def on_one_mesh(self) -> bool:
         """True if both sides are placed in the same way."""
@@ -183,7 +191,8 @@ class Evidence:
         if pairing.unmatched:
             entries = unmatched_frontier(pairing, self.sides)
             return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=entries)
-        return self._prove_with(prove, pairing)
+        compiling = self.compiling if self.reference.backend.executes else lambda: None
+        return self._prove_with(functools.partial(prove, unproved=compiling), pairing)
 
     @Once
     def unrolled_proof(self) -> Proof | None:

@@ -13,7 +13,7 @@ import jax
 
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
-from parity.channels import ALL, CHANNELS
+from parity.channels import ALL, CHANNELS, Aspect
 from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
@@ -78,11 +78,12 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
             with session.clock.book("build"):
                 work = Evidence.of(case, session)
             names = (work.builds[0].name, work.builds[1].name)
+            with session.clock.book("judge"):
+                work.begin()
+                judged = {name: _channel(name, work) for name in sorted(channels, key=_waits)}
             for name in channels:
-                with session.clock.book("judge"):
-                    result = _channel(name, work)
-                same = [other.name for other in results.values() if _same_error(other, result)]
-                results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
+                same = [other.name for other in results.values() if _same_error(other, judged[name])]
+                results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else judged[name]
             if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
                 results["tree"] = _channel("tree", work)  # reports the leaves without a partner
     except Exception as error:
@@ -92,6 +93,11 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
     seconds = session.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
     return CaseResult.of(case, results, seconds, names)
+
+
+def _waits(channel: str) -> bool:
+    """True if a channel may read compiled programs; the others are judged first, while both sides compile."""
+    return CHANNELS[channel].aspect is not Aspect.STATE
 
 
 def error_result(case: Case, where: str, error: Exception) -> CaseResult:
