@@ -9,6 +9,8 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Role
+from parity.builds.weights.map import normalise
+from parity.builds.weights.modules import moment_of
 from parity.channels.results import compared, vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.runs import changed_choices, judged_runs, only_ties
@@ -136,10 +138,18 @@ PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
 def _known_facts(side: Side) -> dict[str, dict[str, Fact]]:
     """Returns ``{group: {path: fact}}`` of the lowered program's results, by source; nothing is compiled."""
     program, leaves = side.operations, side.build.leaves
+    owners = {normalise(path) for path, leaf in leaves.items() if leaf.role is Role.PARAMS}
+
+    def source(kind: str, path: str) -> str:
+        if kind == INPUT:
+            return INPUTS
+        if leaves[path].role is Role.PARAMS or moment_of(normalise(path), owners):  # an average of them, too
+            return PARAMETERS
+        return REST
+
     labels: list[frozenset[str]] = [frozenset()] * len(program.body.parameters)
-    for position, (kind, path) in side.read_arguments.items():
-        of = INPUTS if kind == INPUT else PARAMETERS if leaves[path].role is Role.PARAMS else REST
-        labels[position] = frozenset({of})
+    for position, argument in side.read_arguments.items():
+        labels[position] = frozenset({source(*argument)})
     results: dict[str, dict[str, Fact]] = {group: {} for group, _ in side.results}
     for (group, path), fact in zip(side.results, result_facts(program, labels), strict=True):
         results[group][path] = fact

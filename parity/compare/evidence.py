@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -367,11 +367,10 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
         for build, gone in zip(evidence.builds, without, strict=True)
     )
 
-    def orders() -> Order:
-        return state_order(evidence.reference), state_order(evidence.candidate)
-
     try:
-        return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders)
+        return infer(
+            reference, candidate, evidence.case.rules, lambda: _uses(evidence), lambda: _order(evidence)
+        )
     except MapError as error:
         return error
 
@@ -411,15 +410,33 @@ def _unpaired_unused(sides: tuple[Side, Side]) -> tuple[set[str], set[str]]:
 
 
 def _uses(evidence: Evidence) -> Uses:
-    """Returns the uses of each leaf in every program of both builds; skips programs that cannot be traced."""
-    uses = {}
+    """Returns the uses of each leaf in every program of both builds."""
+    return {name: _of_both(sides, state_fingerprints) for name, sides in _programs(evidence)}
+
+
+def _order(evidence: Evidence) -> Order:
+    """Returns the place of the first use of each leaf, in the program that uses the most leaves if it is used there."""
+    orders = [_of_both(sides, state_order) for _, sides in _programs(evidence)]
+    found: Order = {}, {}
+    for pair in sorted(orders, key=lambda pair: -len(pair[0])):
+        for held, ranks in zip(found, pair, strict=True):
+            for path in sorted(ranks, key=ranks.__getitem__):
+                held.setdefault(path, len(held))
+    return found
+
+
+def _of_both(sides: tuple[Side, Side], reader: Callable[[Side], T]) -> tuple[T, T]:
+    return sides[0].read(reader), sides[1].read(reader)
+
+
+def _programs(evidence: Evidence) -> Iterator[tuple[str, tuple[Side, Side]]]:
+    """Yields both sides of every program of the builds; their traces are kept; skips those that cannot be traced."""
     builds, case = evidence.builds, evidence.case
-    for program in sorted(set(builds[0].programs) & set(builds[1].programs)):
-        one = dataclasses.replace(case, program=program)
+    for name in sorted(set(builds[0].programs) & set(builds[1].programs)):
+        one = dataclasses.replace(case, program=name)
+        left, right = (
+            evidence.session.side(build, one, mesh) for build, mesh in zip(builds, case.meshes, strict=True)
+        )
         with contextlib.suppress(SideError):  # the program's own case reports it
-            left, right = (
-                evidence.session.side(build, one, mesh).read(state_fingerprints)
-                for build, mesh in zip(builds, case.meshes, strict=True)
-            )
-            uses[program] = (left, right)
-    return uses
+            _ = left.traced, right.traced
+            yield name, (left, right)

@@ -126,7 +126,7 @@ class Proof:
         return f"{self.operations[0]} and {self.operations[1]} operations"
 
 
-def prove(
+def prove(  # noqa: PLR0913 - all but the programs by keyword
     reference: Any,
     candidate: Any,
     *,
@@ -166,26 +166,25 @@ def prove(
         size, took = sides[0].size, time.perf_counter() - started
         return Proof(proved=True, operations=(size, size), seconds=took, ignored_shardings=ignore_shardings)
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
-    strict, ruled, loose = attempt(as_written=True), None, None  # settles most, without a search for products
-    if not strict.equal:
-        ruled = None if entries else attempt(rules=EXACT)
-        strict = attempt() if ruled is None or ruled.equal else strict
+    written = attempt(as_written=True)  # settles most programs, without a search for products
+    reported = strict = written if written.equal else attempt()
+    ruled = loose = None
+    if not strict.equal and not entries:
+        reported = ruled = attempt(rules=EXACT)
     if entries or (ruled is not None and not ruled.equal):
         unproved()
-    reported, used = strict, {}
-    if ruled is not None and not strict.equal:
-        reported = ruled
-        if ruled.equal and ruled.shares_as(strict):
-            used = _needed(ruled, attempt)
-        else:
-            loose = attempt(rules=LOOSE, reorder=True)
-            # A difference that the order of operands explains is reported only if there is no other.
-            reported = strict if ruled.equal else ruled if loose.equal else loose
-    if loose is not None and loose.equal:
+    if ruled is not None and not (ruled.equal and ruled.shares_as(strict)):
+        loose = attempt(rules=LOOSE, reorder=True)
+        # A difference that the order of operands explains is reported only if there is no other.
+        reported = strict if ruled.equal else ruled if loose.equal else loose
+    used = {}
+    if ruled is not None and loose is None:
+        used = _needed(ruled, attempt)
+    elif loose is not None and loose.equal:
         used = _needed(loose, functools.partial(attempt, reorder=True))
         reported = reported if used else strict
     # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
-    proved = not entries and (strict.equal or (loose is None and bool(used)))
+    proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
     entries += [] if reported.equal else reported.search()
     return Proof(
         proved=proved,

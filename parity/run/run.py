@@ -83,7 +83,9 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
                 judged = {name: _channel(name, work) for name in sorted(channels, key=_waits)}
             for name in channels:
                 same = [other.name for other in results.values() if _same_error(other, judged[name])]
-                results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else judged[name]
+                results[name] = (
+                    CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else judged[name]
+                )
             if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
                 results["tree"] = _channel("tree", work)  # reports the leaves without a partner
     except Exception as error:
