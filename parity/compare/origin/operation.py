@@ -48,6 +48,8 @@ def locate(case: Case, session: Session, channel: str) -> SearchResult:
 def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     """Returns the divergences; a search that is not sure of the place adds the first difference of the proof.
 
+    It begins with one that the proof grades, because no numbers decide that.
+
     Args:
         channel: the channel that fails; its differences may reach no result on the batch.
     """
@@ -56,11 +58,15 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
         return result
     if not work.weights.is_identity or not work.differences:
         return result
-    proof = work.differences[0].sentence()
+    graded = dict(work.operation_proof.reasons()) if work.operation_proof else {}
+    first = next(iter(graded), work.differences[0])
+    place = f"the programs differ first at {first.sentence()}"
+    facts = {**result.facts, "proof": first.sentence()}
+    if not graded:
+        return dataclasses.replace(result, sentence=f"{result.sentence}; {place}", facts=facts)
+    sentence = f"{place}: {graded[first]}, which no numbers settle; by values: {result.sentence}"
     return dataclasses.replace(
-        result,
-        sentence=f"{result.sentence}; the programs differ first at {proof}",
-        facts={**result.facts, "proof": proof},
+        result, sentence=sentence, found=True, finding=first, head=(), rows=(), facts=facts
     )
 
 

@@ -37,10 +37,14 @@ def forward(state, inputs):
     return {"values": {"out": apply(state["params"], inputs) * inputs["targets"][:, None]}}
 
 
-def build(name, function, inputs=batch, **options):
+def build(name, function, inputs=batch, collections=("params",), **options):
+    def create(key):
+        weights = jax.random.normal(key, (D, F))
+        return {name: {"w": weights, "b": jnp.zeros(F)} for name in collections}
+
     return linen_build(
         name,
-        lambda key: {"params": {"w": jax.random.normal(key, (D, F)), "b": jnp.zeros(F)}},
+        create,
         {"step": (function, options)},
         inputs=inputs,
         specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
@@ -48,9 +52,18 @@ def build(name, function, inputs=batch, **options):
     )
 
 
-def outcome(reference, candidate=None, *, channels=None, inputs=(batch, batch), paranoid=False, **rest):
+def outcome(
+    reference,
+    candidate=None,
+    *,
+    channels=None,
+    inputs=(batch, batch),
+    paranoid=False,
+    collections=("params",),
+    **rest,
+):
     sides = [
-        build(name, function, given)
+        build(name, function, given, collections)
         for name, function, given in zip("ab", (reference, candidate or reference), inputs, strict=True)
     ]
     case = Case(
@@ -151,6 +164,13 @@ def test_a_proved_idle_case_is_vacuous_and_nothing_runs(function, channel, words
     assert result.channels[channel].verdict is Verdict.VACUOUS
     assert words in result.channels[channel].findings[0].sentence().replace("reference ", "")
     assert result.seconds["compile"] == 0
+
+
+def test_values_of_the_average_of_parameters_depend_on_parameters():
+    def sample(state, inputs):
+        return {"values": {"y": apply(state["average"], inputs)}}
+
+    assert outcome(sample, collections=("params", "average")).verdict == "passed"
 
 
 def test_a_dead_gradient_that_is_declared_passes_and_so_does_a_metric_without_parameters():

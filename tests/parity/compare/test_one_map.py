@@ -101,6 +101,27 @@ def test_a_candidate_that_exchanges_leaves_of_related_names_fails():
     assert outcome(reference, exchanged, rules=rules).verdict == "passed"  # if the names mislead
 
 
+@pytest.mark.parametrize("program", ["average", "forward"])
+def test_leaves_are_paired_in_the_order_of_the_program_that_uses_most(program):
+    def chain(x, last, one, two, three):
+        return jnp.tanh(jnp.tanh(x @ one) @ two) @ three
+
+    def slower(x, last, one, two, three):
+        return chain(x * 3.0, last, one, two, three) + 1.0
+
+    def average(x, last, one, two, three):
+        return x @ last
+
+    reference = build("reference", ("mean", "q", "r", "s"), {"average": average, "forward": chain})
+    candidate = build("candidate", ("mean", "z", "y", "x"), {"average": average, "forward": slower})
+    work = Evidence.of(
+        Case(id="toy", reference=lambda: reference, candidate=lambda: candidate, program=program), Session()
+    )
+    pairs = {entry.reference[0]: entry.candidate[0] for entry in work.weights.entries}
+    names = {"mean": "mean", "q": "z", "r": "y", "s": "x"}
+    assert pairs == {f"params/{one}": f"params/{other}" for one, other in names.items()}
+
+
 def test_one_rule_may_pair_several_leaves_one_to_one():
     rule = Rule(reference=("one", "two"), candidate=("b", "a"))
     programs = {"forward": forward}
