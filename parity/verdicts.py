@@ -141,6 +141,7 @@ class Doubt(enum.StrEnum):
     """A reason why a difference may not be the cause of a failure."""
 
     PLACE = "place"  # another one may come before it
+    LATER = "later"  # it may follow from values that differ before it
     OPERAND = "operand"  # only the value of an operand differs, which comes from elsewhere
     ALSO_OPERAND = "also_operand"  # such a value differs, too
     HARMLESS = "harmless"  # it may change no number

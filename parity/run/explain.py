@@ -21,6 +21,8 @@ STRUCTURE = ("loops", "sharding")
 """Channels whose differences make collectives and memory differ, the surest first."""
 ELSEWHERE = frozenset({Doubt.PLACE, Doubt.OPERAND, Doubt.ALSO_OPERAND})
 """Doubts of a difference that may come from elsewhere."""
+UNSURE = ELSEWHERE | {Doubt.LATER}
+"""Doubts of a place that a search by values may correct."""
 PLACING = re.compile(r"sharding_constraint|\breshard\b|annotate_device_placement")
 """Operations on which shardings, collectives and memory rest; other differences of programs may leave them equal."""
 NUMBERS = frozenset(of_aspect(Aspect.VALUES))
@@ -112,7 +114,7 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
     harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
-    unsure = harmless or first is None or not ELSEWHERE.isdisjoint(first.doubts) or not places(first)
+    unsure = harmless or first is None or not UNSURE.isdisjoint(first.doubts) or not places(first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
