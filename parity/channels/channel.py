@@ -15,7 +15,7 @@ ONE_PROGRAM = "one_program"
 """The measure set if numbers are equal because both sides compile to one program."""
 BY_RULES = "rules"
 """The measure that counts the rules of a proof that is not operation by operation."""
-NUMBERS = frozenset({Group.VALUES, Group.GRADIENTS, Group.STATE})
+NUMBERS = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 
 
 class Aspect(enum.StrEnum):

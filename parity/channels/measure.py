@@ -11,6 +11,7 @@ from parity.builds.build import Group
 from parity.builds.tree import Role
 from parity.builds.weights.map import normalise
 from parity.builds.weights.modules import moment_of
+from parity.channels.channel import NUMBERS
 from parity.channels.results import compared, vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.runs import changed_choices, judged_runs, only_ties
@@ -41,7 +42,7 @@ def measured(
     reference, candidate = (outputs.get(group, {}) for outputs in runs.outputs)
     if missing := missing_outputs(reference, candidate):
         return compared("outputs differ", missing)
-    result = climb(reference, candidate, runs.judge(group))
+    result = evidence.read(_usual)[group]
     if result.verdict is Verdict.FAILED and (exact := evidence.accepted_exact_proof) is not None:
         result = _with(result, f"not shown in exact arithmetic: {exact.refusal or 'another function'}")
     elif result.verdict is not Verdict.FAILED and evidence.exact_claim:
@@ -57,6 +58,31 @@ def measured(
     return result
 
 
+def _usual(evidence: Evidence) -> dict[Group, ChannelResult]:
+    """Returns the rung on the usual batch of each group of outputs that both sides have."""
+    runs, found = evidence.read(judged_runs), {}
+    for group in NUMBERS:
+        left, right = (outputs.get(group, {}) for outputs in runs.outputs)
+        if not missing_outputs(left, right):
+            found[group] = climb(left, right, runs.judge(group))
+    return found
+
+
+def _fails_anyway(evidence: Evidence) -> str:
+    """Returns a channel that fails on the usual batch, so that the case does; empty if none is known to."""
+    if evidence.case.accept.waivers:
+        return ""
+    judged = set(evidence.judged) - set(evidence.case.accept.not_applicable)
+    return next(
+        (
+            one
+            for one, found in evidence.read(_usual).items()
+            if one in judged and found.verdict is Verdict.FAILED
+        ),
+        "",
+    )
+
+
 def _with(result: ChannelResult, words: str) -> ChannelResult:
     return dataclasses.replace(result, detail=f"{result.detail}; {words}")
 
@@ -67,6 +93,8 @@ def _stressed(evidence: Evidence, group: Group, result: ChannelResult) -> Channe
         return result
     if jax.process_count() > 1:  # a process that finds a difference would run again, alone
         return _with(result, "not proved, and stress inputs run in one process only")
+    if failing := _fails_anyway(evidence):
+        return _with(result, f"not proved, and not compared on stress inputs, because {failing} fails")
     found = evidence.read(stress)
     if findings := found.findings.get(group, ()):
         detail = f"{result.verdict} on the usual batch, but differs on stress inputs"

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -52,16 +52,18 @@ class Evidence:
         session: shared with other cases.
         builds: builds of the reference and the candidate.
         given: the weight map; None to infer it.
+        judged: the channels that are judged, as far as it is known.
     """
 
     case: Case
     session: Session
     builds: tuple[Build, Build]
     given: WeightMap | None = None
+    judged: tuple[str, ...] = ()
     memo: Memo = dataclasses.field(default_factory=Memo, init=False, repr=False)
 
     @classmethod
-    def of(cls, case: Case, session: Session) -> "Evidence":
+    def of(cls, case: Case, session: Session, judged: Sequence[str] = ()) -> "Evidence":
         """Builds both sides of a case.
 
         Raises:
@@ -70,7 +72,7 @@ class Evidence:
         mesh_of = session.backend_of(case).mesh
         makes = zip(SIDES, (case.reference, case.candidate), case.meshes, strict=True)
         reference, candidate = (built(name, made, make, mesh_of, mesh) for name, make, mesh in makes)
-        return cls(case=case, session=session, builds=(reference, candidate))
+        return cls(case=case, session=session, builds=(reference, candidate), judged=tuple(judged))
 
     def under(self, weights: WeightMap) -> "Evidence":
         """Returns the evidence under another weight map."""

@@ -137,7 +137,9 @@ class Frontier:
     def _doubts(self) -> tuple[Doubt, ...]:
         if self.unsure:
             return (Doubt.PLACE,)
-        if self.unlike and self.unlike.trait is Trait.CONDITION:  # as of a backward pass that the other side lacks
+        if (
+            self.unlike and self.unlike.trait is Trait.CONDITION
+        ):  # as of a backward pass that the other side lacks
             return (Doubt.LATER,)
         others = [isinstance(line, OtherOperand) for line in self.differences]
         return (Doubt.OPERAND,) if any(others[:1]) else (Doubt.ALSO_OPERAND,) if any(others) else ()

@@ -76,7 +76,7 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
     try:
         with raised_gc_threshold():
             with session.clock.book("build"):
-                work = Evidence.of(case, session)
+                work = Evidence.of(case, session, channels)
             names = (work.builds[0].name, work.builds[1].name)
             with session.clock.book("judge"):
                 work.begin()

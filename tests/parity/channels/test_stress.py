@@ -9,8 +9,10 @@ import pytest
 from parity.builds.build import linen_build
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute
-from parity.cases.case import Case
+from parity.cases.accepted import Waiver
+from parity.cases.case import Accept, Case
 from parity.cases.shared import widened
+from parity.channels import ALL
 from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
@@ -25,11 +27,11 @@ def dense(params, inputs):
     return jnp.tanh(inputs["x"] @ params["w"] + params["b"][None])
 
 
-def sgd(rate):
+def sgd(rate, by=1):
     """An optimizer without moments that follows a function of its count."""
 
     def update(grads, state, params):
-        return jax.tree.map(lambda g: -rate(state) * g, grads), state + 1
+        return jax.tree.map(lambda g: -rate(state) * g, grads), state + by
 
     return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
 
@@ -68,9 +70,23 @@ def build(name, model=dense, optimizer=None, *, scale=1.0, clock=False, shape=(D
     )
 
 
-def outcome(left, right, program="train_step", **rest):
+def outcome(left, right, program="train_step", channels=ALL, **rest):
     sides = {"reference": lambda: left, "candidate": lambda: right}
-    return run_case(Case(id=f"toy/{program}@single", **sides, program=program, **rest), Session())
+    return run_case(Case(id=f"toy/{program}@single", **sides, program=program, **rest), Session(), channels)
+
+
+def test_stress_inputs_run_unless_a_judged_channel_fails_without_them():
+    left, right = (
+        build(name, optimizer=sgd(lambda count: 0.1, by)) for name, by in (("left", 1), ("right", 2))
+    )
+    values, state = (outcome(left, right).channels[name] for name in ("values", "state"))
+    assert state.verdict is Verdict.FAILED
+    assert values.detail.endswith("not compared on stress inputs, because state fails")
+    alone = outcome(left, right, channels=("values",)).channels["values"]
+    waived = outcome(left, right, accept=Accept(waivers=(Waiver(reason="known", channel="state"),))).channels[
+        "values"
+    ]
+    assert all("not compared on stress inputs" not in one.detail for one in (alone, waived)), alone.detail
 
 
 def of_rates(left, right, optimizer=sgd):
