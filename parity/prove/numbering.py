@@ -85,12 +85,16 @@ class Numbering:
         self._squares: set[int] = set()
         """Products of two copies of one value."""
         self.fusions = Fusions()
-        self.fenced = True
-        """False to number results of barriers like their operands, which only an explanation may do."""
+        self._fenced = True
 
-    def forget(self) -> None:
-        """Discards the numbered loops, so that the next numbering sets the values inside them."""
+    def forget(self, fenced: bool = True) -> None:
+        """Discards the numbered loops, so that the next numbering sets the values inside them.
+
+        Args:
+            fenced: False to number results of barriers like their operands, which only an explanation may do.
+        """
         self._memo.clear()
+        self._fenced = fenced
 
     def region(self, region: Region, depth: int) -> list[int]:
         """Numbers the live operations of a region whose parameters have numbers.
@@ -225,7 +229,7 @@ class Numbering:
     def _barrier(self, op: Op, *_: Any) -> int:
         table, env, form = self.table, self.env, op.form
         live = op.live or ()
-        if not self.fenced:
+        if not self._fenced:
             env[op.results.start : op.results.stop] = [env[value] for value in op.operands]
             return -1
         members = [table.number(f"#member {form.slots_out[k]}", env[op.operands[k]]) for k in live]

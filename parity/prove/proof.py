@@ -218,23 +218,18 @@ def _paired(
         ValueError: if they are not paired one to one.
     """
     _check_hoisted(sides, arguments)
-    aside = _aside(alone)
-    names = [
+    given = [
         {place: name for place, name in enumerate(side.argument_names) if place not in side.constants}
         for side in sides
     ]
-    check_pairs("arguments", arguments, names, aside.arguments)
-    check_pairs("results", results, [dict(enumerate(side.result_names)) for side in sides], aside.results)
+    returned = [dict(enumerate(side.result_names)) for side in sides]
+    for what, pairs, names, own, moved in (
+        ("arguments", arguments, given, alone.arguments, alone.moves.arguments),
+        ("results", results, returned, alone.results, alone.moves.results),
+    ):
+        others = [[*own[side], *(at for move in moved for at in move.positions(side))] for side in (0, 1)]
+        check_pairs(what, pairs, names, others)
     return _side_differences(*sides, arguments, results)
-
-
-def _aside(alone: UnpairedPositions) -> UnpairedPositions:
-    """Returns all positions that no pair names."""
-    sides = [
-        tuple((*own[side], *(at for move in moved for at in move.positions(side))) for side in (0, 1))
-        for own, moved in ((alone.arguments, alone.moves.arguments), (alone.results, alone.moves.results))
-    ]
-    return UnpairedPositions(arguments=(sides[0][0], sides[0][1]), results=(sides[1][0], sides[1][1]))
 
 
 class _Attempt:
@@ -310,7 +305,7 @@ def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
 
 
 def check_pairs(
-    what: str, pairs: _Pairs, names: Sequence[Mapping[int, str]], alone: _Positions = ((), ())
+    what: str, pairs: _Pairs, names: Sequence[Mapping[int, str]], alone: Sequence[Sequence[int]]
 ) -> None:
     """Checks that pairs of positions, and the positions of one side only, are total and one-to-one.
 

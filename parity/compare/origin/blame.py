@@ -7,15 +7,15 @@ planted bugs to their function that no other one traces; ``python tests/parity/b
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
-from parity.compare.origin.divergence import Divergence
-from parity.compare.origin.trace import Node, functions_around, innermost, site
+from parity.compare.origin.divergence import Divergence, present
+from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
-from parity.ir.location import Frame, SourceLocation
+from parity.ir.location import Frame
 from parity.ir.makers import library_call, library_makers
 
 Level = tuple[tuple[int, int], tuple[int, int]]
@@ -24,29 +24,17 @@ Level = tuple[tuple[int, int], tuple[int, int]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parting:
-    """A place where two programs diverge, and their code.
-
-    Args:
-        common: functions whose text both sides share.
-        sources: the source locations of the operations, for each side.
-    """
+    """A place where two programs diverge."""
 
     alignment: Alignment
     divergence: Divergence
-    common: frozenset[Hashable]
-    sources: Sequence[Sequence[SourceLocation]]
-
-    @property
-    def ends(self) -> tuple[int | None, int | None]:
-        """The number of the operation on each side; None if a side has none there."""
-        return self.divergence.reference, self.divergence.candidate
 
     @property
     def nodes(self) -> list[Node | None]:
         """The operation on each side; None if a side has none there."""
         return [
             None if at is None else trace.nodes[at]
-            for trace, at in zip(self.alignment.traces, self.ends, strict=True)
+            for trace, at in zip(self.alignment.traces, self.divergence.ends, strict=True)
         ]
 
     @property
@@ -56,12 +44,11 @@ class Parting:
         The last operands are arguments if these differ.
         """
         yield from itertools.pairwise(self.divergence.path)
-        left, right = self.ends
-        if left is not None and right is not None and self.divergence.operands:
+        if (pair := self.divergence.pair) and self.divergence.operands:
             position = self.divergence.operands[0]
-            one, other = (node.inputs[position] for node in self.alignment.pair(left, right))
+            one, other = (node.inputs[position] for node in self.alignment.pair(*pair))
             if all(node.label for node in self.alignment.pair(one, other)):
-                yield (left, right), (one, other)
+                yield pair, (one, other)
 
     def set_outside(self) -> str:
         """Returns the function whose equal code makes both values by other operations; empty if there is none.
@@ -92,7 +79,7 @@ class Parting:
     def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> Divergence:
         """Returns the divergence at another pair of operations."""
         unlike = self.alignment.unlike(*users) if operands is None else operands
-        return dataclasses.replace(self.divergence, reference=users[0], candidate=users[1], operands=unlike)
+        return dataclasses.replace(self.divergence, ends=users, operands=unlike)
 
 
 class Blame(NamedTuple):
@@ -153,8 +140,11 @@ def _read_after_update(parting: Parting) -> Blame | None:
     uses = [
         (side, users[side], operands[side], users) for users, operands in parting.levels for side in (0, 1)
     ]
-    ends = [(side, at) for side, at in enumerate(parting.ends) if at is not None]
-    uses += [(side, at, value, None) for side, at in ends for value in traces[side].nodes[at].inputs]
+    uses += [
+        (side, at, value, None)
+        for side, at in present(parting.divergence.ends)
+        for value in traces[side].nodes[at].inputs
+    ]
     for side, user, moved, users in uses:
         value = before_moves(traces[side].nodes, moved)
         made, partner = traces[side].nodes[value], alignment.matches[side][value]
@@ -207,7 +197,7 @@ def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> F
     around = [*values, *(other for value in values for other in parting.alignment.users(side, value))]
     here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
     depth = max((together(own, site(nodes[at]).own) for at in here), default=0)
-    return innermost(own[len(own) - depth :] if depth else (), parting.common)
+    return parting.alignment.innermost(own[len(own) - depth :] if depth else ())
 
 
 def _in_reach(node: Node, user: Node) -> bool:
@@ -230,9 +220,9 @@ def _step_left_out(parting: Parting) -> Blame | None:
             continue
         more = site(parting.alignment.pair(*operands)[side]).own
         own = site(parting.alignment.pair(*users)[1 - side]).own
-        unlike = [frame for frame in own if function_of(frame) not in parting.common]
+        unlike = [frame for frame in own if function_of(frame) not in parting.alignment.common]
         known = (frame for each in more for frame in unlike if twins(frame, each))
-        lacking = next(known, None) or innermost(own, parting.common)
+        lacking = next(itertools.chain(known, unlike), None)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
         return Blame(ordered(side, None, lacking), parting.moved(ends, ()))
     return None
@@ -240,12 +230,11 @@ def _step_left_out(parting: Parting) -> Blame | None:
 
 def _ends_too_soon(parting: Parting) -> Blame | None:
     """Blames the function whose value this side uses directly, while its counterpart processes the value further."""
-    alignment, ends = parting.alignment, parting.ends
     names = {node.name for node in parting.nodes if node}
-    if len(parting.divergence.path) > 1 or (None not in ends and len(names) == 1):
+    if len(parting.divergence.path) > 1 or (parting.divergence.pair and len(names) == 1):
         return None
-    for side, at in enumerate(ends):
-        for value in alignment.traces[side].nodes[at].inputs if at is not None else ():
+    for side, at in present(parting.divergence.ends):
+        for value in parting.alignment.traces[side].nodes[at].inputs:
             frame = _made_by(parting, side, value)
             if frame is not None:
                 return Blame(ordered(side, None, frame))
@@ -254,14 +243,14 @@ def _ends_too_soon(parting: Parting) -> Blame | None:
 
 def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
     """Returns the other side's line that makes only the value; None unless it omits the further operation."""
-    alignment, ends = parting.alignment, parting.ends
+    alignment, ends = parting.alignment, parting.divergence.ends
     node, nodes = parting.nodes[side], alignment.traces[side].nodes
     value = before_moves(nodes, value)
     partner, other = alignment.matches[side][value], ends[1 - side]
     plain = nodes[value].literal or nodes[value].sketch.plain
     if partner < 0 or plain or not nodes[value].inputs or node is None or not _one_run(nodes[value], node):
         return None
-    frame = innermost(site(alignment.traces[1 - side].nodes[partner]).own, parting.common)
+    frame = alignment.innermost(site(alignment.traces[1 - side].nodes[partner]).own)
     goes_on = all(_one_run(node, nodes[user]) for user in alignment.users(side, ends[side] or 0))
     if goes_on and site(nodes[value]).own[:1] != site(node).own[:1]:
         return None  # the function does not end here
@@ -294,7 +283,7 @@ def _constructed(parting: Parting) -> Blame | None:
 
 def _constructor(parting: Parting, side: int) -> Frame | None:
     """Returns the line that constructs the object whose class works elsewhere, in the class that calls the object."""
-    at = parting.ends[side] or 0
+    at = parting.divergence.ends[side] or 0
     nodes, matches = parting.alignment.traces[side].nodes, parting.alignment.matches[side]
     own, shared = site(nodes[at]).own, 0
     for other, node in enumerate(nodes):
@@ -310,12 +299,12 @@ def _library_constant(parting: Parting) -> Blame | None:
     sources = [None if node is None else site(node) for node in parting.nodes]
     if not all(one and one.library for one in sources):
         return None
-    equal = all(not one.own or function_of(one.own[0]) in parting.common for one in sources if one)
+    equal = all(not one.own or function_of(one.own[0]) in parting.alignment.common for one in sources if one)
     makers = [library_makers(one.library) for one in sources if one]
     others = makers[0] != makers[1] and not set(makers[0]).isdisjoint(makers[1])
     if not (equal or others or parting.library_makers()):
         return None
-    files = [{frame.file for one in side for frame in one.own} for side in parting.sources]
+    files = [{frame.file for frame in frames} for frames in parting.alignment.frames]
     found = [library_call(one.library, each) for one, each in zip(sources, files, strict=True) if one]
     return Blame(found) if any(found) else None
 

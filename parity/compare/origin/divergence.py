@@ -7,7 +7,7 @@ import heapq
 import itertools
 import operator
 import os.path
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.sketch import opposite
@@ -24,7 +24,7 @@ class Divergence:
     """A place where the two programs diverge: its inputs agree, its result does not.
 
     Args:
-        reference, candidate: the number of the value on each side; None if a side has none there.
+        ends: the number of the value on each side; None if a side has none there.
         place: progress of the reference, as the number of the last input.
         operands: positions of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
@@ -33,8 +33,7 @@ class Divergence:
         faint: True if all results that it reaches are equal up to noise, except some entries.
     """
 
-    reference: int | None
-    candidate: int | None
+    ends: tuple[int | None, int | None]
     place: int
     operands: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
@@ -45,7 +44,8 @@ class Divergence:
     @property
     def pair(self) -> tuple[int, int] | None:
         """The operations of both sides; None if one has none there."""
-        return None if self.reference is None or self.candidate is None else (self.reference, self.candidate)
+        first, second = self.ends
+        return None if first is None or second is None else (first, second)
 
     def has_other_constant(self, alignment: Alignment) -> bool:
         """True if both sides do one operation with different constants."""
@@ -124,9 +124,13 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
             if nodes[at].name not in GIVEN and all(
                 functions_around(nodes[i])[:1] == function for i in before
             ):
-                left, right = ordered(side, at, None)
-                return [Divergence(reference=left, candidate=right, place=at, nan=True)]
+                return [Divergence(ends=ordered(side, at, None), place=at, nan=True)]
     return []
+
+
+def present(ends: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Returns side and number of the values that exist, given one of each side or None."""
+    return [(side, at) for side, at in enumerate(ends) if at is not None]
 
 
 def _turn(node: Node) -> list[int]:
@@ -148,14 +152,16 @@ class _Search:
         )
         pairs = [self._completed(pair) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
-        faint = all(self._alignment.same(*pair) for pair in ends)
-        pairs = [
-            dataclasses.replace(each, kept=one, faint=faint) for each, one in zip(pairs, kept, strict=True)
-        ]
         # Values that are equal up to noise are no place: what differs is too small to be seen there.
         parted = [each for each in pairs if each.pair is None or not self._alignment.same(*each.pair)]
-        return sorted(parted, key=self._order)
+        faint = all(self._alignment.same(*pair) for pair in ends)
+        return sorted(
+            (dataclasses.replace(each, kept=self._is_kept(each), faint=faint) for each in parted),
+            key=self._order,
+        )
+
+    def _is_kept(self, divergence: Divergence) -> bool:
+        return all(at in self._residuals[side] for side, at in self._ends(divergence))
 
     def for_backward(self, divergence: Divergence) -> bool:
         """True if a divergence, or the start of its path, is in the backward pass, or only kept for it."""
@@ -163,8 +169,7 @@ class _Search:
         return divergence.kept or all(self._traces[side].nodes[at].around.backward for side, at in ends)
 
     def _ends(self, divergence: Divergence) -> list[tuple[int, int]]:
-        pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
-        return [(side, at) for side, at in enumerate(pair) if at is not None]
+        return present(divergence.path[0] if divergence.path else divergence.ends)
 
     def _order(self, pair: Divergence) -> tuple:
         """Returns the sort key: consequences last, then values of one side, then backward, then by progress.
@@ -176,11 +181,9 @@ class _Search:
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
-        names = {
-            None if at is None else trace.nodes[at].name
-            for trace, at in zip(self._traces, (pair.reference, pair.candidate), strict=True)
-        }
-        alone = not names.isdisjoint({None, *GIVEN})
+        alone = pair.pair is None or not GIVEN.isdisjoint(
+            node.name for node in self._alignment.pair(*pair.pair)
+        )
         if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
             form = form or (
@@ -290,8 +293,8 @@ class _Search:
                 rest.remove(best)
                 pairs.append(self._descend(best, at, min(self._place(0, best), self._place(1, at))))
             else:
-                pairs.append(Divergence(reference=None, candidate=at, place=self._place(1, at)))
-        return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
+                pairs.append(Divergence(ends=(None, at), place=self._place(1, at)))
+        return pairs + [Divergence(ends=(at, None), place=self._place(0, at)) for at in rest]
 
     def _likeness(self, first: int, second: int) -> float:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
@@ -401,8 +404,7 @@ class _Search:
         return (first, second) if left.name == right.name else (before(0, first), before(1, second))
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
-        operands = self._alignment.unlike(*path[-1])
-        return Divergence(reference=path[-1][0], candidate=path[-1][1], place=place, operands=operands)
+        return Divergence(ends=path[-1], place=place, operands=self._alignment.unlike(*path[-1]))
 
 
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
@@ -426,27 +428,24 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         uses = (other, *alignment.users(1 - side, other))
         if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
             continue  # the rule may stop the gradient, too
-        left, right = ordered(side, at, other)
-        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, left)
+        ends = ordered(side, at, other)
+        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, ends[0])
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
-            found.append((-len(made_of), left, right))
+            found.append((-len(made_of), ends))
     if not found:
         return []
-    _, left, right = max(found, key=lambda each: each[:2])
-    return [Divergence(reference=left, candidate=right, place=left)]
+    _, ends = max(found, key=lambda each: (each[0], each[1][0]))
+    return [Divergence(ends=ends, place=ends[0])]
 
 
 def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
     """True if only integers and masks are computed from a value, which pass no gradient anyway."""
-    nodes, waiting, seen = alignment.traces[side].nodes, [at], {at}
-    while waiting:
-        users = [each for each in alignment.users(side, waiting.pop()) if nodes[each].sketch.epsilon]
-        fresh = set(users) - seen
-        if any(not alignment.users(side, each) for each in fresh):
-            return False
-        seen |= fresh
-        waiting += fresh
-    return bool(alignment.users(side, at))
+    nodes = alignment.traces[side].nodes
+
+    def floats(value: int) -> list[int]:
+        return [user for user in alignment.users(side, value) if nodes[user].sketch.epsilon]
+
+    return all(alignment.users(side, each) for each in _reached(at, floats))
 
 
 def _used_instead(alignment: Alignment, side: int, at: int) -> int:
@@ -463,9 +462,15 @@ def _used_instead(alignment: Alignment, side: int, at: int) -> int:
 
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:
     """Returns the paths of the arguments that a value of the reference depends on."""
-    nodes, waiting, seen = alignment.traces[0].nodes, [at], {at}
+    nodes = alignment.traces[0].nodes
+    return {nodes[each].label for each in _reached(at, lambda each: nodes[each].inputs)} - {""}
+
+
+def _reached(start: int, further: Callable[[int], Iterable[int]]) -> set[int]:
+    """Returns a value, the further values that it leads to, those that they lead to, and so on."""
+    waiting, seen = [start], {start}
     while waiting:
-        fresh = {*nodes[waiting.pop()].inputs} - seen
+        fresh = set(further(waiting.pop())) - seen
         seen |= fresh
         waiting += fresh
-    return {nodes[each].label for each in seen} - {""}
+    return seen

@@ -3,15 +3,16 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection, Container, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
 from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy
+from parity.compare.origin.divergence import present
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.trace import Node, Trace, innermost, shared, site
+from parity.compare.origin.trace import Node, Trace, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.functions import deciding_call, function_of, written
@@ -74,19 +75,8 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         )
     if not found.divergences:
         return SearchResult.nothing("op", "results differ, but no operation is first to differ")
-    sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
-    common = shared(sources)
     entries = [
-        _Entry(
-            Parting(
-                alignment=found.alignment,
-                divergence=each,
-                common=common,
-                sources=sources,
-            ),
-            strategies,
-        )
-        for each in found.divergences
+        _Entry(Parting(alignment=found.alignment, divergence=each), strategies) for each in found.divergences
     ]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
@@ -94,10 +84,10 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         "which no rounding explains" if worst.in_floors == float("inf") else f"{worst.in_floors:.3g} x noise"
     )
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
-    suspects = first.passing or (_suspects(found, common) if first.is_alone else ())
+    suspects = first.passing or (_suspects(found) if first.is_alone else ())
     doubt = first.doubt(found.partners, found.guessed)
     leading = found.divergences[0]
-    lacking = {each.reference is None for each in found.divergences if each.pair is None and not each.nan}
+    lacking = {each.ends[0] is None for each in found.divergences if each.pair is None and not each.nan}
     if not doubt and leading.pair is None and not leading.nan and len(lacking) > 1:
         doubt = "because each side computes values here that the other one lacks"
     if not doubt and len(suspects) > SURE:
@@ -120,16 +110,16 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     )
 
 
-def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...]:
+def _suspects(found: Evaluated) -> tuple[Frame, ...]:
     """Returns the candidate's functions between the first divergence and the next operations that correspond."""
     alignment, frames = found.alignment, dict[str, Frame]()
     nodes, matches = alignment.traces[1].nodes, alignment.matches[1]
-    waiting = [each.candidate for each in found.divergences if each.candidate is not None][:1]
+    waiting = [at for each in found.divergences if (at := each.ends[1]) is not None][:1]
     backward = all(nodes[at].around.backward for at in waiting)
     for at in itertools.islice(waiting, NEAR):
         if nodes[at].around.backward is backward and not alignment.corresponds(1, at):
             own = site(nodes[at]).own
-            if own and function_of(own[0]) not in common:
+            if own and function_of(own[0]) not in alignment.common:
                 frames.setdefault(own[0].function, own[0])
             near = [*alignment.users(1, at), *alignment.deciding(1, at)]
             waiting += [each for each in near if matches[each] < 0 and each not in waiting]
@@ -144,7 +134,8 @@ class _Entry:
         tried = () if divergence.nan else strategies  # values are right where they are
         found = next((each for one in tried if (each := one.find(parting))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
-        self.passing = [each for each in found.passing if function_of(each) not in parting.common]
+        common = parting.alignment.common
+        self.passing = [each for each in found.passing if function_of(each) not in common]
         self._after: tuple[str, ...] = ()
         if found.divergence:
             parting = dataclasses.replace(parting, divergence=found.divergence)
@@ -160,16 +151,16 @@ class _Entry:
     def _default(self, source: SourceLocation | None) -> Frame | None:
         """Returns the innermost line in a function that only this side has, else the innermost of all."""
         own = source.own if source else ()
-        return innermost(own, self._parting.common) or next(iter(own), None)
+        return self._alignment.innermost(own) or next(iter(own), None)
 
     @property
     def is_alone(self) -> bool:
         """True if no single operation does something else with equal operands, so that more code may differ."""
-        left, right = self._parting.ends
+        pair = self._parting.divergence.pair
         if self._parting.divergence.nan:
             return False
         names = {node.name for node in self._nodes if node}
-        return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
+        return pair is None or len(names) > 1 or not self._alignment.shares(*pair)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:
         """Returns the divergence as a finding, with the operation from `missing`."""
@@ -215,7 +206,7 @@ class _Entry:
             return "because only one side casts or moves a value here"
         if "add_any" in names and len(set(names)) != 1:
             return "because only one side adds a gradient here, which another operation may stop"
-        if self._alignment.follows(*self._parting.ends):
+        if divergence.pair and self._alignment.follows(*divergence.pair):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := self._parting.library_makers()):
             return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
@@ -243,8 +234,8 @@ class _Entry:
         return ""
 
     def _ends(self) -> list[tuple[Trace, int]]:
-        pairs = zip(self._alignment.traces, self._parting.ends, strict=True)
-        return [(trace, at) for trace, at in pairs if at is not None]
+        ends = present(self._parting.divergence.ends)
+        return [(self._alignment.traces[side], at) for side, at in ends]
 
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
@@ -295,7 +286,7 @@ class _Entry:
         operands = [(nodes, inputs[each]) for each in self._operands for nodes, inputs in ends]
         if len(lines) < 2 or not operands or not all(nodes[at].literal for nodes, at in operands):
             return "", ""
-        traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
+        traced = [set(map(function_of, frames)) for frames in self._alignment.frames]
         made = zip(operands[:2], table_makers(lines[0], lines[1], traced), strict=True)
         return [
             f", with a constant from {makers[0]}" if len(makers) == 1 and _is_table(*operand) else ""

@@ -14,6 +14,19 @@ _SWAPPED = {"GT": "LT", "GE": "LE"}
 
 COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
 """The comparisons in normal form."""
+FUNCTIONS = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "negate": np.negative,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+"""The elementwise operations that NumPy does on integers as StableHLO does."""
 
 
 def inside(table: Terms, view: View, name: str) -> Term | None:

@@ -180,7 +180,7 @@ def test_a_constant_in_closures_of_a_library_names_the_makers_of_both_sides(monk
     )
     made = iter([[("optax.py", "moments")], [("optax.py", "moments"), *[("optax.py", "chain")] * inner]])
     monkeypatch.setattr(blame, "library_makers", lambda source: next(made))
-    parting = Parting(alignment=alignment, divergence=found, common=frozenset(), sources=((), ()))
+    parting = Parting(alignment=alignment, divergence=found)
     assert parting.library_makers() == ["moments"]
 
 
