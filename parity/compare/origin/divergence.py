@@ -7,7 +7,7 @@ import heapq
 import itertools
 import operator
 import os.path
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.sketch import opposite
@@ -19,11 +19,16 @@ NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+Level = tuple[tuple[int, int], tuple[int, int]]
+"""A pair of corresponding operations, and a pair of their operands that are not the same value."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Divergence:
     """A place where the two programs diverge: its inputs agree, its result does not.
 
     Args:
+        alignment: the programs.
         ends: the number of the value on each side; None if a side has none there.
         place: progress of the reference, as the number of the last input.
         operands: positions of operands that are not the same value.
@@ -33,8 +38,10 @@ class Divergence:
         faint: True if all results that it reaches are equal up to noise, except some entries.
     """
 
+    alignment: Alignment
     ends: tuple[int | None, int | None]
     place: int
+    _: dataclasses.KW_ONLY
     operands: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
     kept: bool = False
@@ -47,13 +54,39 @@ class Divergence:
         first, second = self.ends
         return None if first is None or second is None else (first, second)
 
-    def has_other_constant(self, alignment: Alignment) -> bool:
+    @property
+    def nodes(self) -> list[Node | None]:
+        """The operation on each side; None if a side has none there."""
+        return [
+            None if at is None else trace.nodes[at]
+            for trace, at in zip(self.alignment.traces, self.ends, strict=True)
+        ]
+
+    @property
+    def levels(self) -> Iterator[Level]:
+        """Each pair of operations on the path to the place, with the pair of operands that continues the path.
+
+        The last operands are arguments if these differ.
+        """
+        yield from itertools.pairwise(self.path)
+        if self.pair and self.operands:
+            one, other = (node.inputs[self.operands[0]] for node in self.alignment.pair(*self.pair))
+            if all(node.label for node in self.alignment.pair(one, other)):
+                yield self.pair, (one, other)
+
+    def has_other_constant(self) -> bool:
         """True if both sides do one operation with different constants."""
         if self.pair is None or not self.operands:
             return False
-        one, other = alignment.pair(*self.pair)
-        given = [node for at in self.operands for node in alignment.pair(one.inputs[at], other.inputs[at])]
+        pair = self.alignment.pair
+        one, other = pair(*self.pair)
+        given = [node for at in self.operands for node in pair(one.inputs[at], other.inputs[at])]
         return one.name == other.name and all(node.literal for node in given)
+
+    def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> "Divergence":
+        """Returns the divergence at another pair of operations."""
+        unlike = self.alignment.unlike(*users) if operands is None else operands
+        return dataclasses.replace(self, ends=users, operands=unlike)
 
 
 def find_divergences(
@@ -75,7 +108,7 @@ def find_divergences(
     search = _Search(alignment)
     found = search.run(_first_results(alignment, failing, differing)) or search.run(failing)
     alone = bool(found) and found[0].pair is None
-    constant = bool(found) and found[0].has_other_constant(alignment)
+    constant = bool(found) and found[0].has_other_constant()
     if not constant and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves)
     return [*_first_nan(alignment, failing), *found]
@@ -124,7 +157,7 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
             if nodes[at].name not in GIVEN and all(
                 functions_around(nodes[i])[:1] == function for i in before
             ):
-                return [Divergence(ends=ordered(side, at, None), place=at, nan=True)]
+                return [Divergence(alignment, ordered(side, at, None), at, nan=True)]
     return []
 
 
@@ -293,8 +326,8 @@ class _Search:
                 rest.remove(best)
                 pairs.append(self._descend(best, at, min(self._place(0, best), self._place(1, at))))
             else:
-                pairs.append(Divergence(ends=(None, at), place=self._place(1, at)))
-        return pairs + [Divergence(ends=(at, None), place=self._place(0, at)) for at in rest]
+                pairs.append(Divergence(self._alignment, (None, at), self._place(1, at)))
+        return pairs + [Divergence(self._alignment, (at, None), self._place(0, at)) for at in rest]
 
     def _likeness(self, first: int, second: int) -> float:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
@@ -404,7 +437,7 @@ class _Search:
         return (first, second) if left.name == right.name else (before(0, first), before(1, second))
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
-        return Divergence(ends=path[-1], place=place, operands=self._alignment.unlike(*path[-1]))
+        return Divergence(self._alignment, path[-1], place, operands=self._alignment.unlike(*path[-1]))
 
 
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
@@ -435,7 +468,7 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
     if not found:
         return []
     _, ends = max(found, key=lambda each: (each[0], each[1][0]))
-    return [Divergence(ends=ends, place=ends[0])]
+    return [Divergence(alignment, ends, ends[0])]
 
 
 def _only_decides(alignment: Alignment, side: int, at: int) -> bool:

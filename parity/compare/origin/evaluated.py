@@ -102,7 +102,7 @@ def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
         if one.equation and two.equation:
             types = [node.equation.outvars[0].aval.dtype for node in (one, two)]
             if types[0] != types[1] and alignment.matches[1][other] == at:
-                return (Divergence(ends=(at, other), place=at),)
+                return (Divergence(alignment, (at, other), at),)
     return ()
 
 

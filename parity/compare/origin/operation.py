@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
-from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy
-from parity.compare.origin.divergence import present
+from parity.compare.origin.blame import STRATEGIES, Blame, Strategy, makers_of_both, set_by_callers
+from parity.compare.origin.divergence import Divergence, present
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
 from parity.compare.origin.trace import Node, Trace, site
@@ -75,9 +75,7 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         )
     if not found.divergences:
         return SearchResult.nothing("op", "results differ, but no operation is first to differ")
-    entries = [
-        _Entry(Parting(alignment=found.alignment, divergence=each), strategies) for each in found.divergences
-    ]
+    entries = [_Entry(each, strategies) for each in found.divergences]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     distance = (
@@ -129,19 +127,15 @@ def _suspects(found: Evaluated) -> tuple[Frame, ...]:
 class _Entry:
     """A divergence as text."""
 
-    def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        divergence = parting.divergence
+    def __init__(self, divergence: Divergence, strategies: Sequence[Strategy]):
         tried = () if divergence.nan else strategies  # values are right where they are
-        found = next((each for one in tried if (each := one.find(parting))), Blame((None, None)))
+        found = next((each for one in tried if (each := one.find(divergence))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
-        common = parting.alignment.common
+        common = divergence.alignment.common
         self.passing = [each for each in found.passing if function_of(each) not in common]
         self._after: tuple[str, ...] = ()
-        if found.divergence:
-            parting = dataclasses.replace(parting, divergence=found.divergence)
-        self._parting, self._alignment = parting, parting.alignment
-        self._operands = parting.divergence.operands
-        self._nodes = parting.nodes
+        self._divergence, self._alignment = found.divergence or divergence, divergence.alignment
+        self._operands, self._nodes = self._divergence.operands, self._divergence.nodes
         self._around = next(node for node in reversed(self._nodes) if node is not None).around
         self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
@@ -156,8 +150,8 @@ class _Entry:
     @property
     def is_alone(self) -> bool:
         """True if no single operation does something else with equal operands, so that more code may differ."""
-        pair = self._parting.divergence.pair
-        if self._parting.divergence.nan:
+        pair = self._divergence.pair
+        if self._divergence.nan:
             return False
         names = {node.name for node in self._nodes if node}
         return pair is None or len(names) > 1 or not self._alignment.shares(*pair)
@@ -174,7 +168,7 @@ class _Entry:
 
     def missing(self, entries: "list[_Entry]") -> str:
         """Returns the first operation of the side that has none there, as text; empty if both have one."""
-        if None not in self._nodes or self._parting.divergence.nan:
+        if None not in self._nodes or self._divergence.nan:
             return ""
         side = self._nodes.index(None)
         at = self._alignment.instead(1 - side, self._ends()[0][1])
@@ -196,10 +190,10 @@ class _Entry:
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        divergence = self._parting.divergence
-        if divergence.kept and not divergence.has_other_constant(self._alignment):
+        divergence = self._divergence
+        if divergence.kept and not divergence.has_other_constant():
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
-        if divergence.faint and not divergence.has_other_constant(self._alignment):
+        if divergence.faint and not divergence.has_other_constant():
             return "because the results that it reaches are equal up to noise, except some entries"
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
@@ -208,13 +202,13 @@ class _Entry:
             return "because only one side adds a gradient here, which another operation may stop"
         if divergence.pair and self._alignment.follows(*divergence.pair):
             return "because its operands differ by as much, within their own rounding"
-        if self._is_default and (makers := self._parting.library_makers()):
+        if self._is_default and (makers := makers_of_both(self._divergence)):
             return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
         inside = all(
             not frame or not one or frame in one.own
             for frame, one in zip(self.blamed, self._sources, strict=True)
         )
-        if inside and (equal := self._parting.set_outside()):
+        if inside and (equal := set_by_callers(self._divergence)):
             return f"because {equal} is equal on both sides and does other operations, as a setting from outside says"
         return self._misread(partners, guessed)
 
@@ -234,12 +228,12 @@ class _Entry:
         return ""
 
     def _ends(self) -> list[tuple[Trace, int]]:
-        ends = present(self._parting.divergence.ends)
+        ends = present(self._divergence.ends)
         return [(self._alignment.traces[side], at) for side, at in ends]
 
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
-        divergence = self._parting.divergence
+        divergence = self._divergence
         return (f"{'NaN of ' if divergence.nan else ''}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
@@ -254,7 +248,7 @@ class _Entry:
         return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in self._around.iterations]
 
     def _texts(self) -> list[str]:
-        absent = f"has no such {'NaN' if self._parting.divergence.nan else 'value'}"
+        absent = f"has no such {'NaN' if self._divergence.nan else 'value'}"
         sides = enumerate(zip(self._nodes, self._sources, self.blamed, strict=True))
         return [
             f"{_place(node, one, frame)}{self._set_at(side) or self._made()[side] or self._decided(side)}"
