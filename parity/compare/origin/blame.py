@@ -233,12 +233,13 @@ def _constructor(divergence: Divergence, side: int) -> Frame | None:
 
 def makers_of_both(divergence: Divergence) -> list[str]:
     """Returns the library's functions that made closures of both sides in which constants differ."""
-    operands, made = divergence.operands, []
-    for node, trace in zip(divergence.nodes, divergence.alignment.traces, strict=True):
-        if node is None or not operands or not trace.nodes[node.inputs[operands[0]]].literal:
-            return []
-        made.append([function for _, function in library_makers(site(node).library)])
-    return [function for function in made[0] if function in made[1]]
+    if not all(node.literal for pair in divergence.given[:1] for node in divergence.alignment.pair(*pair)):
+        return []
+    left, right = (
+        [function for _, function in library_makers(site(node).library)] if node and divergence.given else []
+        for node in divergence.nodes
+    )
+    return [function for function in left if function in right]
 
 
 def set_by_callers(divergence: Divergence) -> str:

@@ -69,19 +69,26 @@ class Divergence:
         The last operands are arguments if these differ.
         """
         yield from itertools.pairwise(self.path)
-        if self.pair and self.operands:
-            one, other = (node.inputs[self.operands[0]] for node in self.alignment.pair(*self.pair))
-            if all(node.label for node in self.alignment.pair(one, other)):
-                yield self.pair, (one, other)
+        if self.pair and self.given and all(node.label for node in self.alignment.pair(*self.given[0])):
+            yield self.pair, self.given[0]
+
+    @property
+    def given(self) -> list[tuple[int, int]]:
+        """The pairs of operands that are not the same value."""
+        if self.pair is None:
+            return []
+        one, other = self.alignment.pair(*self.pair)
+        return [(one.inputs[at], other.inputs[at]) for at in self.operands]
+
+    def differs_in_constants(self) -> bool:
+        """True if all operands that are not the same value are constants."""
+        return bool(self.given) and all(
+            node.literal for pair in self.given for node in self.alignment.pair(*pair)
+        )
 
     def has_other_constant(self) -> bool:
         """True if both sides do one operation with different constants."""
-        if self.pair is None or not self.operands:
-            return False
-        pair = self.alignment.pair
-        one, other = pair(*self.pair)
-        given = [node for at in self.operands for node in pair(one.inputs[at], other.inputs[at])]
-        return one.name == other.name and all(node.literal for node in given)
+        return self.differs_in_constants() and len({node.name for node in self.nodes if node}) == 1
 
     def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> "Divergence":
         """Returns the divergence at another pair of operations."""

@@ -12,7 +12,7 @@ from parity.compare.origin.blame import STRATEGIES, Blame, Strategy, makers_of_b
 from parity.compare.origin.divergence import Divergence, present
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.trace import Node, Trace, site
+from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.functions import deciding_call, function_of, written
@@ -135,7 +135,7 @@ class _Entry:
         self.passing = [each for each in found.passing if function_of(each) not in common]
         self._after: tuple[str, ...] = ()
         self._divergence, self._alignment = found.divergence or divergence, divergence.alignment
-        self._operands, self._nodes = self._divergence.operands, self._divergence.nodes
+        self._nodes = self._divergence.nodes
         self._around = next(node for node in reversed(self._nodes) if node is not None).around
         self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
@@ -171,7 +171,7 @@ class _Entry:
         if None not in self._nodes or self._divergence.nan:
             return ""
         side = self._nodes.index(None)
-        at = self._alignment.instead(1 - side, self._ends()[0][1])
+        at = self._alignment.instead(*present(self._divergence.ends)[0])
         if at is not None:
             node = self._alignment.traces[side].nodes[at]
             frame = self._default(site(node))
@@ -214,10 +214,10 @@ class _Entry:
 
     def _misread(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
         """Returns the reason why a weight that is read instead of another may not be the cause; empty if it is."""
-        for position in self._operands:
+        for pair in self._divergence.given:
             left, right = (
-                trace.nodes[before_moves(trace.nodes, trace.nodes[at].inputs[position])].label
-                for trace, at in self._ends()
+                trace.nodes[before_moves(trace.nodes, at)].label
+                for trace, at in zip(self._alignment.traces, pair, strict=True)
             )
             if left and _unnumbered(right) in map(_unnumbered, partners.get(left, ())):
                 return f"because {right} is read instead of the partner of {left}, which a caller may decide"
@@ -226,10 +226,6 @@ class _Entry:
                     f"because {right} is read instead of the partner of {left}, which the weight map guesses"
                 )
         return ""
-
-    def _ends(self) -> list[tuple[Trace, int]]:
-        ends = present(self._divergence.ends)
-        return [(self._alignment.traces[side], at) for side, at in ends]
 
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
@@ -259,10 +255,10 @@ class _Entry:
 
     def _set_at(self, side: int) -> str:
         """Returns the line that holds the constant of a side, as text; empty if it is named, or unknown."""
-        node, source = self._nodes[side], self._sources[side]
-        if node is None or source is None or not self._operands:
+        source, given = self._sources[side], self._divergence.given
+        if source is None or not given:
             return ""
-        given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
+        given = self._alignment.pair(*given[0])[side]
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
@@ -276,35 +272,28 @@ class _Entry:
     def _made(self) -> Sequence[str]:
         """Returns for each side the function that computes its constant ahead of the program, as text."""
         lines = [frame for frame in self.blamed if frame and not frame.in_library]
-        ends = [(trace.nodes, trace.nodes[at].inputs) for trace, at in self._ends()]
-        operands = [(nodes, inputs[each]) for each in self._operands for nodes, inputs in ends]
-        if len(lines) < 2 or not operands or not all(nodes[at].literal for nodes, at in operands):
+        if len(lines) < 2 or not self._divergence.differs_in_constants():
             return "", ""
         traced = [set(map(function_of, frames)) for frames in self._alignment.frames]
-        made = zip(operands[:2], table_makers(lines[0], lines[1], traced), strict=True)
+        makers = table_makers(lines[0], lines[1], traced)
         return [
-            f", with a constant from {makers[0]}" if len(makers) == 1 and _is_table(*operand) else ""
-            for operand, makers in made
+            f", with a constant from {each[0]}" if len(each) == 1 and _is_table(trace.nodes, at) else ""
+            for each, trace, at in zip(makers, self._alignment.traces, self._divergence.given[0], strict=True)
         ]
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""
-        left, right = self._nodes
-        if left is None or right is None or not self._operands:
-            return ""
         words = []
-        traces = [trace.nodes for trace in self._alignment.traces]
-        for position in self._operands[:3]:
-            given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
+        for position, pair in list(zip(self._divergence.operands, self._divergence.given, strict=False))[:3]:
+            given = [(trace.nodes, at) for trace, at in zip(self._alignment.traces, pair, strict=True)]
             texts = [_origin(*each) for each in given]
-            same = (
-                "other entries"
-                if texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given)
-                else ""
-            )
-            unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
+            unlike = " against ".join(texts)
+            if all(_is_table(*each) for each in given):
+                unlike = TABLE
+            elif texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given):
+                unlike = "other entries"
             words.append(f"operand {position}: {unlike}")
-        return f" ({'; '.join(words)})"
+        return f" ({'; '.join(words)})" if words else ""
 
 
 def _origin(nodes: list[Node], at: int) -> str:
