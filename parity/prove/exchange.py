@@ -15,7 +15,7 @@ from parity.ir.stablehlo.program import Kind, Op, StableProgram, captures
 from parity.prove.conditions import MOVES, Conditions, changed, filling, once_known, replacing
 from parity.prove.frontier import Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, has_other_constant, regrouped
-from parity.prove.numbering import Numbering, Table, users
+from parity.prove.numbering import Numbering, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, attributes_of, side_of
 
@@ -57,14 +57,9 @@ class _Swap(NamedTuple):
 class Exchange:
     """The first differences of two numbered programs, whose operations it changes and restores."""
 
-    def __init__(
-        self,
-        table: Table,
-        sides: tuple[StableProgram, StableProgram],
-        numberings: Sequence[Numbering],
-        results: Sequence[tuple[int, int]],
-    ):
-        self._table, self._sides, self._numberings, self._results = table, sides, numberings, results
+    def __init__(self, numberings: Sequence[Numbering], results: Sequence[tuple[int, int]]):
+        self._numberings, self._results = numberings, results
+        self._sides = [numbering.program for numbering in numberings]
         self._ends: list[list[int]] = []
         """The numbers of the results of both programs as they are."""
 
@@ -90,7 +85,7 @@ class Exchange:
 
     def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
         """Returns the current first differences, and the possible exchanges."""
-        search = Search(self._table, self._sides, self._numberings)
+        search = Search(self._numberings)
         entries, swaps = [], []
         for entry in search.run(self._results, unequal):
             swap = _swap(search, entry, self._numberings[1].env)
@@ -144,10 +139,10 @@ class Exchange:
 
     def _renumbered(self, side: int) -> list[int]:
         """Numbers a program again and returns the numbers of its results."""
-        program, numbering = self._sides[side], self._numberings[side]
+        numbering = self._numberings[side]
         numbering.forget()
-        numbering.region(program.body, 0)
-        return numbering.ends(program)
+        numbering.region(numbering.program.body, 0)
+        return numbering.ends()
 
     def _unequal(self, positions: Sequence[int], changed: int) -> list[int]:
         """Returns the positions of the pairs of results that are unequal after a program was changed."""

@@ -64,14 +64,18 @@ class Numbering:
 
     Args:
         table: shared by the programs that are compared.
-        values: number of values of the program.
+        program: the program.
         reorder: True to ignore the order of the operands of float additions, products, minima and maxima.
+
+    Attributes:
+        effects: the numbers of the side effects, in order.
     """
 
-    def __init__(self, table: Table, values: int, reorder: bool = False):
-        self.table = table
+    def __init__(self, table: Table, program: StableProgram, reorder: bool = False):
+        self.table, self.program = table, program
+        self.effects: list[int] = []
         self._commuting = Kind.REORDER if reorder else Kind.COMMUTE
-        self.env: list[int] = [-1] * values
+        self.env: list[int] = [-1] * program.values
         self.visited = 0
         self._memo: dict[tuple, tuple] = {}
         self._scope: tuple[int, ...] = ()
@@ -128,9 +132,9 @@ class Numbering:
         self._region = outer
         return effects
 
-    def ends(self, program: StableProgram) -> list[int]:
+    def ends(self) -> list[int]:
         """Returns the numbers of the program's results."""
-        return [self.env[value] for value in program.body.outputs]
+        return [self.env[value] for value in self.program.body.outputs]
 
     def _hidden(self, op: Op) -> str:
         """Returns as text which operands are known, but not known to be constants when XLA first simplifies.
@@ -392,7 +396,7 @@ def number_program(
     reorder: bool = False,
     as_written: bool = False,
     kind: type[Numbering] = Numbering,
-) -> tuple[Numbering, list[int]]:
+) -> Numbering:
     """Numbers a program.
 
     Args:
@@ -401,11 +405,8 @@ def number_program(
         reorder: see `Numbering`.
         as_written: True to keep the order of the operands of all operations.
         kind: class of the numbering.
-
-    Returns:
-        The numbering (with the number of every result in ``env``), and the numbers of the side effects.
     """
-    numbering = kind(table, program.values, reorder)
+    numbering = kind(table, program, reorder)
     if as_written:
         numbering.fusions = Fusions(ordered=range(program.values))
     elif not reorder:
@@ -413,7 +414,8 @@ def number_program(
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")
-    return numbering, numbering.region(program.body, 0)
+    numbering.effects = numbering.region(program.body, 0)
+    return numbering
 
 
 def users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:

@@ -251,7 +251,7 @@ class _Attempt:
         rules: Collection[str] | None = None,
         **order: bool,
     ):
-        self._sides, self._results = sides, results
+        self._results = results
         self.table = Table() if rules is None else Terms(rules)
         moved = given(self.table, sides, alone.moves.arguments)
         inputs = [self.table.number(f"#argument {position}") for position in range(len(arguments))]
@@ -263,25 +263,24 @@ class _Attempt:
         ]
         kind = Numbering if rules is None else RuledNumbering
         number = functools.partial(number_program, table=self.table, kind=kind, **order)
-        numbered = [number(side, arguments=numbers) for side, numbers in zip(sides, known, strict=True)]
-        self._numberings = [numbering for numbering, _ in numbered]
-        # The search numbers again and increases the counts.
-        self.visited = (self._numberings[0].visited, self._numberings[1].visited)
-        left, right = (each.ends(side) for each, side in zip(self._numberings, sides, strict=True))
-        self.unequal = [place for place, (one, other) in enumerate(results) if left[one] != right[other]]
-        self.missed = not_met(self.table, sides, self._numberings, alone.moves.results)
-        self.equal = not self.unequal and not self.missed and numbered[0][1] == numbered[1][1]
+        left, right = self._numberings = [
+            number(side, arguments=numbers) for side, numbers in zip(sides, known, strict=True)
+        ]
+        self.visited = (left.visited, right.visited)  # the search numbers again and increases the counts
+        ends = left.ends(), right.ends()
+        self.unequal = [at for at, (one, other) in enumerate(results) if ends[0][one] != ends[1][other]]
+        self.missed = not_met(self._numberings, alone.moves.results)
+        self.equal = not self.unequal and not self.missed and left.effects == right.effects
 
     def shares_as(self, strict: "_Attempt") -> bool:
         """True if both sides have equally many forms of each value that rules equate."""
-        assert isinstance(self.table, Terms)
-        return shared_alike(self.table, self._sides, strict._numberings, self._numberings)  # pyright: ignore
+        return shared_alike(strict._numberings, self._numberings)  # pyright: ignore[reportArgumentType]
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
         found = []
         if self.unequal or not self.missed:
-            found = Exchange(self.table, self._sides, self._numberings, self._results).run(self.unequal)
+            found = Exchange(self._numberings, self._results).run(self.unequal)
         return [*found, *self.missed]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
+from parity.ir.stablehlo.program import Kind, Op, Region, captures
 from parity.prove.frontier import (
     MOST_ENTRIES,
     TABLE,
@@ -16,7 +16,7 @@ from parity.prove.frontier import (
     difference,
     short,
 )
-from parity.prove.numbering import Numbering, Table
+from parity.prove.numbering import Numbering
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array
@@ -47,9 +47,10 @@ class Search:
     With rules, each value is identified by its elements in order, so that a change of shape is no difference.
     """
 
-    def __init__(self, table: Table, programs: Sequence[StableProgram], numberings: Sequence[Numbering]):
-        self._table, self.programs, self._numberings = table, programs, numberings
-        self._values: dict[int, Value] = table.values if isinstance(table, Terms) else {}
+    def __init__(self, numberings: Sequence[Numbering]):
+        self._table, self._numberings = numberings[0].table, numberings
+        self.programs = [numbering.program for numbering in numberings]
+        self._values: dict[int, Value] = self._table.values if isinstance(self._table, Terms) else {}
         self.compared: dict[Frontier, tuple[Op, Op, int]] = {}
         """The operations of each difference, and the number of loops around them."""
         self._literals: dict[int, str] = {}

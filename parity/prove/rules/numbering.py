@@ -32,8 +32,8 @@ class RuledNumbering(Numbering):
 
     table: Terms
 
-    def __init__(self, table: Terms, values: int, reorder: bool = False):
-        super().__init__(table, values, reorder)
+    def __init__(self, table: Terms, program: StableProgram, reorder: bool = False):
+        super().__init__(table, program, reorder)
         self.vanished: set[int] = set()
         """First results of operations that rules removed: moves, and those equal to an operand or a constant."""
         self._written: dict[int, int] = {}
@@ -169,14 +169,14 @@ class RuledNumbering(Numbering):
         if same in self._made:
             self._made[value] = self._made[same]
 
-    def ends(self, program: StableProgram) -> list[int]:
+    def ends(self) -> list[int]:
         """Returns the numbers of the results, regardless of the shape in which they were computed."""
         table = self.table
         return [
             table.shaped(Value(table.plain(known.view), known.type))
             if (known := table.values.get(number))
             else number
-            for number in super().ends(program)
+            for number in super().ends()
         ]
 
     def _hidden(self, op: Op) -> str:
@@ -331,30 +331,26 @@ def _is_narrow(operands: Sequence[Value], *types: Array) -> bool:
     return any(is_narrow(kind.element) for kind in (*(operand.type for operand in operands), *types))
 
 
-def shared_alike(
-    table: Terms, sides: Sequence[StableProgram], strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]
-) -> bool:
+def shared_alike(strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]) -> bool:
     """True if each value that rules equate has equally many strict numbers on both sides.
 
     One side may write a value in two forms, the other twice in one form. The compiler shares equal
     expressions, so it computes the value twice on one side and once on the other. Fusion with its readers differs, and
     so may the rounding.
     """
-    left, right = (_forms(table, *each) for each in zip(sides, strict, ruled, strict=True))
+    left, right = map(_forms, strict, ruled)
     return all(len(left[value]) == len(right[value]) for value in left.keys() & right.keys())
 
 
-def _forms(
-    table: Terms, side: StableProgram, strict: Numbering, ruled: RuledNumbering
-) -> dict[int, set[int]]:
+def _forms(strict: Numbering, ruled: RuledNumbering) -> dict[int, set[int]]:
     """Returns the strict numbers of each value that a program computes, by the number that it has with rules."""
     found: dict[int, set[int]] = collections.defaultdict(set)
-    for op in side.body.walk():
+    for op in ruled.program.body.walk():
         computes = op.live is not None and op.form.kind <= Kind.REGION and op.results
         if computes and op.results.start not in ruled.vanished:
             for result in op.results:
                 if ruled.env[result] < 0:  # inside an operation that rules removed
                     continue
-                value = table.values.get(ruled.env[result])
+                value = ruled.table.values.get(ruled.env[result])
                 found[value.view.source if value else ruled.env[result]].add(strict.env[result])
     return found
