@@ -49,31 +49,17 @@ class RuledNumbering(Numbering):
         """Floats behind a move that XLA removes late."""
 
     def _plain(self, op: Op) -> int:
-        """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
+        """Returns the number of a pure function, in normal form if it has one."""
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
         table.ordered = op.results.start in self.fusions.ordered
         table.moved = op.results.start in self.fusions.moved
         table.certain = self._certain.issuperset(op.operands[:1])
-        key = (
-            op.form.word,
-            table.ordered,
-            table.moved,
-            table.certain,
-            *[self.env[value] for value in op.operands],
-        )
-        known = table.normal.get(key)
-        if known is None:
-            table.trail = []
-            number = self._normal(op)
-            vanished = number is not None and not table.built
-            number = super()._plain(op) if number is None else number
-            table.normal[key] = number, vanished, tuple(table.trail)
-        else:
-            number, vanished, used = known
-            table.use_again(used)
-        if vanished:
+        number = self._normal(op)
+        if number is None:
+            number = super()._plain(op)
+        elif not table.built:
             self.vanished.add(op.results.start)
         out = parse_array(op.form.slots_out[0])
         repeats = op.form.name == "stablehlo.broadcast_in_dim"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,9 +67,6 @@ class Terms(Table):
         enabled: names of the rules that may be used.
 
     Attributes:
-        normal: for each operation, by its word and operands, the number of its normal form, whether rules removed it,
-            and the rules that were used, each once per use.
-        trail: the rules that the last operation used.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered, moved: True while an operation is numbered that is one of these; see `Fusions`.
         certain: True while an operation is numbered whose first operand is known to compilers.
@@ -86,8 +83,6 @@ class Terms(Table):
         self.enabled = frozenset(enabled)
         kept = {name for name, rule in RULES.items() if rule.keeps_narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
-        self.trail: list[str] = []
-        self.normal: dict[tuple, tuple[int, bool, tuple[str, ...]]] = {}
         self.narrow = self.ordered = self.moved = self.certain = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
@@ -120,14 +115,8 @@ class Terms(Table):
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
-        used = (rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,)
-        self.trail += used
-        self.use_again(used)
-
-    def use_again(self, rules: Iterable[str]) -> None:
-        """Counts one more use of each rule."""
-        for rule in rules:
-            self.used[rule] = self.used.get(rule, 0) + 1
+        for each in (rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,):
+            self.used[each] = self.used.get(each, 0) + 1
 
     def value(self, number: int, kind: Array) -> Value:
         """Returns the value of a number with its type; an unknown number is a view of itself."""
