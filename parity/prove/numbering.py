@@ -10,7 +10,6 @@ from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, capture
 from parity.prove.fusion import Fusions, fusions
 
 # The prover's own words start with "#", which no operation name does.
-SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")
 _SEEN_THROUGH = names_of(Group.REARRANGES, Group.PICKS, "abs", "sqrt", "rsqrt", "cbrt", "power")
 """Operations that XLA simplifies together with the operation that reads them."""
@@ -43,7 +42,7 @@ class Table:
         self.used: dict[str, int] = {}
         self.ids: dict[tuple, int] = {}
         self.nodes: list[tuple] = []
-        self.commuting: set[str] = set(SETS)
+        self.commuting: set[str] = set()
 
     def number(self, *key) -> int:
         """Returns the number of a key ``(word, *operand numbers)``."""
@@ -55,7 +54,7 @@ class Table:
 
     def number_set(self, word: str, members: Sequence[int]) -> int:
         """Returns the number of a set of numbers; order and repetition do not matter."""
-        assert word in SETS, word
+        self.commuting.add(word)
         return self.number(word, *sorted(set(members)))
 
 

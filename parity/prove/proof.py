@@ -169,7 +169,7 @@ def prove(
     ruled = loose = None
     if not strict.equal and not entries:
         reported = ruled = attempt(rules=EXACT)
-        if not ruled.equal or not ruled.shares_as(strict):
+        if not ruled.equal or not shared_alike(strict.numberings, ruled.numberings):  # pyright: ignore
             loose = attempt(rules=LOOSE, reorder=True)
             # A difference that the order of operands explains is reported only if there is no other.
             reported = strict if ruled.equal else ruled if loose.equal else loose
@@ -263,24 +263,20 @@ class _Attempt:
         ]
         kind = Numbering if rules is None else RuledNumbering
         number = functools.partial(number_program, table=self.table, kind=kind, **order)
-        left, right = self._numberings = [
+        left, right = self.numberings = [
             number(side, arguments=numbers) for side, numbers in zip(sides, known, strict=True)
         ]
         self.visited = (left.visited, right.visited)  # the search numbers again and increases the counts
         ends = left.ends(), right.ends()
         self.unequal = [at for at, (one, other) in enumerate(results) if ends[0][one] != ends[1][other]]
-        self.missed = not_met(self._numberings, alone.moves.results)
+        self.missed = not_met(self.numberings, alone.moves.results)
         self.equal = not self.unequal and not self.missed and left.effects == right.effects
-
-    def shares_as(self, strict: "_Attempt") -> bool:
-        """True if both sides have equally many forms of each value that rules equate."""
-        return shared_alike(strict._numberings, self._numberings)  # pyright: ignore[reportArgumentType]
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
         found = []
         if self.unequal or not self.missed:
-            found = Exchange(self._numberings, self._results).run(self.unequal)
+            found = Exchange(self.numberings, self._results).run(self.unequal)
         return [*found, *self.missed]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity.ir.jax_internals import ir
+from parity.ir.mlir import dense_array
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import FOLDED, Application, Terms
 from parity.prove.rules.types import is_number, is_whole_number, numpy_type
@@ -41,15 +42,12 @@ def _constant(table: Terms, op: Application) -> View | None:
             text = str(value).partition(" : ")[0]
             made = whole(table.number(f"#literal {out.element} {text}"), 1)
         return made.moved([[(count, 0)]])
-    if count > FOLDED:
-        return None
-    try:
-        data = np.ascontiguousarray(np.array(value)).reshape(-1)
-    except (TypeError, ValueError):  # element types without a NumPy counterpart
+    data = dense_array(value) if count <= FOLDED else None
+    if data is None:
         return None
     if kind is not None and data.dtype == kind:
         return table.constant(data, out.element)
-    if data.size != count or is_whole_number(out.element):
+    if is_whole_number(out.element):
         return None
     digest = hashlib.blake2b(data.tobytes(), digest_size=20).hexdigest()
     return whole(table.number(f"#literals {out.element} {count} {data.dtype} {digest}"), count)
