@@ -18,6 +18,7 @@ from parity.prove.grade import apart_in, grade, has_other_constant, regrouped
 from parity.prove.numbering import Numbering, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, attributes_of, side_of
+from parity.verdicts import SIDES, one_sided
 
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
@@ -181,22 +182,13 @@ def _added(
 
 def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
     """Returns a condition, or an added constant, that only one side has."""
-    texts = (constant, "0") if side == 0 else ("0", constant)
-    unlike = Unlike(
-        trait=trait,
-        operation=op.form.name,
-        reference=texts[0],
-        candidate=texts[1],
-        element=op.form.elements[0],
-        decides=True,
-    )
-    place = side_of(op)
+    name, element = op.form.name, op.form.elements[0]
+    texts = one_sided(SIDES[side], constant, "0")
     return Frontier(
-        where=op.form.name,
+        where=name,
         differences=(f"constant {constant}",) if constant else (),
-        unlike=unlike,
-        reference=None if side else place,
-        candidate=place if side else None,
+        unlike=Unlike(trait=trait, operation=name, **texts, element=element, decides=True),
+        **one_sided(SIDES[side], side_of(op), None),
     )
 
 
@@ -309,9 +301,8 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> tuple[Unlike, i
 def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
     """Returns the only argument that a counter comes from, and the last operation on it as text."""
     made = _made(program)
-    last, words = made.get(value), ""
-    if last is not None:
-        words = f"{last.form.name} at {inlined_source(last)}"
+    last = made.get(value)
+    words = f"{last.form.name} at {inlined_source(last)}" if last else ""
     while value in made:
         op = made[value]
         inputs = [each for each in op.operands if filling(made, each) is None]

@@ -129,17 +129,20 @@ class Alignment:
                 return True
         return False
 
+    def like(self, side: int, at: int) -> list[int]:
+        """Returns the same operations of the other side, in the same pass, on results of the same size."""
+        node = self.traces[side].nodes[at]
+        return [
+            other
+            for other, each in enumerate(self.traces[1 - side].nodes)
+            if (each.name, each.sketch.kind[0]) == (node.name, node.sketch.kind[0])
+            and each.around.backward == node.around.backward
+        ]
+
     def corresponds(self, side: int, at: int) -> bool:
         """True if the other side does an operation with an equal operand, and another result that it has alone, too."""
-        node, others = self.traces[side].nodes[at], self.traces[1 - side].nodes
-        return any(
-            match < 0
-            and others[other].name == node.name
-            and others[other].sketch.kind[0] == node.sketch.kind[0]
-            and others[other].around.backward == node.around.backward
-            and self.shares(*ordered(side, at, other))
-            for other, match in enumerate(self.matches[1 - side])
-        )
+        alone = [other for other in self.like(side, at) if self.matches[1 - side][other] < 0]
+        return any(self.shares(*ordered(side, at, other)) for other in alone)
 
     def more(self, first: int, second: int) -> int | None:
         """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is."""

@@ -377,11 +377,9 @@ class _Search:
         if node.literal or node.name in GIVEN or self._matches[side][at] >= 0:
             return None
         words, best, likest = functions_around(node), None, None
-        for other, each in enumerate(nodes):
-            if each.name != node.name or each.sketch.kind[0] != node.sketch.kind[0]:
-                continue
-            ends = ordered(side, at, other)
-            if each.around.backward != node.around.backward or self._alignment.same(*ends):
+        for other in self._alignment.like(side, at):
+            each, ends = nodes[other], ordered(side, at, other)
+            if self._alignment.same(*ends):
                 continue
             second = functions_around(each)
             code = len(os.path.commonprefix([words[:NEAR], second[:NEAR]]))

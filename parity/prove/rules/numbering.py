@@ -262,9 +262,8 @@ class RuledNumbering(Numbering):
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
         method, table = None if tail else methods.get(op.form.name), self.table
-        operands = None if method is None else self._operands(op)
-        out = None if method is None else parse_array(op.form.slots_out[0])
-        if method is None or operands is None or out is None:
+        out = parse_array(op.form.slots_out[0]) if method else None
+        if method is None or out is None or (operands := self._operands(op)) is None:
             return super()._opaque(op, depth, tail)
         table.narrow = _is_narrow(operands)
         table.moved, table.built = op.results.start in self.fusions.moved, False
