@@ -6,7 +6,7 @@ planted bugs to their function that no other one traces; ``python tests/parity/b
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.builds.weights.map import HOLDERS
@@ -32,11 +32,8 @@ class Blame(NamedTuple):
     passing: Sequence[Frame] = ()
 
 
-class Strategy(NamedTuple):
-    """One way in which a correct value is used in the wrong place; its search returns None if it does not apply."""
-
-    name: str
-    find: Callable[[Divergence], Blame | None]
+Strategy = Callable[[Divergence], Blame | None]
+"""Searches for one way in which a correct value is used in the wrong place; returns None if it does not apply."""
 
 
 def _exchanged(divergence: Divergence) -> Blame | None:
@@ -275,11 +272,11 @@ def _library_constant(divergence: Divergence) -> Blame | None:
     return Blame(found) if any(found) else None
 
 
-STRATEGIES = (
-    Strategy("constructor", _constructed),
-    Strategy("ends too soon", _ends_too_soon),
-    Strategy("exchanged", _exchanged),
-    Strategy("library constant", _library_constant),
-    Strategy("step left out", _step_left_out),
-)
-"""The strategies in the order of the attempts. docs/find-the-cause.md explains them and lists planted bugs."""
+STRATEGIES: Mapping[str, Strategy] = {
+    "constructor": _constructed,
+    "ends too soon": _ends_too_soon,
+    "exchanged": _exchanged,
+    "library constant": _library_constant,
+    "step left out": _step_left_out,
+}
+"""The strategies by name, in the order of the attempts. docs/find-the-cause.md explains them and lists planted bugs."""

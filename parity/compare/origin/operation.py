@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
@@ -65,7 +65,7 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     )
 
 
-def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
+def describe(found: Evaluated, strategies: Iterable[Strategy] = tuple(STRATEGIES.values())) -> SearchResult:
     """Returns the divergences of two programs, and the lines to blame by the first strategy that finds any."""
     if not found.failing:
         return SearchResult.nothing(
@@ -83,7 +83,7 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     )
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
     suspects = first.passing or (_suspects(found) if first.is_alone else ())
-    doubt = first.doubt(found.partners, found.guessed)
+    doubt = first.doubt(found)
     leading = found.divergences[0]
     lacking = {each.ends[0] is None for each in found.divergences if each.pair is None and not each.nan}
     if not doubt and leading.pair is None and not leading.nan and len(lacking) > 1:
@@ -127,9 +127,9 @@ def _suspects(found: Evaluated) -> tuple[Frame, ...]:
 class _Entry:
     """A divergence as text."""
 
-    def __init__(self, divergence: Divergence, strategies: Sequence[Strategy]):
+    def __init__(self, divergence: Divergence, strategies: Iterable[Strategy]):
         tried = () if divergence.nan else strategies  # values are right where they are
-        found = next((each for one in tried if (each := one.find(divergence))), Blame((None, None)))
+        found = next((each for one in tried if (each := one(divergence))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
         common = divergence.alignment.common
         self.passing = [each for each in found.passing if function_of(each) not in common]
@@ -185,7 +185,7 @@ class _Entry:
         self.blamed[side], self._after = frame, (node.name,)
         return f", the {SIDES[side]} goes on with {node.name} at {text}"
 
-    def doubt(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
+    def doubt(self, found: Evaluated) -> str:
         """Returns the reason why the place may not be the cause; empty if it is certain."""
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
@@ -210,7 +210,7 @@ class _Entry:
         )
         if inside and (equal := set_by_callers(self._divergence)):
             return f"because {equal} is equal on both sides and does other operations, as a setting from outside says"
-        return self._misread(partners, guessed)
+        return self._misread(found.partners, found.guessed)
 
     def _misread(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
         """Returns the reason why a weight that is read instead of another may not be the cause; empty if it is."""
