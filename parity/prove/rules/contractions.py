@@ -27,9 +27,8 @@ def reduction_pattern(
     table: Terms, shape: Sequence[int], axes: Sequence[int]
 ) -> list[tuple[bool, int]] | None:
     """Returns (reduced, size) of the axes of a reduction in normal form; None if no rule is allowed."""
-    if not table.allows("reduce-merged"):
+    if not table.applies("reduce-merged"):
         return None
-    table.use("reduce-merged")
     sizes = [(axis in axes, size) for axis, size in enumerate(shape) if size > 1]
     groups = itertools.groupby(sizes, key=operator.itemgetter(0))
     return [(reduced, math.prod(size for _, size in group)) for reduced, group in groups]

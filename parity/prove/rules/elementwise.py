@@ -34,8 +34,7 @@ def _note(table: Terms, name: str, attributes: Mapping[str, Any], elements: Sequ
         return str(sorted((key, str(value)) for key, value in attributes.items()))
     direction = str(attributes["comparison_direction"]).rpartition(" ")[2].rstrip(">")
     order = str(attributes.get("compare_type", "NOTYPE")).rpartition(" ")[2].rstrip(">")
-    if order == "NOTYPE" and table.allows("compare-direction"):
-        table.use("compare-direction")
+    if order == "NOTYPE" and table.applies("compare-direction"):
         order = _usual_order(elements[0])
     return f"{direction} {order}"
 

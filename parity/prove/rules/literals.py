@@ -28,10 +28,9 @@ _LEAST = 2.0**-126
 def _constant(table: Terms, op: Application) -> View | None:
     """Returns a constant as a view; None if its values are not available."""
     value, out = op.attributes["value"], op.out
-    if not isinstance(value, ir.DenseElementsAttr) or not table.allows("constant"):
+    if not isinstance(value, ir.DenseElementsAttr) or not table.applies("constant"):
         return None
     count, kind = out.count, numpy_type(out.element)
-    table.use("constant")
     if value.is_splat:
         known: Any = value.get_splat_value() if is_number(out.element) else None
         if kind is not None:
@@ -58,9 +57,8 @@ def _iota(table: Terms, op: Application) -> View | None:
     """Returns an iota along an axis as a view of a one-dimensional count."""
     axis, out = int(op.attributes["iota_dimension"]), op.out
     size, kind = out.shape[axis], numpy_type(out.element)
-    if not table.allows("constant"):
+    if not table.applies("constant"):
         return None
-    table.use("constant")
     folds = (
         kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max)
     )

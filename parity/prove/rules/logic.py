@@ -164,8 +164,7 @@ def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | N
     if known is None:
         return None
     value, kind = table.scalar(known.view), known.type
-    if value is not None and kind.element != "i1" and certain and table.allows("known-branch"):
-        table.use("known-branch")
+    if value is not None and kind.element != "i1" and certain and table.applies("known-branch"):
         return None, [value if 0 <= value < count else count - 1]
     found = inside(table, known.view, "convert")
     if count != 2 or found is None or found.elements != ("i1",) or not table.allows("select-negated"):

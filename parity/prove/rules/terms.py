@@ -108,10 +108,14 @@ class Terms(Table):
 
     def accept(self, rule: str, view: View | None) -> View | None:
         """Returns what a rule made, and counts its use; None if it made nothing or may not be used."""
-        if view is not None and self.allows(rule):
+        return view if view is not None and self.applies(rule) else None
+
+    def applies(self, rule: str) -> bool:
+        """True if a rule may be used; counts as a use of it."""
+        allowed = self.allows(rule)
+        if allowed:
             self.use(rule)
-            return view
-        return None
+        return allowed
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
@@ -184,9 +188,7 @@ class Terms(Table):
 
     def is_by_value(self) -> bool:
         """True if integers are equated by their values only; counts as a use of that rule."""
-        if self.allows(BY_VALUE):
-            self.use(BY_VALUE)
-        return self.allows(BY_VALUE)
+        return self.applies(BY_VALUE)
 
     def literal(self, view: View) -> np.ndarray | None:
         """Returns the elements of a view of a folded array; None if it is not folded, or too large."""

@@ -134,9 +134,8 @@ def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Valu
     values = list(parts)
     table.narrow = is_narrow(values[0].type.element)
     rule = "turned-weights" if any(name == "transpose" for name, _ in steps) else MOVED
-    if not table.allows(rule):
+    if not table.applies(rule):
         return None
-    table.use(rule)
     for name, numbers in steps:
         groups = [values] if name == "join" else [[value] for value in values]
         made = [_step(table, name, numbers, group) for group in groups]
