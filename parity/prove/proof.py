@@ -223,12 +223,12 @@ def _paired(
         for side in sides
     ]
     returned = [dict(enumerate(side.result_names)) for side in sides]
-    for what, pairs, names, own, moved in (
+    for label, pairs, names, own, moved in (
         ("arguments", arguments, given, alone.arguments, alone.moves.arguments),
         ("results", results, returned, alone.results, alone.moves.results),
     ):
         others = [[*own[side], *(at for move in moved for at in move.positions(side))] for side in (0, 1)]
-        check_pairs(what, pairs, names, others)
+        check_pairs(label, pairs, names, others)
     return _side_differences(*sides, arguments, results)
 
 
