@@ -135,7 +135,8 @@ class Alignment:
         return [
             other
             for other, each in enumerate(self.traces[1 - side].nodes)
-            if (each.name, each.sketch.kind[0]) == (node.name, node.sketch.kind[0])
+            if each.name == node.name
+            and each.sketch.kind[0] == node.sketch.kind[0]
             and each.around.backward == node.around.backward
         ]
 
@@ -190,7 +191,8 @@ class Alignment:
     @functools.cached_property
     def frames(self) -> list[set[Frame]]:
         """The user's lines on the call stacks of each side."""
-        return [{frame for node in trace.nodes for frame in site(node).own} for trace in self.traces]
+        sources = (set(map(site, trace.nodes)) for trace in self.traces)
+        return [{frame for source in each for frame in source.own} for each in sources]
 
     @functools.cached_property
     def common(self) -> frozenset[Hashable]:

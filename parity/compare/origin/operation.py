@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
@@ -65,7 +65,7 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     )
 
 
-def describe(found: Evaluated, strategies: Iterable[Strategy] = tuple(STRATEGIES.values())) -> SearchResult:
+def describe(found: Evaluated, strategies: Collection[Strategy] = STRATEGIES.values()) -> SearchResult:
     """Returns the divergences of two programs, and the lines to blame by the first strategy that finds any."""
     if not found.failing:
         return SearchResult.nothing(
@@ -127,7 +127,7 @@ def _suspects(found: Evaluated) -> tuple[Frame, ...]:
 class _Entry:
     """A divergence as text."""
 
-    def __init__(self, divergence: Divergence, strategies: Iterable[Strategy]):
+    def __init__(self, divergence: Divergence, strategies: Collection[Strategy]):
         tried = () if divergence.nan else strategies  # values are right where they are
         found = next((each for one in tried if (each := one(divergence))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
