@@ -39,7 +39,7 @@ class Table:
     enabled: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
-        self.used: dict[str, int] = {}
+        self.used: collections.Counter[str] = collections.Counter()
         self.ids: dict[tuple, int] = {}
         self.nodes: list[tuple] = []
         self.commuting: set[str] = set()

@@ -49,17 +49,24 @@ class RuledNumbering(Numbering):
         """Floats behind a move that XLA removes late."""
 
     def _plain(self, op: Op) -> int:
-        """Returns the number of a pure function, in normal form if it has one."""
+        """Returns the number of a pure function, in normal form if it has one; the table remembers it."""
         table = self.table
         if (written := self._as_written(op)) is not None:
             return written
         table.ordered = op.results.start in self.fusions.ordered
         table.moved = op.results.start in self.fusions.moved
         table.certain = self._certain.issuperset(op.operands[:1])
-        number = self._normal(op)
-        if number is None:
-            number = super()._plain(op)
-        elif not table.built:
+        operands = [self.env[value] for value in op.operands]
+        key = (op.form.word, table.ordered, table.moved, table.certain, *operands)
+        if key not in table.normal:
+            before, number = table.used.copy(), self._normal(op)
+            vanished = number is not None and not table.built
+            number = super()._plain(op) if number is None else number
+            table.normal[key] = number, vanished, table.used - before
+        else:
+            table.used.update(table.normal[key][2])
+        number, vanished, _ = table.normal[key]
+        if vanished:
             self.vanished.add(op.results.start)
         out = parse_array(op.form.slots_out[0])
         repeats = op.form.name == "stablehlo.broadcast_in_dim"

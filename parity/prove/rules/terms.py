@@ -67,6 +67,8 @@ class Terms(Table):
         enabled: names of the rules that may be used.
 
     Attributes:
+        normal: for each operation, by its word and operands, the number of its normal form, whether rules removed it,
+            and the number of uses of each rule.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered, moved: True while an operation is numbered that is one of these; see `Fusions`.
         certain: True while an operation is numbered whose first operand is known to compilers.
@@ -83,6 +85,7 @@ class Terms(Table):
         self.enabled = frozenset(enabled)
         kept = {name for name, rule in RULES.items() if rule.keeps_narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
+        self.normal: dict[tuple, tuple[int, bool, Mapping[str, int]]] = {}
         self.narrow = self.ordered = self.moved = self.certain = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
@@ -119,8 +122,7 @@ class Terms(Table):
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
-        for each in (rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,):
-            self.used[each] = self.used.get(each, 0) + 1
+        self.used.update((rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,))
 
     def value(self, number: int, kind: Array) -> Value:
         """Returns the value of a number with its type; an unknown number is a view of itself."""
