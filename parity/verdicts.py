@@ -251,9 +251,9 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def one_sided(side: str, text: str, other: str) -> dict[str, Any]:
-    """Returns the two texts of a finding: one of the named side, one of the other side."""
-    return {**dict.fromkeys(SIDES, other), side: text}
+def one_sided(side: str, own: Any, other: Any) -> dict[str, Any]:
+    """Returns the arguments ``reference`` and ``candidate``, such as the texts of a finding: own of the named side."""
+    return {**dict.fromkeys(SIDES, other), side: own}
 
 
 def listed(names: Sequence[str], most: int) -> str:

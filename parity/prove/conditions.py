@@ -3,10 +3,11 @@
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Group, facts, names_of
-from parity.ir.stablehlo.program import Kind, Op, StableProgram
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.numbering import users
 from parity.prove.rules.types import is_whole_number
 
@@ -21,6 +22,8 @@ _NEUTRAL = {
 """Numbers that leave the other operand as it is; of a difference, on the right only."""
 _IF_NONZERO: Mapping[str, bool] = {"NE": True, "GT": True, "EQ": False, "LE": False}
 """Result of comparing a mask that is one with zero."""
+Change = tuple[Op | Region, str, Any]
+"""An operation or a region, the name of one of its attributes, and the attribute's other value."""
 
 
 class Conditions:
@@ -182,21 +185,30 @@ def filling(made: Mapping[int, Op], value: int) -> float | None:
     return numbers[0] if numbers else None
 
 
-@contextlib.contextmanager
-def replaced(program: StableProgram, same: Mapping[int, int]) -> Iterator[None]:
-    """Replaces values of a program in this block, given the values to use by those that they replace."""
+def replacing(program: StableProgram, same: Mapping[int, int]) -> list[Change]:
+    """Returns the changes that replace values of a program, given the values to use by those that they replace."""
     every = list(program.body.walk())
-    regions = [program.body, *(region for op in every for region in op.regions)]
     held = [(op, "operands", op.operands) for op in every]
-    held += [(region, "outputs", region.outputs) for region in regions]
-    for holder, name, values in held:
-        if same.keys() & set(values):
-            setattr(holder, name, tuple(_end(same, value) for value in values))
+    held += [(region, "outputs", region.outputs) for op in every for region in op.regions]
+    held.append((program.body, "outputs", program.body.outputs))
+    return [
+        (holder, name, tuple(_end(same, value) for value in values))
+        for holder, name, values in held
+        if not same.keys().isdisjoint(values)
+    ]
+
+
+@contextlib.contextmanager
+def changed(changes: Sequence[Change]) -> Iterator[None]:
+    """Applies changes to a program in this block."""
+    held = [(holder, name, getattr(holder, name)) for holder, name, _ in changes]
+    for change in changes:
+        setattr(*change)
     try:
         yield
     finally:
-        for holder, name, values in held:
-            setattr(holder, name, values)
+        for change in held:
+            setattr(*change)
 
 
 def once_known(program: StableProgram, values: frozenset[int], flag: bool) -> dict[int, int]:

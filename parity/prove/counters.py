@@ -52,11 +52,10 @@ def _unplaced(made: dict[int, Op], value: int) -> tuple[list[int], list[str]]:
 
 def _constant(op: Op | None) -> int | None:
     """Returns the integer of a constant; None if it has other attributes, or if the operation is not a constant."""
-    if op is None or op.form.name != "stablehlo.constant":
+    if op is None or op.form.name != "stablehlo.constant" or len(op.form.attributes) > 1:
         return None
-    items = dict(op.form.attributes)
-    value = items.pop("value")
-    if items or not isinstance(value, ir.DenseIntElementsAttr) or not value.is_splat:
+    value = op.form.attributes["value"]
+    if not isinstance(value, ir.DenseIntElementsAttr) or not value.is_splat:
         return None
     known: Any = value.get_splat_value()
     return int(known.value)

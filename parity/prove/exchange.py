@@ -1,22 +1,24 @@
 """Tests whether a difference is the only one: the candidate gets the reference's constant and is compared again."""
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram, captures
-from parity.prove.conditions import MOVES, Conditions, filling, once_known, replaced
+from parity.ir.stablehlo.program import Kind, Op, StableProgram, captures
+from parity.prove.conditions import MOVES, Conditions, changed, filling, once_known, replacing
 from parity.prove.frontier import Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, has_other_constant, regrouped
-from parity.prove.numbering import Numbering, Table, users
+from parity.prove.numbering import Numbering, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, attributes_of, side_of
+from parity.verdicts import SIDES, one_sided
 
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
@@ -44,39 +46,21 @@ _SATURATING = frozenset((name, 0) for name in ("stablehlo.tanh", "stablehlo.logi
 _LAST_IN = {**dict.fromkeys(_BOUNDED, _LASTING), **dict.fromkeys(names_of("multiply", "divide"), _SATURATING)}
 
 
-@dataclasses.dataclass(eq=False)
-class _Swap:
-    """An operation of the candidate, and its replacement from the reference.
-
-    Args:
-        entry: the difference.
-        op: the operation.
-        other: its other operands, form and source: the reference's, or its own after an exchange.
-    """
+class _Swap(NamedTuple):
+    """A difference, an operation of the candidate, and the attributes that it has in the reference, by name."""
 
     entry: Frontier
+    unlike: Unlike
     op: Op
-    other: tuple[tuple[int, ...], Form, Any]
-
-    def exchange(self) -> None:
-        """Replaces the operation, or restores it."""
-        op, other = self.op, self.other
-        self.other = op.operands, op.form, op.source
-        op.operands, op.form, op.source = other
+    other: Mapping[str, Any]
 
 
 class Exchange:
     """The first differences of two numbered programs, whose operations it changes and restores."""
 
-    def __init__(
-        self,
-        table: Table,
-        sides: tuple[StableProgram, StableProgram],
-        numberings: Sequence[Numbering],
-        results: Sequence[tuple[int, int]],
-    ):
-        self._table, self._sides, self._numberings, self._results = table, sides, numberings, results
-        self._used: list[_Swap] = []
+    def __init__(self, numberings: Sequence[Numbering], results: Sequence[tuple[int, int]]):
+        self._numberings, self._results = numberings, results
+        self._sides = [numbering.program for numbering in numberings]
         self._ends: list[list[int]] = []
         """The numbers of the results of both programs as they are."""
 
@@ -93,11 +77,7 @@ class Exchange:
                 _ = captures(op) if op.regions else ()  # cached before any exchange
             rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
             self._ends = [self._renumbered(side) for side in (0, 1)]
-            try:
-                entries = [*(self._decisive(swaps, unequal, rounds) if swaps else []), *entries]
-            finally:
-                for swap in reversed(self._used):
-                    swap.exchange()
+            entries = [*(self._decisive(swaps, unequal, rounds) if swaps else []), *entries]
             if not any(map(grade, entries)):
                 if swaps:
                     self._renumbered(1)  # without the exchanges
@@ -106,38 +86,32 @@ class Exchange:
 
     def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
         """Returns the current first differences, and the possible exchanges."""
-        search = Search(self._table, self._sides, self._numberings)
+        search = Search(self._numberings)
         entries, swaps = [], []
         for entry in search.run(self._results, unequal):
             swap = _swap(search, entry, self._numberings[1].env)
-            swaps += [swap] if swap and swap.op not in {one.op for one in self._used} else []
+            swaps += [swap] if swap else []
             entries.append(swap.entry if swap else entry)
         return entries, swaps
 
     def _decisive(self, swaps: list[_Swap], unequal: Sequence[int], rounds: int) -> list[Frontier]:
         """Returns the first exchange that is needed: results are equal with all exchanges, but not without this one."""
-        left = unequal
+        used, left = [], unequal
         for _ in range(rounds):
-            for swap in swaps:
-                swap.exchange()
-            self._used += swaps
-            left = self._unequal(unequal, 1)
-            if not left or not swaps:
-                break
-            _, swaps = self._search(left)
+            swaps = [swap for swap in swaps if swap.op not in {one.op for one in used}]
+            used += swaps
+            with _exchanged(used):
+                left = self._unequal(unequal, 1)
+                if not left or not swaps:
+                    break
+                _, swaps = self._search(left)
         equal = set(unequal) - set(left)
-        if not equal or regrouped([swap.entry.unlike for swap in self._used if swap.entry.unlike]):
+        if not equal or regrouped([swap.unlike for swap in used]):
             return []
-        for swap in self._used:
-            assert swap.entry.unlike is not None
-            entry = dataclasses.replace(
-                swap.entry, unlike=dataclasses.replace(swap.entry.unlike, decides=True)
-            )
-            if grade(entry):
-                swap.exchange()
-                decides = bool(equal & set(self._unequal(unequal, 1)))
-                swap.exchange()
-                if decides:
+        for swap in used:
+            entry = dataclasses.replace(swap.entry, unlike=dataclasses.replace(swap.unlike, decides=True))
+            with _exchanged([other for other in used if other is not swap]):
+                if grade(entry) and not equal.isdisjoint(self._unequal(unequal, 1)):
                     return [entry]
         return []
 
@@ -161,21 +135,26 @@ class Exchange:
 
     def _settles(self, side: int, same: Mapping[int, int], unequal: Sequence[int]) -> bool:
         """True if some results are equal once values of a side are replaced."""
-        with replaced(self._sides[side], same):
+        with changed(replacing(self._sides[side], same)):
             return bool(same) and len(self._unequal(unequal, side)) < len(unequal)
 
     def _renumbered(self, side: int) -> list[int]:
         """Numbers a program again and returns the numbers of its results."""
-        program, numbering = self._sides[side], self._numberings[side]
+        numbering = self._numberings[side]
         numbering.forget()
-        numbering.region(program.body, 0)
-        return numbering.ends(program)
+        numbering.region(numbering.program.body, 0)
+        return numbering.ends()
 
     def _unequal(self, positions: Sequence[int], changed: int) -> list[int]:
         """Returns the positions of the pairs of results that are unequal after a program was changed."""
         ends = [self._renumbered(side) if side == changed else self._ends[side] for side in (0, 1)]
         pairs = {position: self._results[position] for position in positions}
         return [position for position, (first, second) in pairs.items() if ends[0][first] != ends[1][second]]
+
+
+def _exchanged(swaps: Iterable[_Swap]) -> contextlib.AbstractContextManager[None]:
+    """Replaces operations of the candidate in a block."""
+    return changed([(swap.op, name, value) for swap in swaps for name, value in swap.other.items()])
 
 
 def _added(
@@ -203,22 +182,13 @@ def _added(
 
 def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
     """Returns a condition, or an added constant, that only one side has."""
-    texts = (constant, "0") if side == 0 else ("0", constant)
-    unlike = Unlike(
-        trait=trait,
-        operation=op.form.name,
-        reference=texts[0],
-        candidate=texts[1],
-        element=op.form.elements[0],
-        decides=True,
-    )
-    place = side_of(op)
+    name, element = op.form.name, op.form.elements[0]
+    texts = one_sided(SIDES[side], constant, "0")
     return Frontier(
-        where=op.form.name,
+        where=name,
         differences=(f"constant {constant}",) if constant else (),
-        unlike=unlike,
-        reference=None if side else place,
-        candidate=place if side else None,
+        unlike=Unlike(trait=trait, operation=name, **texts, element=element, decides=True),
+        **one_sided(SIDES[side], side_of(op), None),
     )
 
 
@@ -238,15 +208,14 @@ def _swap(search: Search, entry: Frontier, env: list[int]) -> _Swap | None:
         if not search.types_alike(first, second):
             continue
         if unlike := _attribute(search, first, second):
-            other = second.operands, first.form, first.source
+            other = {"form": first.form, "source": first.source}
         elif found := _operand(search, first, second, loops):
             unlike, place, number = found
-            operands = *second.operands[:place], len(env), *second.operands[place + 1 :]
+            other = {"operands": (*second.operands[:place], len(env), *second.operands[place + 1 :])}
             env.append(number)
-            other = operands, second.form, second.source
         else:
             continue
-        return _Swap(dataclasses.replace(entry, unlike=unlike), second, other)
+        return _Swap(dataclasses.replace(entry, unlike=unlike), unlike, second, other)
     return None
 
 
@@ -332,9 +301,8 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> tuple[Unlike, i
 def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
     """Returns the only argument that a counter comes from, and the last operation on it as text."""
     made = _made(program)
-    last, words = made.get(value), ""
-    if last is not None:
-        words = f"{last.form.name} at {inlined_source(last)}"
+    last = made.get(value)
+    words = f"{last.form.name} at {inlined_source(last)}" if last else ""
     while value in made:
         op = made[value]
         inputs = [each for each in op.operands if filling(made, each) is None]

@@ -21,9 +21,9 @@ def argument_fingerprints(program: Any) -> tuple[str, ...]:
     kinds, constants = program.body.types, program.constants
     positions = [k for k in range(len(kinds)) if k not in constants]
     arguments = {k: table.number(f"#argument {k}") for k in positions}
-    numbering, effects = number_program(program, table, arguments, reorder=True)
-    reached = [(number, b"result") for number in numbering.ends(program)]
-    reached += [(number, b"effect") for number in effects]
+    numbering = number_program(program, table, arguments, reorder=True)
+    reached = [(number, b"result") for number in numbering.ends()]
+    reached += [(number, b"effect") for number in numbering.effects]
     colours, classes = [_digest("argument", kinds[k]) for k in positions], 0
     for _ in range(_MAX_ROUNDS):
         colours = _uses(table, reached, _cones(table, colours), len(positions))

@@ -10,7 +10,6 @@ from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, capture
 from parity.prove.fusion import Fusions, fusions
 
 # The prover's own words start with "#", which no operation name does.
-SETS = frozenset({"#steps", "#group"})
 _FIXED = ("stablehlo.constant", "stablehlo.iota")
 _SEEN_THROUGH = names_of(Group.REARRANGES, Group.PICKS, "abs", "sqrt", "rsqrt", "cbrt", "power")
 """Operations that XLA simplifies together with the operation that reads them."""
@@ -40,10 +39,10 @@ class Table:
     enabled: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
-        self.used: dict[str, int] = {}
+        self.used: collections.Counter[str] = collections.Counter()
         self.ids: dict[tuple, int] = {}
         self.nodes: list[tuple] = []
-        self.commuting: set[str] = set(SETS)
+        self.commuting: set[str] = set()
 
     def number(self, *key) -> int:
         """Returns the number of a key ``(word, *operand numbers)``."""
@@ -55,7 +54,7 @@ class Table:
 
     def number_set(self, word: str, members: Sequence[int]) -> int:
         """Returns the number of a set of numbers; order and repetition do not matter."""
-        assert word in SETS, word
+        self.commuting.add(word)
         return self.number(word, *sorted(set(members)))
 
 
@@ -64,14 +63,18 @@ class Numbering:
 
     Args:
         table: shared by the programs that are compared.
-        values: number of values of the program.
+        program: the program.
         reorder: True to ignore the order of the operands of float additions, products, minima and maxima.
+
+    Attributes:
+        effects: the numbers of the side effects, in order.
     """
 
-    def __init__(self, table: Table, values: int, reorder: bool = False):
-        self.table = table
+    def __init__(self, table: Table, program: StableProgram, reorder: bool = False):
+        self.table, self.program = table, program
+        self.effects: list[int] = []
         self._commuting = Kind.REORDER if reorder else Kind.COMMUTE
-        self.env: list[int] = [-1] * values
+        self.env: list[int] = [-1] * program.values
         self.visited = 0
         self._memo: dict[tuple, tuple] = {}
         self._scope: tuple[int, ...] = ()
@@ -85,12 +88,16 @@ class Numbering:
         self._squares: set[int] = set()
         """Products of two copies of one value."""
         self.fusions = Fusions()
-        self.fenced = True
-        """False to number results of barriers like their operands, which only an explanation may do."""
+        self._fenced = True
 
-    def forget(self) -> None:
-        """Discards the numbered loops, so that the next numbering sets the values inside them."""
+    def forget(self, fenced: bool = True) -> None:
+        """Discards the numbered loops, so that the next numbering sets the values inside them.
+
+        Args:
+            fenced: False to number results of barriers like their operands, which only an explanation may do.
+        """
         self._memo.clear()
+        self._fenced = fenced
 
     def region(self, region: Region, depth: int) -> list[int]:
         """Numbers the live operations of a region whose parameters have numbers.
@@ -124,9 +131,9 @@ class Numbering:
         self._region = outer
         return effects
 
-    def ends(self, program: StableProgram) -> list[int]:
+    def ends(self) -> list[int]:
         """Returns the numbers of the program's results."""
-        return [self.env[value] for value in program.body.outputs]
+        return [self.env[value] for value in self.program.body.outputs]
 
     def _hidden(self, op: Op) -> str:
         """Returns as text which operands are known, but not known to be constants when XLA first simplifies.
@@ -225,7 +232,7 @@ class Numbering:
     def _barrier(self, op: Op, *_: Any) -> int:
         table, env, form = self.table, self.env, op.form
         live = op.live or ()
-        if not self.fenced:
+        if not self._fenced:
             env[op.results.start : op.results.stop] = [env[value] for value in op.operands]
             return -1
         members = [table.number(f"#member {form.slots_out[k]}", env[op.operands[k]]) for k in live]
@@ -388,7 +395,7 @@ def number_program(
     reorder: bool = False,
     as_written: bool = False,
     kind: type[Numbering] = Numbering,
-) -> tuple[Numbering, list[int]]:
+) -> Numbering:
     """Numbers a program.
 
     Args:
@@ -397,11 +404,8 @@ def number_program(
         reorder: see `Numbering`.
         as_written: True to keep the order of the operands of all operations.
         kind: class of the numbering.
-
-    Returns:
-        The numbering (with the number of every result in ``env``), and the numbers of the side effects.
     """
-    numbering = kind(table, program.values, reorder)
+    numbering = kind(table, program, reorder)
     if as_written:
         numbering.fusions = Fusions(ordered=range(program.values))
     elif not reorder:
@@ -409,7 +413,8 @@ def number_program(
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")
-    return numbering, numbering.region(program.body, 0)
+    numbering.effects = numbering.region(program.body, 0)
+    return numbering
 
 
 def users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:

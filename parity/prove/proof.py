@@ -173,7 +173,7 @@ def prove(  # noqa: PLR0913 - all but the programs by keyword
         reported = ruled = attempt(rules=EXACT)
     if entries or (ruled is not None and not ruled.equal):
         unproved()
-    if ruled is not None and not (ruled.equal and ruled.shares_as(strict)):
+    if ruled is not None and not (ruled.equal and shared_alike(strict.numberings, ruled.numberings)):  # pyright: ignore
         loose = attempt(rules=LOOSE, reorder=True)
         # A difference that the order of operands explains is reported only if there is no other.
         reported = strict if ruled.equal else ruled if loose.equal else loose
@@ -222,23 +222,18 @@ def _paired(
         ValueError: if they are not paired one to one.
     """
     _check_hoisted(sides, arguments)
-    aside = _aside(alone)
-    names = [
+    given = [
         {place: name for place, name in enumerate(side.argument_names) if place not in side.constants}
         for side in sides
     ]
-    check_pairs("arguments", arguments, names, aside.arguments)
-    check_pairs("results", results, [dict(enumerate(side.result_names)) for side in sides], aside.results)
+    returned = [dict(enumerate(side.result_names)) for side in sides]
+    for label, pairs, names, own, moved in (
+        ("arguments", arguments, given, alone.arguments, alone.moves.arguments),
+        ("results", results, returned, alone.results, alone.moves.results),
+    ):
+        others = [[*own[side], *(at for move in moved for at in move.positions(side))] for side in (0, 1)]
+        check_pairs(label, pairs, names, others)
     return _side_differences(*sides, arguments, results)
-
-
-def _aside(alone: UnpairedPositions) -> UnpairedPositions:
-    """Returns all positions that no pair names."""
-    sides = [
-        tuple((*own[side], *(at for move in moved for at in move.positions(side))) for side in (0, 1))
-        for own, moved in ((alone.arguments, alone.moves.arguments), (alone.results, alone.moves.results))
-    ]
-    return UnpairedPositions(arguments=(sides[0][0], sides[0][1]), results=(sides[1][0], sides[1][1]))
 
 
 class _Attempt:
@@ -260,7 +255,7 @@ class _Attempt:
         rules: Collection[str] | None = None,
         **order: bool,
     ):
-        self._sides, self._results = sides, results
+        self._results = results
         self.table = Table() if rules is None else Terms(rules)
         moved = given(self.table, sides, alone.moves.arguments)
         inputs = [self.table.number(f"#argument {position}") for position in range(len(arguments))]
@@ -272,25 +267,20 @@ class _Attempt:
         ]
         kind = Numbering if rules is None else RuledNumbering
         number = functools.partial(number_program, table=self.table, kind=kind, **order)
-        numbered = [number(side, arguments=numbers) for side, numbers in zip(sides, known, strict=True)]
-        self._numberings = [numbering for numbering, _ in numbered]
-        # The search numbers again and increases the counts.
-        self.visited = (self._numberings[0].visited, self._numberings[1].visited)
-        left, right = (each.ends(side) for each, side in zip(self._numberings, sides, strict=True))
-        self.unequal = [place for place, (one, other) in enumerate(results) if left[one] != right[other]]
-        self.missed = not_met(self.table, sides, self._numberings, alone.moves.results)
-        self.equal = not self.unequal and not self.missed and numbered[0][1] == numbered[1][1]
-
-    def shares_as(self, strict: "_Attempt") -> bool:
-        """True if both sides have equally many forms of each value that rules equate."""
-        assert isinstance(self.table, Terms)
-        return shared_alike(self.table, self._sides, strict._numberings, self._numberings)  # pyright: ignore
+        left, right = self.numberings = [
+            number(side, arguments=numbers) for side, numbers in zip(sides, known, strict=True)
+        ]
+        self.visited = (left.visited, right.visited)  # the search numbers again and increases the counts
+        ends = left.ends(), right.ends()
+        self.unequal = [at for at, (one, other) in enumerate(results) if ends[0][one] != ends[1][other]]
+        self.missed = not_met(self.numberings, alone.moves.results)
+        self.equal = not self.unequal and not self.missed and left.effects == right.effects
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
         found = []
         if self.unequal or not self.missed:
-            found = Exchange(self.table, self._sides, self._numberings, self._results).run(self.unequal)
+            found = Exchange(self.numberings, self._results).run(self.unequal)
         return [*found, *self.missed]
 
 
@@ -314,7 +304,7 @@ def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
 
 
 def check_pairs(
-    what: str, pairs: _Pairs, names: Sequence[Mapping[int, str]], alone: _Positions = ((), ())
+    what: str, pairs: _Pairs, names: Sequence[Mapping[int, str]], alone: Sequence[Sequence[int]]
 ) -> None:
     """Checks that pairs of positions, and the positions of one side only, are total and one-to-one.
 

@@ -1,13 +1,11 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, captures
+from parity.ir.stablehlo.program import Kind, Op, Region, captures
 from parity.prove.frontier import (
     MOST_ENTRIES,
     TABLE,
@@ -18,7 +16,7 @@ from parity.prove.frontier import (
     difference,
     short,
 )
-from parity.prove.numbering import Numbering, Table
+from parity.prove.numbering import Numbering
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import parse_array
@@ -32,19 +30,14 @@ _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 _Pair = tuple[Op | None, Op | None]
 
 
-class _Marks(NamedTuple):
-    """The properties of an operation by which it is paired."""
-
-    name: str
-    types: tuple[str, ...]
-    stack: str
-    inputs: set[int]
+_Marks = tuple[str, tuple[str, ...], str, set[int]]
+"""Name, result types, name stack and known inputs of an operation, by which it is paired."""
 
 
 def _likeness(left: _Marks, right: _Marks) -> float:
     """Returns a number that is larger for likelier partners."""
     name, types, stack = (one == other for one, other in zip(left[:3], right[:3], strict=True))
-    shared = len(left.inputs & right.inputs) / max(len(left.inputs | right.inputs), 1)
+    shared = len(left[3] & right[3]) / max(len(left[3] | right[3]), 1)
     return 4 * name + 3 * shared + types + stack
 
 
@@ -54,22 +47,21 @@ class Search:
     With rules, each value is identified by its elements in order, so that a change of shape is no difference.
     """
 
-    def __init__(self, table: Table, programs: Sequence[StableProgram], numberings: Sequence[Numbering]):
-        self._table, self.programs, self._numberings = table, programs, numberings
-        self._values: dict[int, Value] = table.values if isinstance(table, Terms) else {}
+    def __init__(self, numberings: Sequence[Numbering]):
+        self._table, self._numberings = numberings[0].table, numberings
+        self.programs = [numbering.program for numbering in numberings]
+        self._values: dict[int, Value] = self._table.values if isinstance(self._table, Terms) else {}
         self.compared: dict[Frontier, tuple[Op, Op, int]] = {}
         """The operations of each difference, and the number of loops around them."""
         self._literals: dict[int, str] = {}
-        for numbering in self._numberings:
-            numbering.forget()
 
     def run(self, results: Sequence[tuple[int, int]], unequal: Sequence[int]) -> list[Frontier]:
         """Returns the first differences, at least one; a barrier that differs follows the difference behind it."""
         bodies = (self.programs[0].body, self.programs[1].body)
         entries = self._entries(bodies)
         if any(BARRIER in entry.operations for entry in entries):
-            with self._without_barriers():
-                behind = [each for each in self._entries(bodies) if BARRIER not in each.operations]
+            behind = self._entries(bodies, fenced=False)
+            behind = [each for each in behind if BARRIER not in each.operations]
             entries = [*behind, *entries][:MOST_ENTRIES]
         if entries:
             return entries
@@ -81,21 +73,10 @@ class Search:
             Frontier(where="side effects", differences=("their number or order",))
         ]
 
-    def _entries(self, bodies: tuple[Region, Region]) -> list[Frontier]:
-        return list(dict.fromkeys(self._regions(bodies, (set(), set()), 0, 0)))
-
-    @contextlib.contextmanager
-    def _without_barriers(self) -> Iterator[None]:
-        """Numbers results of barriers like their operands in this block."""
+    def _entries(self, bodies: tuple[Region, Region], fenced: bool = True) -> list[Frontier]:
         for numbering in self._numberings:
-            numbering.fenced = False
-            numbering.forget()
-        try:
-            yield
-        finally:
-            for numbering in self._numberings:
-                numbering.fenced = True
-                numbering.forget()
+            numbering.forget(fenced)
+        return list(dict.fromkeys(self._regions(bodies, (set(), set()), 0, 0)))
 
     def number(self, side: int, value: int) -> int:
         """Returns the number of a value."""
@@ -235,8 +216,7 @@ class Search:
         yield from ((None, right[number]) for number in rest)
 
     def _marks(self, side: int, op: Op) -> _Marks:
-        inputs = self._known(side, _inputs(op))
-        return _Marks(op.form.name, op.form.slots_out, inlined_source(op).stack, inputs)
+        return op.form.name, op.form.slots_out, inlined_source(op).stack, self._known(side, _inputs(op))
 
     def _correspond(self, left: Op, right: Op) -> bool:
         """True if two operations are likely one place of both programs; else a report must not join their lines."""

@@ -4,13 +4,14 @@ import collections
 import functools
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from parity.compare.origin.sketch import Sketch, distance
-from parity.compare.origin.trace import Node, Trace, functions_around
+from parity.compare.origin.trace import Node, Trace, functions_around, site
+from parity.ir.functions import Frame, function_of
 from parity.values.ladder import FLOOR_FACTOR
 
 T = TypeVar("T")
@@ -99,9 +100,9 @@ class Alignment:
         off = min(distance(*pair) for pair in pairs)
         return 0.0 if off == 0 else off / self._noise[first] if self._noise[first] else float("inf")
 
-    def follows(self, first: int | None, second: int | None) -> bool:
+    def follows(self, first: int, second: int) -> bool:
         """True if operands that are equal up to noise differ by as much as the results of two operations."""
-        if first is None or second is None or self.unlike(first, second):
+        if self.unlike(first, second):
             return False
 
         def off(one: int, other: int) -> float:
@@ -128,17 +129,21 @@ class Alignment:
                 return True
         return False
 
+    def like(self, side: int, at: int) -> list[int]:
+        """Returns the same operations of the other side, in the same pass, on results of the same size."""
+        node = self.traces[side].nodes[at]
+        return [
+            other
+            for other, each in enumerate(self.traces[1 - side].nodes)
+            if each.name == node.name
+            and each.sketch.kind[0] == node.sketch.kind[0]
+            and each.around.backward == node.around.backward
+        ]
+
     def corresponds(self, side: int, at: int) -> bool:
         """True if the other side does an operation with an equal operand, and another result that it has alone, too."""
-        node, others = self.traces[side].nodes[at], self.traces[1 - side].nodes
-        return any(
-            match < 0
-            and others[other].name == node.name
-            and others[other].sketch.kind[0] == node.sketch.kind[0]
-            and others[other].around.backward == node.around.backward
-            and self.shares(*ordered(side, at, other))
-            for other, match in enumerate(self.matches[1 - side])
-        )
+        alone = [other for other in self.like(side, at) if self.matches[1 - side][other] < 0]
+        return any(self.shares(*ordered(side, at, other)) for other in alone)
 
     def more(self, first: int, second: int) -> int | None:
         """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is."""
@@ -182,6 +187,22 @@ class Alignment:
             }
             for trace in self.traces
         ]
+
+    @functools.cached_property
+    def frames(self) -> list[set[Frame]]:
+        """The user's lines on the call stacks of each side."""
+        sources = (set(map(site, trace.nodes)) for trace in self.traces)
+        return [{frame for source in each for frame in source.own} for each in sources]
+
+    @functools.cached_property
+    def common(self) -> frozenset[Hashable]:
+        """The functions with equal text on both sides; they cannot cause a difference."""
+        left, right = (set(map(function_of, frames)) for frames in self.frames)
+        return frozenset(left & right)
+
+    def innermost(self, frames: Iterable[Frame]) -> Frame | None:
+        """Returns the first of some lines, innermost first, in a function that is not common; None if there is none."""
+        return next((frame for frame in frames if function_of(frame) not in self.common), None)
 
     def users(self, side: int, at: int) -> Sequence[int]:
         """Returns the operations that take a value."""
@@ -236,7 +257,7 @@ class Alignment:
                 if node.sketch.shape not in {shapes[each] for each in near}:  # else it is in another order
                     found = near
             if node.sketch.plain and node.name not in GIVEN:
-                found = found[[self._made_equally(member, node) for member in found]]
+                found = found[[self._made_equally(member, at) for member in found]]
             first[found[(first[found] < 0) | (names[found] == node.name)]] = at
             if found.size:
                 second[at] = found[np.abs(found - here).argmin()]
@@ -266,13 +287,11 @@ class Alignment:
             return found
         if node.name in GIVEN:
             return [each for each in found if self.traces[1 - side].nodes[each].name == node.name]
-        if side == 0:
-            return [each for each in found if self._made_equally(at, self.traces[1].nodes[each])]
-        return [each for each in found if self._made_equally(each, node)]
+        return [each for each in found if self._made_equally(*ordered(side, at, each))]
 
-    def _made_equally(self, first: int, right: Node) -> bool:
+    def _made_equally(self, first: int, second: int) -> bool:
         """True if the same operation makes two values from the same values."""
-        left = self.traces[0].nodes[first]
+        left, right = self.pair(first, second)
         if left.name != right.name or len(left.inputs) != len(right.inputs):
             return False
         return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)

@@ -5,94 +5,17 @@ correct value is used in the wrong place, so each strategy handles one way in wh
 planted bugs to their function that no other one traces; ``python tests/parity/bisect/campaign.py`` counts them.
 """
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.builds.weights.map import HOLDERS
-from parity.compare.origin.alignment import GIVEN, Alignment, before_moves, ordered
-from parity.compare.origin.divergence import Divergence
-from parity.compare.origin.trace import Node, functions_around, innermost, site
+from parity.compare.origin.alignment import GIVEN, before_moves, ordered
+from parity.compare.origin.divergence import Divergence, present
+from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
-from parity.ir.location import Frame, SourceLocation
+from parity.ir.location import Frame
 from parity.ir.makers import library_call, library_makers
-
-Level = tuple[tuple[int, int], tuple[int, int]]
-"""A pair of corresponding operations, and a pair of their operands that are not the same value."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Parting:
-    """A place where two programs diverge, and their code.
-
-    Args:
-        common: functions whose text both sides share.
-        sources: the source locations of the operations, for each side.
-    """
-
-    alignment: Alignment
-    divergence: Divergence
-    common: frozenset[Hashable]
-    sources: Sequence[Sequence[SourceLocation]]
-
-    @property
-    def ends(self) -> tuple[int | None, int | None]:
-        """The number of the operation on each side; None if a side has none there."""
-        return self.divergence.reference, self.divergence.candidate
-
-    @property
-    def nodes(self) -> list[Node | None]:
-        """The operation on each side; None if a side has none there."""
-        return [
-            None if at is None else trace.nodes[at]
-            for trace, at in zip(self.alignment.traces, self.ends, strict=True)
-        ]
-
-    @property
-    def levels(self) -> Iterator[Level]:
-        """Each pair of operations on the path to the place, with the pair of operands that continues the path.
-
-        The last operands are arguments if these differ.
-        """
-        yield from itertools.pairwise(self.divergence.path)
-        left, right = self.ends
-        if left is not None and right is not None and self.divergence.operands:
-            position = self.divergence.operands[0]
-            one, other = (node.inputs[position] for node in self.alignment.pair(left, right))
-            if all(node.label for node in self.alignment.pair(one, other)):
-                yield (left, right), (one, other)
-
-    def set_outside(self) -> str:
-        """Returns the function whose equal code makes both values by other operations; empty if there is none.
-
-        A call that makes both values on both sides does the same operations.
-        """
-        if not self.divergence.path:
-            return ""
-        ends = self.divergence.path[-1]
-        left, right = self.alignment.pair(*ends)
-        partners = self.alignment.pair(self.alignment.matches[1][ends[1]], self.alignment.matches[0][ends[0]])
-        if min(self.alignment.matches[side][at] for side, at in enumerate(ends)) >= 0 and all(
-            _one_run(*each) for each in zip((left, right), partners, strict=True)
-        ):
-            return ""
-        return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
-
-    def library_makers(self) -> list[str]:
-        """Returns the library's functions that made closures of both sides in which constants differ."""
-        nodes, traces, operands = self.nodes, self.alignment.traces, self.divergence.operands
-        made = []
-        for node, trace in zip(nodes, traces, strict=True):
-            if node is None or not operands or not trace.nodes[node.inputs[operands[0]]].literal:
-                return []
-            made.append([function for _, function in library_makers(site(node).library)])
-        return [function for function in made[0] if function in made[1]]
-
-    def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> Divergence:
-        """Returns the divergence at another pair of operations."""
-        unlike = self.alignment.unlike(*users) if operands is None else operands
-        return dataclasses.replace(self.divergence, reference=users[0], candidate=users[1], operands=unlike)
 
 
 class Blame(NamedTuple):
@@ -109,52 +32,52 @@ class Blame(NamedTuple):
     passing: Sequence[Frame] = ()
 
 
-class Strategy(NamedTuple):
-    """One way in which a correct value is used in the wrong place; its search returns None if it does not apply."""
-
-    name: str
-    find: Callable[[Parting], Blame | None]
+Strategy = Callable[[Divergence], Blame | None]
+"""Searches for one way in which a correct value is used in the wrong place; returns None if it does not apply."""
 
 
-def _exchanged(parting: Parting) -> Blame | None:
-    if updated := _read_after_update(parting):
+def _exchanged(divergence: Divergence) -> Blame | None:
+    if updated := _read_after_update(divergence):
         return updated
-    if not _all_right(parting):
+    if not _all_right(divergence):
         return None
-    for users, operands in parting.levels:
-        nodes = parting.alignment.pair(*operands)
+    for users, operands in divergence.levels:
+        nodes = divergence.alignment.pair(*operands)
         if any(node.literal or node.sketch.plain for node in nodes):
             continue
-        chosen = [{node.name for node in pair} for pair in (parting.alignment.pair(*users), nodes)]
+        chosen = [{node.name for node in pair} for pair in (divergence.alignment.pair(*users), nodes)]
         if chosen[0] == {"branch"} or chosen[1] == {"select_n"}:
             continue  # the function inside chose it
-        alignment = parting.alignment
+        alignment = divergence.alignment
         there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
         if not all(there):
             continue
         found = [
-            _naming(parting, side, users[side], operands[side], there[side])
-            or _at_hand(parting, side, users[side], there[side])
+            _naming(divergence, side, users[side], operands[side], there[side])
+            or _at_hand(divergence, side, users[side], there[side])
             for side in (0, 1)
         ]
         if any(found):
-            stacks = [site(node).own for node in parting.alignment.pair(*users)]
+            stacks = [site(node).own for node in divergence.alignment.pair(*users)]
             frames = [
                 found[side] or next((each for each in stacks[side] if twins(each, found[1 - side])), None)
                 for side in (0, 1)
             ]
-            return Blame(frames, parting.moved(users))
+            return Blame(frames, divergence.moved(users))
     return None
 
 
-def _read_after_update(parting: Parting) -> Blame | None:
+def _read_after_update(divergence: Divergence) -> Blame | None:
     """Blames the function that makes and uses a value, such as an updated queue, which the other side only returns."""
-    alignment, traces = parting.alignment, parting.alignment.traces
+    alignment, traces = divergence.alignment, divergence.alignment.traces
     uses = [
-        (side, users[side], operands[side], users) for users, operands in parting.levels for side in (0, 1)
+        (side, users[side], operands[side], users) for users, operands in divergence.levels for side in (0, 1)
     ]
-    ends = [(side, at) for side, at in enumerate(parting.ends) if at is not None]
-    uses += [(side, at, value, None) for side, at in ends for value in traces[side].nodes[at].inputs]
+    uses += [
+        (side, at, value, None)
+        for side, at in present(divergence.ends)
+        for value in traces[side].nodes[at].inputs
+    ]
     for side, user, moved, users in uses:
         value = before_moves(traces[side].nodes, moved)
         made, partner = traces[side].nodes[value], alignment.matches[side][value]
@@ -172,22 +95,22 @@ def _read_after_update(parting: Parting) -> Blame | None:
             lacking = next((each for each in unused if twins(each, holder)), None)
             stack, end = ((unused, lacking), (own, holder))[side]
             passing = stack[: stack.index(end) + 1] if end else ()
-            return Blame(ordered(side, holder, lacking), parting.moved(users) if users else None, passing)
+            return Blame(ordered(side, holder, lacking), divergence.moved(users) if users else None, passing)
     return None
 
 
-def _all_right(parting: Parting) -> bool:
+def _all_right(divergence: Divergence) -> bool:
     """True if the other side also has every operand on the path, except constants and trivial values."""
-    for _, operands in parting.levels:
-        for side, (at, node) in enumerate(zip(operands, parting.alignment.pair(*operands), strict=True)):
-            if parting.alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain):
+    for _, operands in divergence.levels:
+        for side, (at, node) in enumerate(zip(operands, divergence.alignment.pair(*operands), strict=True)):
+            if divergence.alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain):
                 return False
     return True
 
 
-def _naming(parting: Parting, side: int, user: int, given: int, values: Sequence[int]) -> Frame | None:
+def _naming(divergence: Divergence, side: int, user: int, given: int, values: Sequence[int]) -> Frame | None:
     """Returns the innermost line around an operation that names the weight it is given instead of another."""
-    nodes = parting.alignment.traces[side].nodes
+    nodes = divergence.alignment.traces[side].nodes
     right = {part for at in values for part in _parts(nodes[at].leaf)}
     parts = _parts(nodes[given].leaf) - right if right else set()
     return next((each for each in site(nodes[user]).own if parts & words_of(each)), None)
@@ -197,17 +120,17 @@ def _parts(path: str) -> set[str]:
     return set(path.split("/")) - {*HOLDERS, ""}
 
 
-def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:
+def _at_hand(divergence: Divergence, side: int, user: int, values: Sequence[int]) -> Frame | None:
     """Returns the line of the innermost function around an operation that also makes or uses some of the values.
 
     Values of another iteration of a loop do not count.
     """
-    nodes = parting.alignment.traces[side].nodes
+    nodes = divergence.alignment.traces[side].nodes
     own = site(nodes[user]).own
-    around = [*values, *(other for value in values for other in parting.alignment.users(side, value))]
+    around = [*values, *(other for value in values for other in divergence.alignment.users(side, value))]
     here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
     depth = max((together(own, site(nodes[at]).own) for at in here), default=0)
-    return innermost(own[len(own) - depth :] if depth else (), parting.common)
+    return divergence.alignment.innermost(own[len(own) - depth :] if depth else ())
 
 
 def _in_reach(node: Node, user: Node) -> bool:
@@ -223,45 +146,44 @@ def twins(one: Frame, other: Frame | None) -> bool:
     return other is not None and (one.named == other.named or one.method == other.method)
 
 
-def _step_left_out(parting: Parting) -> Blame | None:
-    for users, operands in parting.levels:
-        side = parting.alignment.more(*operands)
+def _step_left_out(divergence: Divergence) -> Blame | None:
+    for users, operands in divergence.levels:
+        side = divergence.alignment.more(*operands)
         if side is None:
             continue
-        more = site(parting.alignment.pair(*operands)[side]).own
-        own = site(parting.alignment.pair(*users)[1 - side]).own
-        unlike = [frame for frame in own if function_of(frame) not in parting.common]
+        more = site(divergence.alignment.pair(*operands)[side]).own
+        own = site(divergence.alignment.pair(*users)[1 - side]).own
+        unlike = [frame for frame in own if function_of(frame) not in divergence.alignment.common]
         known = (frame for each in more for frame in unlike if twins(frame, each))
-        lacking = next(known, None) or innermost(own, parting.common)
+        lacking = next(itertools.chain(known, unlike), None)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
-        return Blame(ordered(side, None, lacking), parting.moved(ends, ()))
+        return Blame(ordered(side, None, lacking), divergence.moved(ends, ()))
     return None
 
 
-def _ends_too_soon(parting: Parting) -> Blame | None:
+def _ends_too_soon(divergence: Divergence) -> Blame | None:
     """Blames the function whose value this side uses directly, while its counterpart processes the value further."""
-    alignment, ends = parting.alignment, parting.ends
-    names = {node.name for node in parting.nodes if node}
-    if len(parting.divergence.path) > 1 or (None not in ends and len(names) == 1):
+    names = {node.name for node in divergence.nodes if node}
+    if len(divergence.path) > 1 or (divergence.pair and len(names) == 1):
         return None
-    for side, at in enumerate(ends):
-        for value in alignment.traces[side].nodes[at].inputs if at is not None else ():
-            frame = _made_by(parting, side, value)
+    for side, at in present(divergence.ends):
+        for value in divergence.alignment.traces[side].nodes[at].inputs:
+            frame = _made_by(divergence, side, value)
             if frame is not None:
                 return Blame(ordered(side, None, frame))
     return None
 
 
-def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
+def _made_by(divergence: Divergence, side: int, value: int) -> Frame | None:
     """Returns the other side's line that makes only the value; None unless it omits the further operation."""
-    alignment, ends = parting.alignment, parting.ends
-    node, nodes = parting.nodes[side], alignment.traces[side].nodes
+    alignment, ends = divergence.alignment, divergence.ends
+    node, nodes = divergence.nodes[side], alignment.traces[side].nodes
     value = before_moves(nodes, value)
     partner, other = alignment.matches[side][value], ends[1 - side]
     plain = nodes[value].literal or nodes[value].sketch.plain
     if partner < 0 or plain or not nodes[value].inputs or node is None or not _one_run(nodes[value], node):
         return None
-    frame = innermost(site(alignment.traces[1 - side].nodes[partner]).own, parting.common)
+    frame = alignment.innermost(site(alignment.traces[1 - side].nodes[partner]).own)
     goes_on = all(_one_run(node, nodes[user]) for user in alignment.users(side, ends[side] or 0))
     if goes_on and site(nodes[value]).own[:1] != site(node).own[:1]:
         return None  # the function does not end here
@@ -282,20 +204,20 @@ def _one_run(value: Node, more: Node) -> bool:
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
 
 
-def _constructed(parting: Parting) -> Blame | None:
-    if not parting.divergence.has_other_constant(parting.alignment):
+def _constructed(divergence: Divergence) -> Blame | None:
+    if not divergence.has_other_constant():
         return None
-    made = origin(*(site(node).own for node in parting.nodes if node))
+    made = origin(*(site(node).own for node in divergence.nodes if node))
     if made and (made.how == "made" or function_of(made.lines[0]) == function_of(made.lines[1])):
         return Blame(made.lines)
-    found = [_constructor(parting, side) for side in (0, 1)]
+    found = [_constructor(divergence, side) for side in (0, 1)]
     return Blame(found) if any(found) else None
 
 
-def _constructor(parting: Parting, side: int) -> Frame | None:
+def _constructor(divergence: Divergence, side: int) -> Frame | None:
     """Returns the line that constructs the object whose class works elsewhere, in the class that calls the object."""
-    at = parting.ends[side] or 0
-    nodes, matches = parting.alignment.traces[side].nodes, parting.alignment.matches[side]
+    at = divergence.ends[side] or 0
+    nodes, matches = divergence.alignment.traces[side].nodes, divergence.alignment.matches[side]
     own, shared = site(nodes[at]).own, 0
     for other, node in enumerate(nodes):
         if other != at and node.name == nodes[at].name and not node.literal and matches[other] >= 0:
@@ -306,25 +228,55 @@ def _constructor(parting: Parting, side: int) -> Frame | None:
     return made_at(own[shared], own[shared - 1]) if shared else None
 
 
-def _library_constant(parting: Parting) -> Blame | None:
-    sources = [None if node is None else site(node) for node in parting.nodes]
+def makers_of_both(divergence: Divergence) -> list[str]:
+    """Returns the library's functions that made closures of both sides in which constants differ."""
+    if not all(node.literal for pair in divergence.given[:1] for node in divergence.alignment.pair(*pair)):
+        return []
+    left, right = (
+        [function for _, function in library_makers(site(node).library)] if node and divergence.given else []
+        for node in divergence.nodes
+    )
+    return [function for function in left if function in right]
+
+
+def set_by_callers(divergence: Divergence) -> str:
+    """Returns the function whose equal code makes both values by other operations; empty if there is none.
+
+    A call that makes both values on both sides does the same operations.
+    """
+    if not divergence.path:
+        return ""
+    ends, alignment = divergence.path[-1], divergence.alignment
+    left, right = alignment.pair(*ends)
+    partners = alignment.pair(alignment.matches[1][ends[1]], alignment.matches[0][ends[0]])
+    if min(alignment.matches[side][at] for side, at in enumerate(ends)) >= 0 and all(
+        _one_run(*each) for each in zip((left, right), partners, strict=True)
+    ):
+        return ""
+    return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
+
+
+def _library_constant(divergence: Divergence) -> Blame | None:
+    sources = [None if node is None else site(node) for node in divergence.nodes]
     if not all(one and one.library for one in sources):
         return None
-    equal = all(not one.own or function_of(one.own[0]) in parting.common for one in sources if one)
+    equal = all(
+        not one.own or function_of(one.own[0]) in divergence.alignment.common for one in sources if one
+    )
     makers = [library_makers(one.library) for one in sources if one]
     others = makers[0] != makers[1] and not set(makers[0]).isdisjoint(makers[1])
-    if not (equal or others or parting.library_makers()):
+    if not (equal or others or makers_of_both(divergence)):
         return None
-    files = [{frame.file for one in side for frame in one.own} for side in parting.sources]
+    files = [{frame.file for frame in frames} for frames in divergence.alignment.frames]
     found = [library_call(one.library, each) for one, each in zip(sources, files, strict=True) if one]
     return Blame(found) if any(found) else None
 
 
-STRATEGIES = (
-    Strategy("constructor", _constructed),
-    Strategy("ends too soon", _ends_too_soon),
-    Strategy("exchanged", _exchanged),
-    Strategy("library constant", _library_constant),
-    Strategy("step left out", _step_left_out),
-)
-"""The strategies in the order of the attempts. docs/find-the-cause.md explains them and lists planted bugs."""
+STRATEGIES: Mapping[str, Strategy] = {
+    "constructor": _constructed,
+    "ends too soon": _ends_too_soon,
+    "exchanged": _exchanged,
+    "library constant": _library_constant,
+    "step left out": _step_left_out,
+}
+"""The strategies by name, in the order of the attempts. docs/find-the-cause.md explains them and lists planted bugs."""

@@ -7,7 +7,7 @@ import heapq
 import itertools
 import operator
 import os.path
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, SHORT, Alignment, ordered
 from parity.compare.origin.sketch import opposite
@@ -19,12 +19,17 @@ NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+Level = tuple[tuple[int, int], tuple[int, int]]
+"""A pair of corresponding operations, and a pair of their operands that are not the same value."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Divergence:
     """A place where the two programs diverge: its inputs agree, its result does not.
 
     Args:
-        reference, candidate: the number of the value on each side; None if a side has none there.
+        alignment: the programs.
+        ends: the number of the value on each side; None if a side has none there.
         place: progress of the reference, as the number of the last input.
         operands: positions of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
@@ -33,9 +38,10 @@ class Divergence:
         faint: True if all results that it reaches are equal up to noise, except some entries.
     """
 
-    reference: int | None
-    candidate: int | None
+    alignment: Alignment
+    ends: tuple[int | None, int | None]
     place: int
+    _: dataclasses.KW_ONLY
     operands: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
     kept: bool = False
@@ -45,15 +51,49 @@ class Divergence:
     @property
     def pair(self) -> tuple[int, int] | None:
         """The operations of both sides; None if one has none there."""
-        return None if self.reference is None or self.candidate is None else (self.reference, self.candidate)
+        first, second = self.ends
+        return None if first is None or second is None else (first, second)
 
-    def has_other_constant(self, alignment: Alignment) -> bool:
+    @property
+    def nodes(self) -> list[Node | None]:
+        """The operation on each side; None if a side has none there."""
+        return [
+            None if at is None else trace.nodes[at]
+            for trace, at in zip(self.alignment.traces, self.ends, strict=True)
+        ]
+
+    @property
+    def levels(self) -> Iterator[Level]:
+        """Each pair of operations on the path to the place, with the pair of operands that continues the path.
+
+        The last operands are arguments if these differ.
+        """
+        yield from itertools.pairwise(self.path)
+        if self.pair and self.given and all(node.label for node in self.alignment.pair(*self.given[0])):
+            yield self.pair, self.given[0]
+
+    @property
+    def given(self) -> list[tuple[int, int]]:
+        """The pairs of operands that are not the same value."""
+        if self.pair is None:
+            return []
+        one, other = self.alignment.pair(*self.pair)
+        return [(one.inputs[at], other.inputs[at]) for at in self.operands]
+
+    def differs_in_constants(self) -> bool:
+        """True if all operands that are not the same value are constants."""
+        return bool(self.given) and all(
+            node.literal for pair in self.given for node in self.alignment.pair(*pair)
+        )
+
+    def has_other_constant(self) -> bool:
         """True if both sides do one operation with different constants."""
-        if self.pair is None or not self.operands:
-            return False
-        one, other = alignment.pair(*self.pair)
-        given = [node for at in self.operands for node in alignment.pair(one.inputs[at], other.inputs[at])]
-        return one.name == other.name and all(node.literal for node in given)
+        return self.differs_in_constants() and len({node.name for node in self.nodes if node}) == 1
+
+    def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> "Divergence":
+        """Returns the divergence at another pair of operations."""
+        unlike = self.alignment.unlike(*users) if operands is None else operands
+        return dataclasses.replace(self, ends=users, operands=unlike)
 
 
 def find_divergences(
@@ -75,7 +115,7 @@ def find_divergences(
     search = _Search(alignment)
     found = search.run(_first_results(alignment, failing, differing)) or search.run(failing)
     alone = bool(found) and found[0].pair is None
-    constant = bool(found) and found[0].has_other_constant(alignment)
+    constant = bool(found) and found[0].has_other_constant()
     if not constant and any(search.for_backward(each) for each in (found if alone else found[:1])):
         found[:0] = _stopped(alignment, leaves)
     return [*_first_nan(alignment, failing), *found]
@@ -124,9 +164,13 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
             if nodes[at].name not in GIVEN and all(
                 functions_around(nodes[i])[:1] == function for i in before
             ):
-                left, right = ordered(side, at, None)
-                return [Divergence(reference=left, candidate=right, place=at, nan=True)]
+                return [Divergence(alignment, ordered(side, at, None), at, nan=True)]
     return []
+
+
+def present(ends: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Returns side and number of the values that exist, given one of each side or None."""
+    return [(side, at) for side, at in enumerate(ends) if at is not None]
 
 
 def _turn(node: Node) -> list[int]:
@@ -148,14 +192,16 @@ class _Search:
         )
         pairs = [self._completed(pair) for pair in self._pair(first, second, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        kept = [all(at in self._residuals[side] for side, at in self._ends(each)) for each in pairs]
-        faint = all(self._alignment.same(*pair) for pair in ends)
-        pairs = [
-            dataclasses.replace(each, kept=one, faint=faint) for each, one in zip(pairs, kept, strict=True)
-        ]
         # Values that are equal up to noise are no place: what differs is too small to be seen there.
         parted = [each for each in pairs if each.pair is None or not self._alignment.same(*each.pair)]
-        return sorted(parted, key=self._order)
+        faint = all(self._alignment.same(*pair) for pair in ends)
+        return sorted(
+            (dataclasses.replace(each, kept=self._is_kept(each), faint=faint) for each in parted),
+            key=self._order,
+        )
+
+    def _is_kept(self, divergence: Divergence) -> bool:
+        return all(at in self._residuals[side] for side, at in self._ends(divergence))
 
     def for_backward(self, divergence: Divergence) -> bool:
         """True if a divergence, or the start of its path, is in the backward pass, or only kept for it."""
@@ -163,8 +209,7 @@ class _Search:
         return divergence.kept or all(self._traces[side].nodes[at].around.backward for side, at in ends)
 
     def _ends(self, divergence: Divergence) -> list[tuple[int, int]]:
-        pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
-        return [(side, at) for side, at in enumerate(pair) if at is not None]
+        return present(divergence.path[0] if divergence.path else divergence.ends)
 
     def _order(self, pair: Divergence) -> tuple:
         """Returns the sort key: consequences last, then values of one side, then backward, then by progress.
@@ -176,11 +221,9 @@ class _Search:
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
-        names = {
-            None if at is None else trace.nodes[at].name
-            for trace, at in zip(self._traces, (pair.reference, pair.candidate), strict=True)
-        }
-        alone = not names.isdisjoint({None, *GIVEN})
+        alone = pair.pair is None or not GIVEN.isdisjoint(
+            node.name for node in self._alignment.pair(*pair.pair)
+        )
         if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
             form = form or (
@@ -290,8 +333,8 @@ class _Search:
                 rest.remove(best)
                 pairs.append(self._descend(best, at, min(self._place(0, best), self._place(1, at))))
             else:
-                pairs.append(Divergence(reference=None, candidate=at, place=self._place(1, at)))
-        return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
+                pairs.append(Divergence(self._alignment, (None, at), self._place(1, at)))
+        return pairs + [Divergence(self._alignment, (at, None), self._place(0, at)) for at in rest]
 
     def _likeness(self, first: int, second: int) -> float:
         """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
@@ -334,11 +377,9 @@ class _Search:
         if node.literal or node.name in GIVEN or self._matches[side][at] >= 0:
             return None
         words, best, likest = functions_around(node), None, None
-        for other, each in enumerate(nodes):
-            if each.name != node.name or each.sketch.kind[0] != node.sketch.kind[0]:
-                continue
-            ends = ordered(side, at, other)
-            if each.around.backward != node.around.backward or self._alignment.same(*ends):
+        for other in self._alignment.like(side, at):
+            each, ends = nodes[other], ordered(side, at, other)
+            if self._alignment.same(*ends):
                 continue
             second = functions_around(each)
             code = len(os.path.commonprefix([words[:NEAR], second[:NEAR]]))
@@ -401,8 +442,7 @@ class _Search:
         return (first, second) if left.name == right.name else (before(0, first), before(1, second))
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
-        operands = self._alignment.unlike(*path[-1])
-        return Divergence(reference=path[-1][0], candidate=path[-1][1], place=place, operands=operands)
+        return Divergence(self._alignment, path[-1], place, operands=self._alignment.unlike(*path[-1]))
 
 
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
@@ -426,27 +466,24 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         uses = (other, *alignment.users(1 - side, other))
         if any(backward_rule(frame) for use in uses for frame in site(nodes[use]).own):
             continue  # the rule may stop the gradient, too
-        left, right = ordered(side, at, other)
-        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, left)
+        ends = ordered(side, at, other)
+        made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, ends[0])
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
-            found.append((-len(made_of), left, right))
+            found.append((-len(made_of), ends))
     if not found:
         return []
-    _, left, right = max(found, key=lambda each: each[:2])
-    return [Divergence(reference=left, candidate=right, place=left)]
+    _, ends = max(found, key=lambda each: (each[0], each[1][0]))
+    return [Divergence(alignment, ends, ends[0])]
 
 
 def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
     """True if only integers and masks are computed from a value, which pass no gradient anyway."""
-    nodes, waiting, seen = alignment.traces[side].nodes, [at], {at}
-    while waiting:
-        users = [each for each in alignment.users(side, waiting.pop()) if nodes[each].sketch.epsilon]
-        fresh = set(users) - seen
-        if any(not alignment.users(side, each) for each in fresh):
-            return False
-        seen |= fresh
-        waiting += fresh
-    return bool(alignment.users(side, at))
+    nodes = alignment.traces[side].nodes
+
+    def floats(value: int) -> list[int]:
+        return [user for user in alignment.users(side, value) if nodes[user].sketch.epsilon]
+
+    return all(alignment.users(side, each) for each in _reached(at, floats))
 
 
 def _used_instead(alignment: Alignment, side: int, at: int) -> int:
@@ -463,9 +500,15 @@ def _used_instead(alignment: Alignment, side: int, at: int) -> int:
 
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:
     """Returns the paths of the arguments that a value of the reference depends on."""
-    nodes, waiting, seen = alignment.traces[0].nodes, [at], {at}
+    nodes = alignment.traces[0].nodes
+    return {nodes[each].label for each in _reached(at, lambda each: nodes[each].inputs)} - {""}
+
+
+def _reached(start: int, further: Callable[[int], Iterable[int]]) -> set[int]:
+    """Returns a value, the further values that it leads to, those that they lead to, and so on."""
+    waiting, seen = [start], {start}
     while waiting:
-        fresh = {*nodes[waiting.pop()].inputs} - seen
+        fresh = set(further(waiting.pop())) - seen
         seen |= fresh
         waiting += fresh
-    return {nodes[each].label for each in seen} - {""}
+    return seen

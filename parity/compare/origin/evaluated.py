@@ -102,19 +102,19 @@ def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
         if one.equation and two.equation:
             types = [node.equation.outvars[0].aval.dtype for node in (one, two)]
             if types[0] != types[1] and alignment.matches[1][other] == at:
-                return (Divergence(reference=at, candidate=other, place=at),)
+                return (Divergence(alignment, (at, other), at),)
     return ()
 
 
 def _until_different(work: Evidence, group: str, trial: Trial | None, wide: bool) -> Evaluated:
     states = [trial.state, work.as_candidate(trial.state)] if trial else [work.state, work.candidate_state]
     for step in range(1, work.reference.program.steps + 1):
-        found = _step(work, states, step, group, trial, wide)
-        if not found[0].failing and _part(work, group):
-            found = _step(work, states, step, "", trial, wide)
-        if found[0].failing or step == work.reference.program.steps:
-            return found[0]
-        states = [outputs.get(Group.STATE, {}) for outputs in found[1]]
+        found, outputs = _step(work, states, step, group, trial, wide)
+        if not found.failing and _part(work, group):
+            found, outputs = _step(work, states, step, "", trial, wide)
+        if found.failing or step == work.reference.program.steps:
+            return found
+        states = [each.get(Group.STATE, {}) for each in outputs]
     raise AssertionError("programs have at least one step")
 
 

@@ -3,15 +3,16 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection, Container, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
-from parity.compare.origin.blame import STRATEGIES, Blame, Parting, Strategy
+from parity.compare.origin.blame import STRATEGIES, Blame, Strategy, makers_of_both, set_by_callers
+from parity.compare.origin.divergence import Divergence, present
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.trace import Node, Trace, innermost, shared, site
+from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.functions import deciding_call, function_of, written
@@ -70,7 +71,7 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     )
 
 
-def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
+def describe(found: Evaluated, strategies: Collection[Strategy] = STRATEGIES.values()) -> SearchResult:
     """Returns the divergences of two programs, and the lines to blame by the first strategy that finds any."""
     if not found.failing:
         return SearchResult.nothing(
@@ -80,30 +81,17 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
         )
     if not found.divergences:
         return SearchResult.nothing("op", "results differ, but no operation is first to differ")
-    sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
-    common = shared(sources)
-    entries = [
-        _Entry(
-            Parting(
-                alignment=found.alignment,
-                divergence=each,
-                common=common,
-                sources=sources,
-            ),
-            strategies,
-        )
-        for each in found.divergences
-    ]
+    entries = [_Entry(each, strategies) for each in found.divergences]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     distance = (
         "which no rounding explains" if worst.in_floors == float("inf") else f"{worst.in_floors:.3g} x noise"
     )
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
-    suspects = first.passing or (_suspects(found, common) if first.is_alone else ())
-    doubt = first.doubt(found.partners, found.guessed)
+    suspects = first.passing or (_suspects(found) if first.is_alone else ())
+    doubt = first.doubt(found)
     leading = found.divergences[0]
-    lacking = {each.reference is None for each in found.divergences if each.pair is None and not each.nan}
+    lacking = {each.ends[0] is None for each in found.divergences if each.pair is None and not each.nan}
     if not doubt and leading.pair is None and not leading.nan and len(lacking) > 1:
         doubt = "because each side computes values here that the other one lacks"
     if not doubt and len(suspects) > SURE:
@@ -126,16 +114,16 @@ def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> S
     )
 
 
-def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...]:
+def _suspects(found: Evaluated) -> tuple[Frame, ...]:
     """Returns the candidate's functions between the first divergence and the next operations that correspond."""
     alignment, frames = found.alignment, dict[str, Frame]()
     nodes, matches = alignment.traces[1].nodes, alignment.matches[1]
-    waiting = [each.candidate for each in found.divergences if each.candidate is not None][:1]
+    waiting = [at for each in found.divergences if (at := each.ends[1]) is not None][:1]
     backward = all(nodes[at].around.backward for at in waiting)
     for at in itertools.islice(waiting, NEAR):
         if nodes[at].around.backward is backward and not alignment.corresponds(1, at):
             own = site(nodes[at]).own
-            if own and function_of(own[0]) not in common:
+            if own and function_of(own[0]) not in alignment.common:
                 frames.setdefault(own[0].function, own[0])
             near = [*alignment.users(1, at), *alignment.deciding(1, at)]
             waiting += [each for each in near if matches[each] < 0 and each not in waiting]
@@ -145,18 +133,15 @@ def _suspects(found: Evaluated, common: Container[Hashable]) -> tuple[Frame, ...
 class _Entry:
     """A divergence as text."""
 
-    def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
-        divergence = parting.divergence
+    def __init__(self, divergence: Divergence, strategies: Collection[Strategy]):
         tried = () if divergence.nan else strategies  # values are right where they are
-        found = next((each for one in tried if (each := one.find(parting))), Blame((None, None)))
+        found = next((each for one in tried if (each := one(divergence))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
-        self.passing = [each for each in found.passing if function_of(each) not in parting.common]
+        common = divergence.alignment.common
+        self.passing = [each for each in found.passing if function_of(each) not in common]
         self._after: tuple[str, ...] = ()
-        if found.divergence:
-            parting = dataclasses.replace(parting, divergence=found.divergence)
-        self._parting, self._alignment = parting, parting.alignment
-        self._operands = parting.divergence.operands
-        self._nodes = parting.nodes
+        self._divergence, self._alignment = found.divergence or divergence, divergence.alignment
+        self._nodes = self._divergence.nodes
         self._around = next(node for node in reversed(self._nodes) if node is not None).around
         self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
@@ -166,16 +151,16 @@ class _Entry:
     def _default(self, source: SourceLocation | None) -> Frame | None:
         """Returns the innermost line in a function that only this side has, else the innermost of all."""
         own = source.own if source else ()
-        return innermost(own, self._parting.common) or next(iter(own), None)
+        return self._alignment.innermost(own) or next(iter(own), None)
 
     @property
     def is_alone(self) -> bool:
         """True if no single operation does something else with equal operands, so that more code may differ."""
-        left, right = self._parting.ends
-        if self._parting.divergence.nan:
+        pair = self._divergence.pair
+        if self._divergence.nan:
             return False
         names = {node.name for node in self._nodes if node}
-        return left is None or right is None or len(names) > 1 or not self._alignment.shares(left, right)
+        return pair is None or len(names) > 1 or not self._alignment.shares(*pair)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:
         """Returns the divergence as a finding, with the operation from `missing`."""
@@ -189,10 +174,10 @@ class _Entry:
 
     def missing(self, entries: "list[_Entry]") -> str:
         """Returns the first operation of the side that has none there, as text; empty if both have one."""
-        if None not in self._nodes or self._parting.divergence.nan:
+        if None not in self._nodes or self._divergence.nan:
             return ""
         side = self._nodes.index(None)
-        at = self._alignment.instead(1 - side, self._ends()[0][1])
+        at = self._alignment.instead(*present(self._divergence.ends)[0])
         if at is not None:
             node = self._alignment.traces[side].nodes[at]
             frame = self._default(site(node))
@@ -206,39 +191,39 @@ class _Entry:
         self.blamed[side], self._after = frame, (node.name,)
         return f", the {SIDES[side]} goes on with {node.name} at {text}"
 
-    def doubt(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
+    def doubt(self, found: Evaluated) -> str:
         """Returns the reason why the place may not be the cause; empty if it is certain."""
         names = [node.name for node in self._nodes if node]
         if not any(frame and not frame.in_library for frame in self.blamed):
             return "because no line of your files is near"
-        divergence = self._parting.divergence
-        if divergence.kept and not divergence.has_other_constant(self._alignment):
+        divergence = self._divergence
+        if divergence.kept and not divergence.has_other_constant():
             return "because it is only kept for a backward pass that differs, such as by a gradient that is stopped"
-        if divergence.faint and not divergence.has_other_constant(self._alignment):
+        if divergence.faint and not divergence.has_other_constant():
             return "because the results that it reaches are equal up to noise, except some entries"
         moved = {*self._after, *(names if self._is_default else ())}
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
         if "add_any" in names and len(set(names)) != 1:
             return "because only one side adds a gradient here, which another operation may stop"
-        if self._alignment.follows(*self._parting.ends):
+        if divergence.pair and self._alignment.follows(*divergence.pair):
             return "because its operands differ by as much, within their own rounding"
-        if self._is_default and (makers := self._parting.library_makers()):
+        if self._is_default and (makers := makers_of_both(self._divergence)):
             return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
         inside = all(
             not frame or not one or frame in one.own
             for frame, one in zip(self.blamed, self._sources, strict=True)
         )
-        if inside and (equal := self._parting.set_outside()):
+        if inside and (equal := set_by_callers(self._divergence)):
             return f"because {equal} is equal on both sides and does other operations, as a setting from outside says"
-        return self._misread(partners, guessed)
+        return self._misread(found.partners, found.guessed)
 
     def _misread(self, partners: Mapping[str, Sequence[str]], guessed: Collection[str]) -> str:
         """Returns the reason why a weight that is read instead of another may not be the cause; empty if it is."""
-        for position in self._operands:
+        for pair in self._divergence.given:
             left, right = (
-                trace.nodes[before_moves(trace.nodes, trace.nodes[at].inputs[position])].label
-                for trace, at in self._ends()
+                trace.nodes[before_moves(trace.nodes, at)].label
+                for trace, at in zip(self._alignment.traces, pair, strict=True)
             )
             if left and _unnumbered(right) in map(_unnumbered, partners.get(left, ())):
                 return f"because {right} is read instead of the partner of {left}, which a caller may decide"
@@ -248,13 +233,9 @@ class _Entry:
                 )
         return ""
 
-    def _ends(self) -> list[tuple[Trace, int]]:
-        pairs = zip(self._alignment.traces, self._parting.ends, strict=True)
-        return [(trace, at) for trace, at in pairs if at is not None]
-
     def row(self) -> tuple[str, ...]:
         names = " / ".join(dict.fromkeys(node.name for node in self._nodes if node))
-        divergence = self._parting.divergence
+        divergence = self._divergence
         return (f"{'NaN of ' if divergence.nan else ''}{names}", ", ".join(self._where()), *self._texts())
 
     def facts(self) -> dict:
@@ -269,7 +250,7 @@ class _Entry:
         return words + [f"turn {iteration} of {_loop(loop)}" for loop, iteration in self._around.iterations]
 
     def _texts(self) -> list[str]:
-        absent = f"has no such {'NaN' if self._parting.divergence.nan else 'value'}"
+        absent = f"has no such {'NaN' if self._divergence.nan else 'value'}"
         sides = enumerate(zip(self._nodes, self._sources, self.blamed, strict=True))
         return [
             f"{_place(node, one, frame)}{self._set_at(side) or self._made()[side] or self._decided(side)}"
@@ -280,10 +261,10 @@ class _Entry:
 
     def _set_at(self, side: int) -> str:
         """Returns the line that holds the constant of a side, as text; empty if it is named, or unknown."""
-        node, source = self._nodes[side], self._sources[side]
-        if node is None or source is None or not self._operands:
+        source, given = self._sources[side], self._divergence.given
+        if source is None or not given:
             return ""
-        given = self._alignment.traces[side].nodes[node.inputs[self._operands[0]]]
+        given = self._alignment.pair(*given[0])[side]
         place = written(number(given.sketch.shown) if given.literal else None, source.own)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
@@ -297,35 +278,28 @@ class _Entry:
     def _made(self) -> Sequence[str]:
         """Returns for each side the function that computes its constant ahead of the program, as text."""
         lines = [frame for frame in self.blamed if frame and not frame.in_library]
-        ends = [(trace.nodes, trace.nodes[at].inputs) for trace, at in self._ends()]
-        operands = [(nodes, inputs[each]) for each in self._operands for nodes, inputs in ends]
-        if len(lines) < 2 or not operands or not all(nodes[at].literal for nodes, at in operands):
+        if len(lines) < 2 or not self._divergence.differs_in_constants():
             return "", ""
-        traced = [{function_of(each) for one in side for each in one.own} for side in self._parting.sources]
-        made = zip(operands[:2], table_makers(lines[0], lines[1], traced), strict=True)
+        traced = [set(map(function_of, frames)) for frames in self._alignment.frames]
+        makers = table_makers(lines[0], lines[1], traced)
         return [
-            f", with a constant from {makers[0]}" if len(makers) == 1 and _is_table(*operand) else ""
-            for operand, makers in made
+            f", with a constant from {each[0]}" if len(each) == 1 and _is_table(trace.nodes, at) else ""
+            for each, trace, at in zip(makers, self._alignment.traces, self._divergence.given[0], strict=True)
         ]
 
     def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""
-        left, right = self._nodes
-        if left is None or right is None or not self._operands:
-            return ""
         words = []
-        traces = [trace.nodes for trace in self._alignment.traces]
-        for position in self._operands[:3]:
-            given = list(zip(traces, (left.inputs[position], right.inputs[position]), strict=True))
+        for position, pair in list(zip(self._divergence.operands, self._divergence.given, strict=False))[:3]:
+            given = [(trace.nodes, at) for trace, at in zip(self._alignment.traces, pair, strict=True)]
             texts = [_origin(*each) for each in given]
-            same = (
-                "other entries"
-                if texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given)
-                else ""
-            )
-            unlike = TABLE if all(_is_table(*each) for each in given) else same or " against ".join(texts)
+            unlike = " against ".join(texts)
+            if all(_is_table(*each) for each in given):
+                unlike = TABLE
+            elif texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given):
+                unlike = "other entries"
             words.append(f"operand {position}: {unlike}")
-        return f" ({'; '.join(words)})"
+        return f" ({'; '.join(words)})" if words else ""
 
 
 def _origin(nodes: list[Node], at: int) -> str:

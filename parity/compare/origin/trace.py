@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,10 +12,9 @@ import numpy as np
 
 from parity.builds.weights.transforms import Transform
 from parity.compare.origin.sketch import Sketch, sketch
-from parity.ir.functions import function_of
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind
-from parity.ir.location import Frame, SourceLocation, equation_source
+from parity.ir.location import SourceLocation, equation_source
 from parity.ir.precision import widen, widened
 
 Layouts = Mapping[tuple[int, ...], Sequence[tuple[Transform, bool]]]
@@ -189,14 +188,3 @@ def site(node: Node) -> SourceLocation:
 def functions_around(node: Node) -> tuple[str, ...]:
     """Returns the user's functions on the call stack of a value, innermost first."""
     return tuple(frame.function for frame in site(node).own)
-
-
-def shared(sites: Iterable[Iterable[SourceLocation]]) -> frozenset[Hashable]:
-    """Returns the functions with equal text on both sides; they cannot cause a difference."""
-    left, right = ({function_of(frame) for each in side for frame in each.own} for side in sites)
-    return frozenset(left & right)
-
-
-def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | None:
-    """Returns the first of some lines, innermost first, in a function that is not common; None if there is none."""
-    return next((frame for frame in frames if function_of(frame) not in common), None)

@@ -1,6 +1,8 @@
 """Reductions and products of matrices by the roles of their axes, regardless of their shapes."""
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 
 from parity.ir.mlir import numbers
@@ -25,16 +27,11 @@ def reduction_pattern(
     table: Terms, shape: Sequence[int], axes: Sequence[int]
 ) -> list[tuple[bool, int]] | None:
     """Returns (reduced, size) of the axes of a reduction in normal form; None if no rule is allowed."""
-    if not table.allows("reduce-merged"):
+    if not table.applies("reduce-merged"):
         return None
-    table.use("reduce-merged")
-    done: list[tuple[bool, int]] = []
-    for reduced, size in [(axis in axes, size) for axis, size in enumerate(shape) if size > 1]:
-        if done and done[-1][0] == reduced:
-            done[-1] = (reduced, done[-1][1] * size)
-        else:
-            done.append((reduced, size))
-    return done
+    sizes = [(axis in axes, size) for axis, size in enumerate(shape) if size > 1]
+    groups = itertools.groupby(sizes, key=operator.itemgetter(0))
+    return [(reduced, math.prod(size for _, size in group)) for reduced, group in groups]
 
 
 @RewriteRule(

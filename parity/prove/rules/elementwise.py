@@ -7,25 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from parity.prove.rules.logic import COMPARED
+from parity.prove.rules.logic import COMPARED, FUNCTIONS
 from parity.prove.rules.registry import SIMPLIFICATIONS, RewriteRule
 from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
 from parity.prove.rules.types import is_whole_number, numpy_type
 from parity.prove.rules.views import View, compose, merged, refined, whole
 
 _MAX_STEPS = 16
-_FOLDS = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
-    "negate": np.negative,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-}
 _BOOLEANS = frozenset({"and", "or", "xor", "not"})
 
 
@@ -46,8 +34,7 @@ def _note(table: Terms, name: str, attributes: Mapping[str, Any], elements: Sequ
         return str(sorted((key, str(value)) for key, value in attributes.items()))
     direction = str(attributes["comparison_direction"]).rpartition(" ")[2].rstrip(">")
     order = str(attributes.get("compare_type", "NOTYPE")).rpartition(" ")[2].rstrip(">")
-    if order == "NOTYPE" and table.allows("compare-direction"):
-        table.use("compare-direction")
+    if order == "NOTYPE" and table.applies("compare-direction"):
         order = _usual_order(elements[0])
     return f"{direction} {order}"
 
@@ -274,7 +261,7 @@ def _computed(call: Term, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndar
         return np.minimum(np.maximum(data[1], data[0]), data[2])
     if call.name == "convert":
         return data[0] != 0 if call.element == "i1" else data[0].astype(kind)
-    fold = _FOLDS.get(call.name)
+    fold = FUNCTIONS.get(call.name)
     if fold is None or (call.element == "i1" and call.name not in _BOOLEANS):
         return None
     return fold(*data)

@@ -5,20 +5,13 @@ import math
 
 import numpy as np
 
-from parity.prove.rules.logic import COMPARED, inside
+from parity.prove.rules.logic import COMPARED, FUNCTIONS, inside
 from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms
 from parity.prove.rules.types import holds, is_number, is_whole_number, numpy_type, reciprocal
 from parity.prove.rules.views import View
 
-_ROUNDED_ONCE = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "sqrt": np.sqrt,
-    "negate": np.negative,
-}
+_ROUNDED_ONCE = {**FUNCTIONS, "divide": np.divide, "sqrt": np.sqrt}
 _NEUTRAL = {
     "add": -0.0,
     "subtract": 0.0,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity.ir.jax_internals import ir
+from parity.ir.mlir import dense_array
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import FOLDED, Application, Terms
 from parity.prove.rules.types import is_number, is_whole_number, numpy_type
@@ -27,10 +28,9 @@ _LEAST = 2.0**-126
 def _constant(table: Terms, op: Application) -> View | None:
     """Returns a constant as a view; None if its values are not available."""
     value, out = op.attributes["value"], op.out
-    if not isinstance(value, ir.DenseElementsAttr) or not table.allows("constant"):
+    if not isinstance(value, ir.DenseElementsAttr) or not table.applies("constant"):
         return None
     count, kind = out.count, numpy_type(out.element)
-    table.use("constant")
     if value.is_splat:
         known: Any = value.get_splat_value() if is_number(out.element) else None
         if kind is not None:
@@ -41,15 +41,12 @@ def _constant(table: Terms, op: Application) -> View | None:
             text = str(value).partition(" : ")[0]
             made = whole(table.number(f"#literal {out.element} {text}"), 1)
         return made.moved([[(count, 0)]])
-    if count > FOLDED:
-        return None
-    try:
-        data = np.ascontiguousarray(np.array(value)).reshape(-1)
-    except (TypeError, ValueError):  # element types without a NumPy counterpart
+    data = dense_array(value) if count <= FOLDED else None
+    if data is None:
         return None
     if kind is not None and data.dtype == kind:
         return table.constant(data, out.element)
-    if data.size != count or is_whole_number(out.element):
+    if is_whole_number(out.element):
         return None
     digest = hashlib.blake2b(data.tobytes(), digest_size=20).hexdigest()
     return whole(table.number(f"#literals {out.element} {count} {data.dtype} {digest}"), count)
@@ -60,9 +57,8 @@ def _iota(table: Terms, op: Application) -> View | None:
     """Returns an iota along an axis as a view of a one-dimensional count."""
     axis, out = int(op.attributes["iota_dimension"]), op.out
     size, kind = out.shape[axis], numpy_type(out.element)
-    if not table.allows("constant"):
+    if not table.applies("constant"):
         return None
-    table.use("constant")
     folds = (
         kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max)
     )

@@ -14,6 +14,19 @@ _SWAPPED = {"GT": "LT", "GE": "LE"}
 
 COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
 """The comparisons in normal form."""
+FUNCTIONS = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "negate": np.negative,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+"""The elementwise operations that NumPy does on integers as StableHLO does."""
 
 
 def inside(table: Terms, view: View, name: str) -> Term | None:
@@ -151,8 +164,7 @@ def branch(table: Terms, index: int, count: int, certain: bool) -> tuple[int | N
     if known is None:
         return None
     value, kind = table.scalar(known.view), known.type
-    if value is not None and kind.element != "i1" and certain and table.allows("known-branch"):
-        table.use("known-branch")
+    if value is not None and kind.element != "i1" and certain and table.applies("known-branch"):
         return None, [value if 0 <= value < count else count - 1]
     found = inside(table, known.view, "convert")
     if count != 2 or found is None or found.elements != ("i1",) or not table.allows("select-negated"):

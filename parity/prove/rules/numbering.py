@@ -32,8 +32,8 @@ class RuledNumbering(Numbering):
 
     table: Terms
 
-    def __init__(self, table: Terms, values: int, reorder: bool = False):
-        super().__init__(table, values, reorder)
+    def __init__(self, table: Terms, program: StableProgram, reorder: bool = False):
+        super().__init__(table, program, reorder)
         self.vanished: set[int] = set()
         """First results of operations that rules removed: moves, and those equal to an operand or a constant."""
         self._written: dict[int, int] = {}
@@ -56,23 +56,16 @@ class RuledNumbering(Numbering):
         table.ordered = op.results.start in self.fusions.ordered
         table.moved = op.results.start in self.fusions.moved
         table.certain = self._certain.issuperset(op.operands[:1])
-        key = (
-            op.form.word,
-            table.ordered,
-            table.moved,
-            table.certain,
-            *[self.env[value] for value in op.operands],
-        )
-        known = table.normal.get(key)
-        if known is None:
-            table.trail = []
-            number = self._normal(op)
+        operands = [self.env[value] for value in op.operands]
+        key = (op.form.word, table.ordered, table.moved, table.certain, *operands)
+        if key not in table.normal:
+            before, number = table.used.copy(), self._normal(op)
             vanished = number is not None and not table.built
             number = super()._plain(op) if number is None else number
-            table.normal[key] = number, vanished, tuple(table.trail)
+            table.normal[key] = number, vanished, table.used - before
         else:
-            number, vanished, used = known
-            table.use_again(used)
+            table.used.update(table.normal[key][2])
+        number, vanished, _ = table.normal[key]
         if vanished:
             self.vanished.add(op.results.start)
         out = parse_array(op.form.slots_out[0])
@@ -169,14 +162,14 @@ class RuledNumbering(Numbering):
         if same in self._made:
             self._made[value] = self._made[same]
 
-    def ends(self, program: StableProgram) -> list[int]:
+    def ends(self) -> list[int]:
         """Returns the numbers of the results, regardless of the shape in which they were computed."""
         table = self.table
         return [
             table.shaped(Value(table.plain(known.view), known.type))
             if (known := table.values.get(number))
             else number
-            for number in super().ends(program)
+            for number in super().ends()
         ]
 
     def _hidden(self, op: Op) -> str:
@@ -276,9 +269,8 @@ class RuledNumbering(Numbering):
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         methods = {"stablehlo.reduce": self._reduction, "stablehlo.scatter": self._scatter}
         method, table = None if tail else methods.get(op.form.name), self.table
-        operands = None if method is None else self._operands(op)
-        out = None if method is None else parse_array(op.form.slots_out[0])
-        if method is None or operands is None or out is None:
+        out = parse_array(op.form.slots_out[0]) if method else None
+        if method is None or out is None or (operands := self._operands(op)) is None:
             return super()._opaque(op, depth, tail)
         table.narrow = _is_narrow(operands)
         table.moved, table.built = op.results.start in self.fusions.moved, False
@@ -331,30 +323,26 @@ def _is_narrow(operands: Sequence[Value], *types: Array) -> bool:
     return any(is_narrow(kind.element) for kind in (*(operand.type for operand in operands), *types))
 
 
-def shared_alike(
-    table: Terms, sides: Sequence[StableProgram], strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]
-) -> bool:
+def shared_alike(strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]) -> bool:
     """True if each value that rules equate has equally many strict numbers on both sides.
 
     One side may write a value in two forms, the other twice in one form. The compiler shares equal
     expressions, so it computes the value twice on one side and once on the other. Fusion with its readers differs, and
     so may the rounding.
     """
-    left, right = (_forms(table, *each) for each in zip(sides, strict, ruled, strict=True))
+    left, right = map(_forms, strict, ruled)
     return all(len(left[value]) == len(right[value]) for value in left.keys() & right.keys())
 
 
-def _forms(
-    table: Terms, side: StableProgram, strict: Numbering, ruled: RuledNumbering
-) -> dict[int, set[int]]:
+def _forms(strict: Numbering, ruled: RuledNumbering) -> dict[int, set[int]]:
     """Returns the strict numbers of each value that a program computes, by the number that it has with rules."""
     found: dict[int, set[int]] = collections.defaultdict(set)
-    for op in side.body.walk():
+    for op in ruled.program.body.walk():
         computes = op.live is not None and op.form.kind <= Kind.REGION and op.results
         if computes and op.results.start not in ruled.vanished:
             for result in op.results:
                 if ruled.env[result] < 0:  # inside an operation that rules removed
                     continue
-                value = table.values.get(ruled.env[result])
+                value = ruled.table.values.get(ruled.env[result])
                 found[value.view.source if value else ruled.env[result]].add(strict.env[result])
     return found

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,8 +68,7 @@ class Terms(Table):
 
     Attributes:
         normal: for each operation, by its word and operands, the number of its normal form, whether rules removed it,
-            and the rules that were used, each once per use.
-        trail: the rules that the last operation used.
+            and the number of uses of each rule.
         narrow: True while an operation on floats of fewer than 32 bits is numbered.
         ordered, moved: True while an operation is numbered that is one of these; see `Fusions`.
         certain: True while an operation is numbered whose first operand is known to compilers.
@@ -86,8 +85,7 @@ class Terms(Table):
         self.enabled = frozenset(enabled)
         kept = {name for name, rule in RULES.items() if rule.keeps_narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
-        self.trail: list[str] = []
-        self.normal: dict[tuple, tuple[int, bool, tuple[str, ...]]] = {}
+        self.normal: dict[tuple, tuple[int, bool, Mapping[str, int]]] = {}
         self.narrow = self.ordered = self.moved = self.certain = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
@@ -113,21 +111,18 @@ class Terms(Table):
 
     def accept(self, rule: str, view: View | None) -> View | None:
         """Returns what a rule made, and counts its use; None if it made nothing or may not be used."""
-        if view is not None and self.allows(rule):
+        return view if view is not None and self.applies(rule) else None
+
+    def applies(self, rule: str) -> bool:
+        """True if a rule may be used; counts as a use of it."""
+        allowed = self.allows(rule)
+        if allowed:
             self.use(rule)
-            return view
-        return None
+        return allowed
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
-        used = (rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,)
-        self.trail += used
-        self.use_again(used)
-
-    def use_again(self, rules: Iterable[str]) -> None:
-        """Counts one more use of each rule."""
-        for rule in rules:
-            self.used[rule] = self.used.get(rule, 0) + 1
+        self.used.update((rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,))
 
     def value(self, number: int, kind: Array) -> Value:
         """Returns the value of a number with its type; an unknown number is a view of itself."""
@@ -195,9 +190,7 @@ class Terms(Table):
 
     def is_by_value(self) -> bool:
         """True if integers are equated by their values only; counts as a use of that rule."""
-        if self.allows(BY_VALUE):
-            self.use(BY_VALUE)
-        return self.allows(BY_VALUE)
+        return self.applies(BY_VALUE)
 
     def literal(self, view: View) -> np.ndarray | None:
         """Returns the elements of a view of a folded array; None if it is not folded, or too large."""

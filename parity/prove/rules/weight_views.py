@@ -86,18 +86,16 @@ def given(
     return found
 
 
-def not_met(
-    table: Table, sides: Sequence[StableProgram], numberings: Sequence[Numbering], moves: Sequence[WeightView]
-) -> list[Frontier]:
+def not_met(numberings: Sequence[Numbering], moves: Sequence[WeightView]) -> list[Frontier]:
     """Returns a difference for each moved result that is not shown equal."""
-    missed = []
+    missed, table = [], numberings[0].table
     for move in moves:
-        left, right = (numberings[side].ends(sides[side]) for side in (move.side, 1 - move.side))
+        left, right = (numberings[side].ends() for side in (move.side, 1 - move.side))
         whole = None
         if isinstance(table, Terms) and None not in move.parts and move.whole is not None:
             values = []
             for position, shape in zip(move.positions(move.side), move.shapes, strict=True):
-                kind = parse_array(_result_types(sides[move.side])[position])
+                kind = parse_array(_result_types(numberings[move.side].program)[position])
                 values.append(table.value(left[position], kind) if kind and kind.shape == shape else None)
             whole = None if None in values else carried(table, values, move.steps)
         if whole is None or table.shaped(whole) != right[move.whole]:  # pyright: ignore
@@ -136,9 +134,8 @@ def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Valu
     values = list(parts)
     table.narrow = is_narrow(values[0].type.element)
     rule = "turned-weights" if any(name == "transpose" for name, _ in steps) else MOVED
-    if not table.allows(rule):
+    if not table.applies(rule):
         return None
-    table.use(rule)
     for name, numbers in steps:
         groups = [values] if name == "join" else [[value] for value in values]
         made = [_step(table, name, numbers, group) for group in groups]

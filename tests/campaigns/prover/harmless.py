@@ -34,7 +34,7 @@ class Original:
         self._main = program.body
         table = Table()
         numbers = {k: table.number(f"#argument {k}") for k in range(len(program.body.parameters))}
-        self._numbering: Numbering = number_program(program, table, numbers)[0]
+        self._numbering: Numbering = number_program(program, table, numbers)
 
     def _collect(self, region: Region) -> None:
         for op in region.ops:

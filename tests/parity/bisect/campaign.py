@@ -36,8 +36,8 @@ def main(words):
         f"{right} of {len(results)} named right, at most {longest:.0f} s each, {busiest:.0f} s of processor"
     )
     for each in plants.STRATEGIES:
-        names = ", ".join(f"`{name}`" for name in earned[each.name])
-        print(f"| {each.name} | {len(earned[each.name])}: {names} |")
+        names = ", ".join(f"`{name}`" for name in earned[each])
+        print(f"| {each} | {len(earned[each])}: {names} |")
     return int(right < 0.95 * len(results))
 
 

@@ -141,7 +141,7 @@ def is_right(finding, bug):
 def earners(found, bug):
     """Returns the names of the strategies without which ``op`` does not name the function that holds a plant."""
     return [
-        strategy.name
-        for strategy in STRATEGIES
-        if not is_right(describe(found, [each for each in STRATEGIES if each is not strategy]), bug)
+        name
+        for name in STRATEGIES
+        if not is_right(describe(found, [STRATEGIES[each] for each in STRATEGIES if each != name]), bug)
     ]

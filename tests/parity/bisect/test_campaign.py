@@ -76,9 +76,9 @@ def test_words_that_choose_no_plant_are_an_error(monkeypatch, capsys):
 def test_the_page_names_each_strategy_with_plants_that_it_earns(plants):
     page = (Path(__file__).parents[3] / "docs/find-the-cause.md").read_text().replace("\n  ", " ")
     for each in STRATEGIES:
-        about = rf"^- \*\*{each.name}\*\*: .+\. Example: .+\. Planted: (.+)\.$"
+        about = rf"^- \*\*{each}\*\*: .+\. Example: .+\. Planted: (.+)\.$"
         row = re.search(about, page, re.MULTILINE)
-        assert row, each.name
+        assert row, each
         earned = re.findall(r"`([^`]+)`", row[1])
         assert earned and set(earned) <= set(plants.plants()), earned
 

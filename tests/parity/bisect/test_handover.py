@@ -9,7 +9,6 @@ import pytest
 
 from parity.compare.origin import blame
 from parity.compare.origin.alignment import Alignment, floors
-from parity.compare.origin.blame import Parting
 from parity.compare.origin.divergence import _stopped, find_divergences
 from parity.compare.origin.evaluated import Evaluated, Result
 from parity.compare.origin.operation import describe
@@ -180,8 +179,7 @@ def test_a_constant_in_closures_of_a_library_names_the_makers_of_both_sides(monk
     )
     made = iter([[("optax.py", "moments")], [("optax.py", "moments"), *[("optax.py", "chain")] * inner]])
     monkeypatch.setattr(blame, "library_makers", lambda source: next(made))
-    parting = Parting(alignment=alignment, divergence=found, common=frozenset(), sources=((), ()))
-    assert parting.library_makers() == ["moments"]
+    assert blame.makers_of_both(found) == ["moments"]
 
 
 def layer(path, text):
