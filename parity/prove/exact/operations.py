@@ -103,7 +103,7 @@ def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
         raise RefusalError("bitcast_convert: got the bits of a real number, or of another width")
     detail = step.element
     cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
-    return [tensors.each(cast, x, x.shape, sort)]
+    return [tensors.zip_cells(cast, [x], sort)]
 
 
 def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> Tensor:
@@ -116,7 +116,8 @@ def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> 
     if x.is_split(dim) or length == 0 or x.shape[dim] == 1:
         index = (slice(None),) * dim + (slice(start, start + length * stride, stride),)
         return Tensor(x.cells[index], shape, x.sort)
-    return tensors.each(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x, shape)
+    cells = tensors.map_cells(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x.cells)
+    return Tensor(cells, shape, x.sort)
 
 
 def part(tensors: Tensors, x: Tensor, dim: int, index: int) -> Tensor:
