@@ -1,5 +1,6 @@
 """Handlers of StableHLO operations on cells: element by element, and moves of dimensions."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -143,18 +144,18 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
     shape = list(parts[0].shape)
     shape[dim] = sum(x.shape[dim] for x in parts)
     is_split = any(x.is_split(dim) for x in parts) or all(x.shape[dim] == 1 for x in parts)
-    for other in range(len(shape)):
-        if is_split if other == dim else any(x.is_split(other) for x in parts):
-            parts = [tensors.split(x, other) for x in parts]
     if is_split:
+        for other in range(len(shape)):
+            if other == dim or any(x.is_split(other) for x in parts):
+                parts = [tensors.split(x, other) for x in parts]
         return Tensor(np.concatenate([x.cells for x in parts], dim), tuple(shape), parts[0].sort)
     sizes = [x.shape[dim] for x in parts]
-    rows = list(zip(*[x.cells.ravel().tolist() for x in parts], strict=True))
-    joined = {
-        row: tensors.pieces.join(list(zip(row, sizes, strict=True)), dim, dim) for row in dict.fromkeys(rows)
-    }
-    cells = np.array([joined[row] for row in rows], np.int64).reshape(parts[0].cells.shape)
-    return Tensor(cells, tuple(shape), parts[0].sort)
+
+    def joined(*row: int) -> int:
+        return tensors.pieces.join(list(zip(row, sizes, strict=True)), dim, dim)
+
+    made = tensors.zip_cells(joined, parts, parts[0].sort)
+    return dataclasses.replace(made, shape=tuple(shape))
 
 
 def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
