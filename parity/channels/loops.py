@@ -109,7 +109,7 @@ def compare_loops(
                 return ChannelResult(verdict=Verdict.VACUOUS, detail=text)
         parts.append(f"{stage} {span(*(str(tree.count) for tree in trees))}")
         equal_before = stage == "optimised" and not findings
-        trains = any(place.loop.provenance.backward for tree in trees for place in tree.walk())
+        trains = any(loop.provenance.backward for tree in trees for *_, loop in tree.walk())
         work = _Comparison(stage, slack_bytes, frozenset(carried), notes, equal_before, trains)
         findings += work.level(trees[0].loops, trees[1].loops, "")
     return compared(", ".join(parts), findings, notes=tuple(notes))

@@ -47,20 +47,20 @@ def loop_rows(tree: LoopTree) -> list[Row]:
     return [
         {
             "stage": tree.stage,
-            "path": place.path,
-            "depth": place.depth,
-            "trips": place.loop.trips,
-            "runs": place.times,
-            "carries": place.loop.carries,
-            "carry_bytes": place.loop.carry_bytes,
-            "stacked_bytes": sum(leaf.bytes for leaf in place.loop.stacked),
-            "label": place.loop.provenance.label,
-            "direction": place.loop.provenance.tags[0],
-            "function": place.loop.provenance.frame.function,
-            "source": f"{place.loop.provenance.frame.file}:{place.loop.provenance.frame.line}",
-            "name": place.loop.provenance.stack,
+            "path": path,
+            "depth": path.count("."),
+            "trips": loop.trips,
+            "runs": times,
+            "carries": loop.carries,
+            "carry_bytes": loop.carry_bytes,
+            "stacked_bytes": sum(leaf.bytes for leaf in loop.stacked),
+            "label": loop.provenance.label,
+            "direction": loop.provenance.tags[0],
+            "function": loop.provenance.frame.function,
+            "source": f"{loop.provenance.frame.file}:{loop.provenance.frame.line}",
+            "name": loop.provenance.stack,
         }
-        for place in tree.walk()
+        for path, times, loop in tree.walk()
     ]
 
 

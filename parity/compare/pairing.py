@@ -6,16 +6,7 @@ from collections.abc import Mapping, Sequence
 from parity.builds.build import Group
 from parity.builds.tree import is_counter
 from parity.builds.weights.map import Entry, WeightMap
-from parity.builds.weights.transforms import (
-    Concat,
-    Identity,
-    Permute,
-    Reshape,
-    Split,
-    Stack,
-    StackGrid,
-    Unstack,
-)
+from parity.builds.weights.transforms import Identity
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
 from parity.ir.jaxprs import first_uses
@@ -284,10 +275,10 @@ def _view(
 ) -> WeightView | None:
     """Returns the transform of one entry; None if it is not known."""
     transform = entry.transform
-    side = int(isinstance(transform, Unstack | Split))
+    side = int(transform.splits)
     parts, wholes = (entry.candidate, entry.reference) if side else (entry.reference, entry.candidate)
     shapes = tuple(sides[side].build.leaves[path].shape for path in parts)
-    steps = _steps(transform, shapes, sides[1 - side].build.leaves[wholes[0]].shape)
+    steps = transform.steps(shapes[0])
     if steps is None or len(wholes) != 1:
         return None
     return WeightView(
@@ -298,22 +289,3 @@ def _view(
         whole=positions[1 - side].get(wholes[0]),
         steps=steps,
     )
-
-
-def _steps(
-    transform: object, shapes: tuple[tuple[int, ...], ...], whole: tuple[int, ...]
-) -> tuple[Step, ...] | None:
-    """Returns the steps that make the whole from its parts."""
-    shape = shapes[0]
-    if isinstance(transform, Permute):
-        return (("transpose", tuple(axis % len(shape) for axis in transform.order)),)
-    if isinstance(transform, Reshape):
-        return (("reshape", whole),)
-    if isinstance(transform, Stack | Unstack):
-        axis = transform.axis % (len(shape) + 1)
-        return (("reshape", (*shape[:axis], 1, *shape[axis:])), ("join", (axis,)))
-    if isinstance(transform, StackGrid):
-        return (("reshape", (1, *shape)), ("join", (0,)), ("reshape", whole))
-    if isinstance(transform, Concat | Split):
-        return (("join", (transform.axis % len(shape),)),)
-    return None

@@ -194,14 +194,11 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
 
 def inlined_source(op: Any) -> SourceLocation:
     """Returns the source of an operation of an inlined program."""
-    calls, chain = [], op.chain
-    while chain is not None:
-        calls.append(chain.call)
-        chain = chain.parent
-    call = None
-    for each in reversed(calls):
-        call = operation_source(each, call)
-    return operation_source(op.source, call)
+    return operation_source(op.source, _call_source(op.chain))
+
+
+def _call_source(chain: Any) -> SourceLocation | None:
+    return None if chain is None else operation_source(chain.call, _call_source(chain.parent))
 
 
 def _frames(location: Any, function: str = "") -> Iterator[Frame]:

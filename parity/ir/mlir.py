@@ -67,14 +67,13 @@ def _attribute(attributes: Any, place: int, name: str) -> Any:
         return UnreadAttribute(text.removeprefix(start).removesuffix(")"))
 
 
-_SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<[^<>]+>")
-
-
 def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
     """Returns the distinct numbers of a constant; nothing if it has more than ``most`` entries and is not a splat."""
     value: Any = dict(attribute_items(operation)).get("value")
-    if getattr(value, "is_splat", True):
-        return _number(value)
+    if not hasattr(value, "is_splat"):  # such as complex elements
+        return ()
+    if value.is_splat:
+        return (float(value.get_splat_value().value),)
     array = dense_array(value) if len(value) <= most else None
     return () if array is None else tuple(dict.fromkeys(map(float, array.ravel())))
 
@@ -87,20 +86,6 @@ def dense_array(attribute: Any) -> np.ndarray | None:
         return None
     whole = array.dtype.kind in "iufb" and array.shape == tuple(attribute.type.shape)
     return array if whole else None
-
-
-def _number(value: Any) -> tuple[float, ...]:
-    """Returns the number of a splat as MLIR prints it; NaN and infinities, which MLIR prints as bits, as floats."""
-    match = _SPLAT.fullmatch(str(value))
-    text = match["number"] if match else ""
-    if text.startswith("0x"):
-        return (float(value.get_splat_value().value),)
-    if text in ("true", "false"):
-        return (float(text == "true"),)
-    try:
-        return (float(text),)
-    except ValueError:  # an element type that is not a number, such as a complex pair
-        return ()
 
 
 def symbol_of(name: str) -> str:

@@ -121,14 +121,9 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
     Exact casts stay, such as those of masks and zeros.
     """
     outputs = bind_placed(equation, inputs)
-    if equation.primitive.name != CAST or not is_narrow(outputs[0]):
+    if equation.primitive.name != CAST or not _is_lossy(equation):
         return outputs
     (wide,), (near,) = inputs, outputs
-    if (
-        not jnp.issubdtype(wide.dtype, np.floating)
-        or jnp.finfo(wide.dtype).nmant <= jnp.finfo(near.dtype).nmant
-    ):
-        return outputs
     back = lax.convert_element_type(near, wide.dtype)
     limit = np.asarray(np.inf, near.dtype)
     other = lax.nextafter(near, jnp.where(back < wide, limit, -limit))

@@ -1,7 +1,7 @@
 """Random states, the noise floor and the float64 reference, on which the ladder is based."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -91,6 +91,11 @@ def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
     return floor
 
 
+def map_floats(function: Callable[[np.ndarray], np.ndarray], flat: Flat) -> dict[str, np.ndarray]:
+    """Returns ``flat`` with a function applied to every array of floats."""
+    return {path: function(array) if is_float(array) else array for path, array in flat.items()}
+
+
 def to_float64(flat: Flat) -> dict[str, np.ndarray]:
     """Returns ``flat`` with floats widened to float64."""
-    return {path: array.astype(np.float64) if is_float(array) else array for path, array in flat.items()}
+    return map_floats(lambda array: array.astype(np.float64), flat)

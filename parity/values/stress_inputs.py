@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.builds.tree import Leaf, Role
 from parity.values.ladder import Deviation, deviation
-from parity.values.noise import finite_norm, is_float
+from parity.values.noise import finite_norm, is_float, map_floats
 
 Flat = Mapping[str, np.ndarray]
 COARSE = 10.0
@@ -64,10 +64,7 @@ class StressKind:
     def batch(self, flat: Flat, constants: Sequence[float]) -> dict[str, np.ndarray]:
         """Returns a batch with its floats scaled; integers stay, because they are indices."""
         rng = np.random.default_rng(13)
-        return {
-            path: self._scaled(array, self.inputs, rng, constants) if is_float(array) else array
-            for path, array in flat.items()
-        }
+        return map_floats(lambda array: self._scaled(array, self.inputs, rng, constants), flat)
 
     def _factors(
         self, decades: tuple[float, float], rng: np.random.Generator, shape: tuple[int, ...]
@@ -109,15 +106,12 @@ def perturb(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
         moved = array.astype(np.float64) * (1 + min(size, 0.05) * rng.standard_normal(array.shape))
         return np.clip(moved, -limit, limit).astype(array.dtype)
 
-    return {path: shaken(array) if is_float(array) else array for path, array in flat.items()}
+    return map_floats(shaken, flat)
 
 
 def resized(factor: float) -> Callable[[Flat, np.random.Generator], dict[str, np.ndarray]]:
     """Returns a function that multiplies every float by a factor."""
-    return lambda flat, _: {
-        path: (array * factor).astype(array.dtype) if is_float(array) else array
-        for path, array in flat.items()
-    }
+    return lambda flat, _: map_floats(lambda array: (array * factor).astype(array.dtype), flat)
 
 
 def measured_difference(

@@ -14,13 +14,20 @@ __all__ = ["Concat", "Identity", "Permute", "Reshape", "Split", "Stack", "StackG
 
 Arrays = Sequence[np.ndarray]
 Shapes = list[tuple[int, ...]]
+Step = tuple[str, tuple[int, ...]]
+"""``("reshape", shape)`` or ``("transpose", order)`` of each array; ``("join", (axis,))`` of all."""
 
 
 class Transform:
     """Maps the arrays of the reference leaves to the arrays of the candidate leaves, and back.
 
     A subclass defines `apply` with the functions of `_numpy`, so that `shapes` can trace it.
+
+    Attributes:
+        splits: True if it splits one leaf of the reference.
     """
+
+    splits = False
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
         """Returns the candidate's arrays for the reference's."""
@@ -42,6 +49,10 @@ class Transform:
         """Returns the candidate's logical axes for the reference's; None if they cannot be derived."""
         return None
 
+    def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...] | None:
+        """Returns the steps that make the whole from its parts, the first of this shape; None if they are unknown."""
+        return None
+
 
 def _numpy(arrays: Arrays) -> Any:
     """Returns the NumPy of arrays: JAX's for those of a trace, of which only the shapes are known."""
@@ -59,6 +70,9 @@ class Identity(Transform):
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return list(axes)
+
+    def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
+        return ()
 
     def __str__(self) -> str:
         return "identity"
@@ -80,6 +94,9 @@ class Permute(Transform):
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [tuple(names[i] for i in self.order) for names in axes]
 
+    def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
+        return (("transpose", tuple(axis % len(shape) for axis in self.order)),)
+
     def __str__(self) -> str:
         return f"transpose{self.order}"
 
@@ -96,6 +113,9 @@ class Reshape(Transform):
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         return Reshape(self.candidate, self.reference).apply(arrays)
+
+    def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
+        return (("reshape", self.shapes([shape])[0]),)
 
     def __str__(self) -> str:
         return f"reshape{self.reference}->{self.candidate}"
@@ -115,10 +135,15 @@ class _Layers(Transform):
         numpy = _numpy(arrays)
         return [numpy.asarray(part) for part in numpy.moveaxis(arrays[0], self.axis, 0)]
 
+    def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
+        axis = self.axis % (len(shape) + 1)
+        return (("reshape", (*shape[:axis], 1, *shape[axis:])), ("join", (axis,)))
+
 
 class Unstack(_Layers):
     """Splits one stacked leaf into ``number`` leaves along ``axis``."""
 
+    splits = True
     apply, invert = _Layers._single, _Layers._stacked
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
@@ -150,6 +175,9 @@ class StackGrid(Transform):
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         return list(np.reshape(arrays[0], (math.prod(self.shape), *arrays[0].shape[len(self.shape) :])))
 
+    def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
+        return (("reshape", (1, *shape)), ("join", (0,)), ("reshape", (*self.shape, *shape)))
+
     def __str__(self) -> str:
         return f"stack as {self.shape}"
 
@@ -167,10 +195,14 @@ class _Parts(Transform):
     def _joined(self, arrays: Arrays) -> list[np.ndarray]:
         return [_numpy(arrays).concatenate(arrays, axis=self.axis)]
 
+    def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
+        return (("join", (self.axis % len(shape),)),)
+
 
 class Split(_Parts):
     """Splits one leaf into parts of ``sizes`` along ``axis``."""
 
+    splits = True
     apply, invert = _Parts._split, _Parts._joined
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:

@@ -132,6 +132,12 @@ class Instruction:
         fields = ((key, value.removeprefix('"').removesuffix('"')) for key, value in _FIELD.findall(text))
         return {key: value.replace('\\"', '"') for key, value in fields}
 
+    def number(self, name: str, text: str) -> int:
+        """Returns the number that the text of one of its settings states."""
+        if not (text.isdecimal() and text.isascii() and len(text) <= 18):
+            raise ValueError(f"HLO line {self.line}: {name} of {self.name} is {text[:40]!r}, not a number")
+        return int(text)
+
     def backend_config(self) -> dict:
         """Returns the backend's settings; empty if there are none or they are not a JSON object."""
         text = self.attributes.get("backend_config", "")

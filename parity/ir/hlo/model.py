@@ -49,23 +49,9 @@ class Loop:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedLoop:
-    """A loop in its tree.
-
-    Args:
-        path: positions from the root, such as ``0.2``.
-        times: executions of the whole loop, the product of the trips around it; None if unknown.
-    """
-
-    path: str
-    times: int | None
-    loop: Loop
-
-    @property
-    def depth(self) -> int:
-        """Number of loops around it."""
-        return self.path.count(".")
+PlacedLoop = tuple[str, int | None, Loop]
+"""A loop in its tree: positions from the root, such as ``0.2``; executions of the whole loop, the product of the trips
+around it, or None if they are unknown; the loop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +83,7 @@ class LoopTree:
 def _walk(loops: tuple[Loop, ...], prefix: str, times: int | None) -> Iterator[PlacedLoop]:
     for index, loop in enumerate(loops):
         path = f"{prefix}{index}"
-        yield PlacedLoop(path=path, times=times, loop=loop)
+        yield path, times, loop
         inside = None if times is None or loop.trips is None else times * loop.trips
         yield from _walk(loop.inner, f"{path}.", inside)
 

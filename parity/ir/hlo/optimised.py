@@ -157,12 +157,7 @@ class While:
         """
         stated = self.loop.backend_config().get("known_trip_count")
         if isinstance(stated, dict) and "n" in stated:
-            text = str(stated["n"])
-            if not text.isdecimal() or len(text) > 18:
-                raise ValueError(
-                    f"HLO line {self.loop.line}: known_trip_count of {self.loop.name} is {text[:40]!r}, not a number"
-                )
-            return int(text)
+            return self.loop.number("known_trip_count", str(stated["n"]))
         test, scope = self._resolve(self.condition.computation.root, self.condition)
         if test.opcode != "compare" or len(test.operands) != 2:
             return None
@@ -231,7 +226,4 @@ class While:
 
 
 def _index(one: Instruction) -> int:
-    text = one.attributes.get("index", "")
-    if not (text.isdecimal() and text.isascii() and len(text) < 9):
-        raise ValueError(f"HLO line {one.line}: {one.name} has index {text!r}, not a number")
-    return int(text)
+    return one.number("index", one.attributes.get("index", ""))

@@ -77,7 +77,7 @@ class Functions:
         if len(blocks) != 1:
             raise ValueError(f"region: got {len(blocks)} blocks, expected 1 (structured control flow)")
         arguments = list(blocks[0].arguments)
-        types = tuple([self.signatures.type_text(argument.type) for argument in arguments])
+        types = tuple([self.signatures.closed_text(argument.type) for argument in arguments])
         found = Region(tuple(_fresh(arguments, numbers)), types)
         for each in blocks[0].operations:
             operation = each.operation

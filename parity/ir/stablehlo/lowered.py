@@ -1,6 +1,5 @@
 """The loop tree of a lowered StableHLO program."""
 
-import functools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -63,18 +62,6 @@ class _While:
         self.values, self.op = values, op
         self.condition, self.body = op.regions
 
-    @functools.cached_property
-    def counters(self) -> dict[int, int]:
-        """Slots that grow by a constant in each iteration, with that constant."""
-        found = {}
-        for slot, (value, kind) in enumerate(zip(self.body.outputs, self.op.form.types, strict=True)):
-            if getattr(kind, "shape", None) != [] or "i" not in str(kind.element_type):
-                continue
-            change = self.values.affine(value, self.body)
-            if change is not None and (change.slot, change.factor) == (slot, 1) and change.offset:
-                found[slot] = change.offset
-        return found
-
     def trips(self) -> int | None:
         test = _made_by(self.values.resolve(self.condition.outputs[0]), "stablehlo.compare")
         if test is None:
@@ -89,7 +76,11 @@ class _While:
         return self.values.invariant(self.op, slot)
 
     def _step(self, slot: int) -> int | None:
-        return 0 if self.is_kept(slot) else self.counters.get(slot)
+        """Returns the increment of a carry in the body: 0 if unchanged, None if it is not a constant."""
+        if self.is_kept(slot):
+            return 0
+        change = self.values.affine(self.body.outputs[slot], self.body)
+        return (change.offset or None) if change and (change.slot, change.factor) == (slot, 1) else None
 
     def _start(self, slot: int) -> int | None:
         return self.values.constant(self.op.operands[slot])
@@ -104,7 +95,7 @@ class _While:
             own = self.values.resolve(target)
             places = [self.values.affine(start, self.body) for start in starts]
             moving = [place for place in places if place is None or place.factor]
-            counted = len(moving) == 1 and moving[0] is not None and moving[0].slot in self.counters
+            counted = len(moving) == 1 and moving[0] is not None and self._step(moving[0].slot)
             if counted and own.region is self.body and own.place == slot:
                 yield _shape(self.op.form.types[slot])
 

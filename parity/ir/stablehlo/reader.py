@@ -1,7 +1,6 @@
 """Reads a module into a `StableProgram`: every call is replaced by the operations of its function."""
 
 import dataclasses
-import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -147,8 +146,8 @@ class _Inliner:
 
 
 def _argument_names(main: Any) -> tuple[str, ...]:
-    found = (re.match(r'loc\("([^"]+)"', str(each.location)) for each in main.regions[0].blocks[0].arguments)
-    return tuple(name[1] if name else f"argument {position}" for position, name in enumerate(found))
+    places = (each.location for each in main.regions[0].blocks[0].arguments)
+    return tuple(getattr(place, "name_str", f"argument {position}") for position, place in enumerate(places))
 
 
 def _result_names(attributes: Any, count: int) -> tuple[str, ...]:

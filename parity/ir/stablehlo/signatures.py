@@ -62,7 +62,6 @@ class OpSignatures:
         self._module = module
         self._ignore = ignore_shardings
         self._texts: dict[Any, str] = {}
-        self._types: dict[Any, str] = {}
         self._forms: dict[tuple, Form] = {}
         self._resources: dict[str, bytes] | None = None
         self._private = f"known only to side {next(_unique)}"
@@ -94,25 +93,19 @@ class OpSignatures:
         found = {} if self._ignore or not meshes else {"meshes": str(meshes)}
         return {**found, "definitions": str(self._others)} if self._others else found
 
-    def type_text(self, kind: Any) -> str:
-        """Returns a type as text."""
-        text = self._types.get(kind)
-        if text is None:
-            symbols: list[str] = []
-            text = self._resolve(str(kind), symbols)
-            text = self._types[kind] = f"{text} {self._private}" if symbols else text
-        return text
+    def closed_text(self, kind: Any) -> str:
+        """Returns a type, or an attribute without a region for the functions that it names, as text."""
+        symbols: list[str] = []
+        text = self._text(kind, symbols)
+        return f"{text} {self._private}" if symbols else text
 
     def attributes(self, items: list[tuple[str, Any]], drop: frozenset[str]) -> dict[str, str]:
         """Returns attributes as text, without the dropped names and, if shardings are ignored, without shardings."""
-        found = {}
-        for name, value in items:
-            if name not in drop and not (self._ignore and name in _SHARDINGS):
-                symbols: list[str] = []
-                text = self._text(value, symbols)
-                # Functions that it names have no region here.
-                found[name] = f"{text} {self._private}" if symbols else text
-        return found
+        return {
+            name: self.closed_text(value)
+            for name, value in items
+            if name not in drop and not (self._ignore and name in _SHARDINGS)
+        }
 
     def array(self, values: Sequence[Any], position: int) -> str:
         """Returns the dtype, shape and a digest of an array; unique text if its values are unavailable."""
@@ -145,7 +138,7 @@ class OpSignatures:
         if _is_host_callback(name, texts):
             texts["host function"] = self._private
         kind = self._kind(name, operation, texts, symbols)
-        types = [self.type_text(kind) for kind in results]
+        types = [self.closed_text(kind) for kind in results]
         head = bare = f"{name} {sorted(texts.items())}"
         ins, outs = ("",) * len(operation.operands), tuple(types)
         if kind in SLOTTED:
@@ -175,7 +168,7 @@ class OpSignatures:
         if name == "sdy.sharding_constraint" and "?" not in texts["sharding"]:
             return Kind.CONSTRAINT
         if facts(name).commutes and len(operation.operands) == 2:
-            exact = _EXACT.fullmatch(self.type_text(operation.results[0].type))
+            exact = _EXACT.fullmatch(self.closed_text(operation.results[0].type))
             return Kind.COMMUTE if exact else Kind.REORDER
         if name in _KINDS:
             return _KINDS[name]

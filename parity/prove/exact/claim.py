@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.builds.weights.transforms import Identity
+from parity.builds.weights.transforms import Concat, Identity
 from parity.prove.exact.algebra import COMMUTING
 from parity.prove.exact.interpreter import Interpreter, Named, ProofCache
-from parity.prove.exact.relation import Link, Relation, atom, carry, merge
+from parity.prove.exact.relation import Link, Relation, atom, carry
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import Node, RefusalError, Terms
 from parity.verdicts import listed
@@ -92,31 +92,27 @@ def _inputs(
     """Returns the arguments of both sides, made from the same terms."""
     given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     for link in relation.arguments:
-        merging = merge(link.transform)
-        own, other = (0, 1) if merging is None else (1, 0)  # the parts of a split array are the inputs
-        names = (link.reference, link.candidate)
-        types = sides[own].types
-        if types.keys().isdisjoint(names[own]):
-            known = [name for name in names[other] if name in sides[other].types]
+        sources, targets = link.reference, link.candidate
+        types = sides[0].types
+        if types.keys().isdisjoint(sources):
+            known = [name for name in targets if name in sides[1].types]
             if not known:
                 continue
             if not isinstance(link.transform, Identity):
-                raise RefusalError(f"arguments: {known} are read by one side only, expected {names[own]} too")
-            types = {names[own][0]: sides[other].types[known[0]]}
-        first = "" if own else link.reference[0]
-        whose = "candidate's " if own else ""  # names of both sides may be equal
+                raise RefusalError(f"arguments: {known} are read by one side only, expected {sources} too")
+            types = {sources[0]: sides[1].types[known[0]]}
         atoms = [
-            atom(tensors, whose + name, *kind, relation.split_axes.get(first, ()))
-            for name, kind in zip(names[own], _kinds(names[own], types, link), strict=True)
+            atom(tensors, name, *kind, relation.split_axes.get(sources[0], ()))
+            for name, kind in zip(sources, _kinds(types, link), strict=True)
         ]
-        if first in relation.ranges:
-            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[first])
-        carried = carry(tensors, merging or link.transform, atoms)
-        for place, values in ((own, atoms), (other, carried)):
-            each = dict(zip(names[place], values, strict=True))
-            if again := sorted(given[place].keys() & each.keys()):
+        if sources[0] in relation.ranges:
+            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[sources[0]])
+        carried = carry(tensors, link.transform, atoms)
+        for side, names, values in ((given[0], sources, atoms), (given[1], targets, carried)):
+            each = dict(zip(names, values, strict=True))
+            if again := sorted(side.keys() & each.keys()):
                 raise RefusalError(f"arguments: got two links for {again}")
-            given[place].update(each)
+            side.update(each)
     for side, known in zip(sides, given, strict=True):
         kinds = {name: (x.shape, x.sort) for name, x in known.items()}
         if unlike := [name for name, kind in side.types.items() if kinds.get(name) != kind]:
@@ -124,13 +120,16 @@ def _inputs(
     return given
 
 
-def _kinds(names: Sequence[str], types: Mapping[str, Any], link: Link) -> list[tuple[tuple[int, ...], str]]:
-    """Returns shape and sort of each name; a part that the program does not read has the length in the weight map."""
-    shape, sort = next(types[name] for name in names if name in types)
-    shapes = [list(shape) for _ in names]
-    for own, size in zip(shapes, getattr(link.transform, "sizes", ()), strict=False):
-        own[link.transform.axis % len(shape)] = size
-    return [types.get(name, (tuple(own), sort)) for name, own in zip(names, shapes, strict=True)]
+def _kinds(types: Mapping[str, Any], link: Link) -> list[tuple[tuple[int, ...], str]]:
+    """Returns shape and sort of each input; one that the program does not read has the length in the weight map."""
+    shape, sort = next(types[name] for name in link.reference if name in types)
+    kinds = []
+    for place, name in enumerate(link.reference):
+        own = list(shape)
+        if isinstance(link.transform, Concat):
+            own[link.transform.axis % len(shape)] = link.transform.sizes[place]
+        kinds.append(types.get(name, (tuple(own), sort)))
+    return kinds
 
 
 def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:

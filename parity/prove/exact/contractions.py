@@ -1,7 +1,6 @@
 """Handlers of operations that sum or pick along dimensions: products, reductions, rows of a table."""
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -216,17 +215,14 @@ def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> T
         made = terms.make("put", count, cells, ends=set(rows), fresh=[(0, count)])
         return algebra.total([(factor * times, made)])
 
-    extents = grids[0].shape[last:]
-    flat = [grid.reshape(math.prod(grid.shape[:last]), *extents) for grid in grids]
-    cells = np.empty((1, *extents), np.int64)
-    base = np.broadcast_to(table.cells, cells.shape)
-    for place in itertools.product(*(range(n) for n in extents)):
-        entries = [
-            put(u, i) for u, i in zip(*(grid[(slice(None), *place)].tolist() for grid in flat), strict=True)
-        ]
-        start = base[(0, *place)].item()
-        cells[(0, *place)] = algebra.total((1, cell) for cell in (start, *entries))
-    return Tensor(cells, table.shape, REAL)
+    extents = (1, *grids[0].shape[last:])
+    added = [grid.reshape(-1, math.prod(extents)).T.tolist() for grid in grids]
+    starts = np.broadcast_to(table.cells, extents).ravel().tolist()
+    cells = [
+        algebra.total((1, cell) for cell in (start, *map(put, *rows)))
+        for start, *rows in zip(starts, *added, strict=True)
+    ]
+    return Tensor(np.array(cells, np.int64).reshape(extents), table.shape, REAL)
 
 
 CONTRACTIONS: dict[str, Handler] = {

@@ -153,12 +153,11 @@ def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
         or text.count("axis_ref") != len(names)
     ):
         raise RefusalError(f"got groups over {text}, expected whole axes of the mesh {dict(devices)}")
-    others = tuple(name for name, _ in devices if name not in names)
-    groups: dict[int, list[tuple[int, int]]] = {}
-    for device in range(device_count(devices)):
-        own = _place(devices, device, tuple(names))[0]
-        groups.setdefault(_place(devices, device, others)[0], []).append((own, device))
-    return [[device for _, device in sorted(group)] for group in groups.values()]
+    sizes = dict(devices)
+    others = [name for name in sizes if name not in names]
+    order = [list(sizes).index(name) for name in (*others, *names)]
+    grid = np.arange(device_count(devices)).reshape(*sizes.values()).transpose(order)
+    return grid.reshape(-1, math.prod(sizes[name] for name in names)).tolist()
 
 
 def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -1,7 +1,6 @@
 """Walk of a program: calls, loops of known length iteration by iteration, branches, devices in lockstep."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -246,20 +245,16 @@ class Interpreter:
 
     def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
         condition, body = step.blocks
-        for iteration in itertools.count():
-            self.loop_indices.append(iteration)
-            goes_on = self._known(self.run(condition, carry, values)[0])
-            if not isinstance(goes_on, bool):
-                raise RefusalError(
-                    "while: got a condition that depends on the inputs, expected a known trip count"
-                )
-            if goes_on:
-                self.turned += 1
-                carry = self.run(body, carry, values)
-            self.loop_indices.pop()
-            if not goes_on:
-                return carry
-        raise AssertionError
+        self.loop_indices.append(0)
+        while goes_on := self._known(self.run(condition, carry, values)[0]):
+            carry = self.run(body, carry, values)
+            self.loop_indices[-1] += 1
+        if goes_on is None:
+            raise RefusalError(
+                "while: got a condition that depends on the inputs, expected a known trip count"
+            )
+        self.turned += self.loop_indices.pop()
+        return carry
 
     def _known(self, value: Value) -> Any:
         """Returns a constant that is equal everywhere; None for any other value."""

@@ -1,5 +1,6 @@
 """Handlers of StableHLO operations on cells: element by element, and moves of dimensions."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -103,7 +104,7 @@ def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
         raise RefusalError("bitcast_convert: got the bits of a real number, or of another width")
     detail = step.element
     cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
-    return [tensors.each(cast, x, x.shape, sort)]
+    return [tensors.zip_cells(cast, [x], sort)]
 
 
 def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> Tensor:
@@ -116,7 +117,8 @@ def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> 
     if x.is_split(dim) or length == 0 or x.shape[dim] == 1:
         index = (slice(None),) * dim + (slice(start, start + length * stride, stride),)
         return Tensor(x.cells[index], shape, x.sort)
-    return tensors.each(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x, shape)
+    cells = tensors.map_cells(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x.cells)
+    return Tensor(cells, shape, x.sort)
 
 
 def part(tensors: Tensors, x: Tensor, dim: int, index: int) -> Tensor:
@@ -142,18 +144,18 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
     shape = list(parts[0].shape)
     shape[dim] = sum(x.shape[dim] for x in parts)
     is_split = any(x.is_split(dim) for x in parts) or all(x.shape[dim] == 1 for x in parts)
-    for other in range(len(shape)):
-        if is_split if other == dim else any(x.is_split(other) for x in parts):
-            parts = [tensors.split(x, other) for x in parts]
     if is_split:
+        for other in range(len(shape)):
+            if other == dim or any(x.is_split(other) for x in parts):
+                parts = [tensors.split(x, other) for x in parts]
         return Tensor(np.concatenate([x.cells for x in parts], dim), tuple(shape), parts[0].sort)
     sizes = [x.shape[dim] for x in parts]
-    rows = list(zip(*[x.cells.ravel().tolist() for x in parts], strict=True))
-    joined = {
-        row: tensors.pieces.join(list(zip(row, sizes, strict=True)), dim, dim) for row in dict.fromkeys(rows)
-    }
-    cells = np.array([joined[row] for row in rows], np.int64).reshape(parts[0].cells.shape)
-    return Tensor(cells, tuple(shape), parts[0].sort)
+
+    def joined(*row: int) -> int:
+        return tensors.pieces.join(list(zip(row, sizes, strict=True)), dim, dim)
+
+    made = tensors.zip_cells(joined, parts, parts[0].sort)
+    return dataclasses.replace(made, shape=tuple(shape))
 
 
 def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:

@@ -7,16 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.builds.weights.transforms import (
-    Concat,
-    Identity,
-    Permute,
-    Reshape,
-    Split,
-    Stack,
-    StackGrid,
-    Unstack,
-)
+from parity.builds.weights.transforms import Identity, Split, Unstack
 from parity.prove.exact.operations import cut, join, part
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import RefusalError
@@ -65,44 +56,27 @@ def atom(
     return x
 
 
-def merge(transform: Any) -> Any:
-    """Returns the inverse of a transform that splits one array, so that the parts are the inputs; else None."""
-    if isinstance(transform, Unstack):
-        return Stack(transform.axis, transform.number)
-    return Concat(transform.axis, transform.sizes) if isinstance(transform, Split) else None
-
-
 def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor]) -> list[Tensor]:
     """Returns the result of a transform on tensors."""
     shape = arrays[0].shape
     match transform:
-        case Identity():
-            return list(arrays)
-        case Stack(axis):
-            return [_stacked(tensors, arrays, axis % (len(shape) + 1))]
-        case StackGrid(grid):
-            return [tensors.reshape(_stacked(tensors, arrays, 0), (*grid, *shape))]
         case Unstack(axis, number):
             return [part(tensors, arrays[0], axis % len(shape), index) for index in range(number)]
-        case Concat(axis):
-            return [join(tensors, arrays, axis % len(shape))]
         case Split(axis, sizes):
             ends = itertools.accumulate(sizes)
             bounds = [(end - size, end, 1) for end, size in zip(ends, sizes, strict=True)]
             return [cut(tensors, arrays[0], axis % len(shape), each) for each in bounds]
-        case Permute(order):
-            to = np.argsort(order).tolist()
-            return [tensors.moved(x, to, [x.shape[dim] for dim in order]) for x in arrays]
-        case Reshape(_, candidate):
-            return [tensors.reshape(x, candidate) for x in arrays]
-    raise RefusalError(
-        f"weight map: got {transform}, expected a transform of parity.builds.weights.transforms"
-    )
-
-
-def _stacked(tensors: Tensors, arrays: Sequence[Tensor], axis: int) -> Tensor:
-    parts = []
-    for x in arrays:
-        shape = (*x.shape[:axis], 1, *x.shape[axis:])
-        parts.append(tensors.moved(x, [dim + (dim >= axis) for dim in range(len(x.shape))], shape))
-    return join(tensors, parts, axis)
+    steps = transform.steps(shape)
+    if steps is None:
+        raise RefusalError(
+            f"weight map: got {transform}, expected a transform of parity.builds.weights.transforms"
+        )
+    for name, numbers in steps:
+        if name == "join":
+            arrays = [join(tensors, arrays, *numbers)]
+        elif name == "reshape":
+            arrays = [tensors.reshape(x, numbers) for x in arrays]
+        else:
+            to = np.argsort(numbers).tolist()
+            arrays = [tensors.moved(x, to, [x.shape[dim] for dim in numbers]) for x in arrays]
+    return list(arrays)

@@ -82,11 +82,6 @@ class Tensors:
         """Returns a tensor that consists of one cell."""
         return Tensor(np.full((1,) * len(shape), cell, np.int64), tuple(shape), sort)
 
-    def each(self, function: Callable[[int], int], x: Tensor, shape: Sequence[int], sort: str = "") -> Tensor:
-        """Returns the tensor with a function applied to its cells."""
-        cells = self.map_cells(function, x.cells)
-        return Tensor(cells, tuple(shape), sort or x.sort)
-
     @staticmethod
     def map_cells(function: Callable[[int], int], cells: np.ndarray) -> np.ndarray:
         """Returns the results of a function on cells, computed once for equal cells."""

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from parity.builds.weights.transforms import Step
 from parity.ir.jax_internals import ir, is_main
 from parity.ir.stablehlo.program import StableProgram
 from parity.prove.frontier import Frontier
@@ -11,9 +12,6 @@ from parity.prove.numbering import Numbering, Table
 from parity.prove.rules.registry import MOVED, NORMAL_FORMS, RewriteRule
 from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
-
-Step = tuple[str, tuple[int, ...]]
-"""``("reshape", shape)`` or ``("transpose", order)`` of each array; ``("join", (axis,))`` of all."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

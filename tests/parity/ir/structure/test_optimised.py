@@ -43,7 +43,10 @@ def test_nested_loops_keep_their_trips(programs, cpu):
         return jax.lax.scan(lambda c, _: (programs.rolled(weights, c), None), x, None, length=programs.T)[0]
 
     tree = optimised_loops(jax.jit(repeated).lower(cpu.weights(), cpu.inputs()).compile())
-    assert [(place.depth, place.loop.trips, place.times) for place in tree.walk()] == [(0, 3, 1), (1, 5, 3)]
+    assert [(path, loop.trips, times) for path, times, loop in tree.walk()] == [
+        ("0", 3, 1),
+        ("0.0", 5, 3),
+    ]
 
 
 @pytest.mark.slow
@@ -56,7 +59,7 @@ def test_rng_loops_are_labelled(programs, cpu):
         return jax.lax.scan(body, x, weights)[0]
 
     compiled = jax.jit(dropped).lower(cpu.weights(), cpu.inputs(), cpu.key()).compile()
-    labels = [place.loop.provenance.label for place in optimised_loops(compiled).walk()]
+    labels = [loop.provenance.label for *_, loop in optimised_loops(compiled).walk()]
     assert labels.count("rng") == 1
     assert labels.count("") == 1
 
