@@ -165,7 +165,6 @@ def _one_device(evidence: Evidence) -> str:
 
 
 CHANNEL = Channel(
-    name="collectives",
     about="what moves between devices: kind, dtype, bytes, group, how often",
     column="coll",
     aspect=Aspect.STRUCTURE,

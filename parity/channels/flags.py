@@ -63,7 +63,6 @@ def flags(evidence: Evidence) -> ChannelResult:
 
 
 CHANNEL = Channel(
-    name="flags",
     about="every declared option changes both sides' programs, and alike",
     column="prog",
     aspect=Aspect.CALLS,

@@ -258,7 +258,6 @@ def _compiled_findings(side: Side) -> Iterator[Finding]:
 
 
 CHANNEL = Channel(
-    name="sharding",
     about="logical axes, resolved specs, constraints and compiled shardings of all state leaves",
     column="spec",
     aspect=Aspect.STATE,

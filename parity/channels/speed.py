@@ -66,7 +66,6 @@ def _not_asked(evidence: Evidence) -> str:
 
 
 CHANNEL = Channel(
-    name="speed",
     about="time to compile and to run a step, both sides in turn, where a budget says how much it may be",
     column="mem",
     aspect=Aspect.STRUCTURE,

@@ -194,7 +194,6 @@ def _unlike(one: Leaf, other: Leaf) -> Finding:
 
 
 CHANNEL = Channel(
-    name="tree",
     about="paths, shapes, dtypes, roles and logical axes of all state leaves",
     column="tree",
     aspect=Aspect.STATE,

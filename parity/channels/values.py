@@ -48,7 +48,6 @@ def _fixed_inputs(evidence: Evidence) -> list[Finding]:
 
 
 CHANNEL = Channel(
-    name="values",
     about="losses, logits and metrics: the ladder on a batch and a state in which nothing is constant",
     column="vals",
     aspect=Aspect.VALUES,

@@ -10,7 +10,7 @@ from parity.builds.weights.names import prefer_names, related
 
 def square(*names):
     return {
-        name: Leaf(path=name, shape=(5, 5), dtype="float32", role=Role.PARAMS, kind="x") for name in names
+        name: Leaf(path=name, shape=(5, 5), dtype="float32", role=Role.PARAMS) for name in names
     }
 
 
