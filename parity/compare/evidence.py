@@ -75,6 +75,10 @@ class Evidence:
         """Returns the evidence under another weight map."""
         return dataclasses.replace(self, given=weights)
 
+    def of_program(self, program: str) -> "Evidence":
+        """Returns the evidence of another program of the two builds."""
+        return dataclasses.replace(self, case=dataclasses.replace(self.case, program=program))
+
     def read(self, reader: Callable[["Evidence"], T]) -> T:
         """Returns a reading of this evidence, such as its runs; made once, and its failure is kept."""
         return self.memo(reader, self, by=())
@@ -339,12 +343,7 @@ def _infer(evidence: Evidence) -> WeightMap | MapError:
     whole = _infer_among(evidence, (set(), set()))
     if not isinstance(whole, MapError) or not any(build.method for build in evidence.builds):
         return whole
-    called = dataclasses.replace(evidence.case, program=FORWARD)
-    left, right = (
-        evidence.session.side(build, called, mesh)
-        for build, mesh in zip(evidence.builds, called.meshes, strict=True)
-    )
-    unused = _unpaired_unused((left, right))
+    unused = _unpaired_unused(evidence.of_program(FORWARD).sides)
     found = _infer_among(evidence, unused) if any(unused) else whole
     if isinstance(found, MapError):
         return found
@@ -404,13 +403,9 @@ def _unpaired_unused(sides: tuple[Side, Side]) -> tuple[set[str], set[str]]:
 def _uses(evidence: Evidence) -> Uses:
     """Returns the uses of each leaf in every program of both builds; skips programs that cannot be traced."""
     uses = {}
-    builds, case = evidence.builds, evidence.case
-    for program in sorted(set(builds[0].programs) & set(builds[1].programs)):
-        one = dataclasses.replace(case, program=program)
+    left, right = evidence.builds
+    for program in sorted(set(left.programs) & set(right.programs)):
         with contextlib.suppress(SideError):  # the program's own case reports it
-            left, right = (
-                evidence.session.side(build, one, mesh).read(state_fingerprints)
-                for build, mesh in zip(builds, case.meshes, strict=True)
-            )
-            uses[program] = (left, right)
+            sides = evidence.of_program(program).sides
+            uses[program] = (sides[0].read(state_fingerprints), sides[1].read(state_fingerprints))
     return uses
