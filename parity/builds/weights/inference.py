@@ -294,19 +294,15 @@ class _Search:
         self._pair_alike(role, words, "words of the name")
 
     def by_stack(self, role: Role) -> None:
-        for side in (0, 1):
-            stacked, single = self._of(side, role), self._of(1 - side, role)
-            for name, members in _layer_groups(single).items():
-                axes = _stack_axes(stacked.get(name), [single[member] for member in members])
-                if not axes or any(member not in self.sides[1 - side].names for member in members):
-                    continue
-                axis, how = axes[0], "name of a stack"
-                if len(axes) > 1:
-                    how += f", {GUESSED} {axis} of {', '.join(map(str, axes))} that fit"
-                if side == 0:
-                    self._pair([name], members, how, Unstack(axis, len(members)))
-                else:
-                    self._pair(members, [name], how, Stack(axis, len(members)))
+        """Pairs the leaves of numbered layers with their stack of the same name."""
+        for side, other in (self.sides[::-1], self.sides):
+            leaves, stacks = side.unpaired(role), other.unpaired(role)
+            for name, members in _layer_groups(leaves).items():
+                axes = _stack_axes(stacks.get(name), [leaves[member] for member in members])
+                if axes and side.names.keys() >= set(members) and name not in side.paths:
+                    several = f", {GUESSED} {axes[0]} of {', '.join(map(str, axes))} that fit"
+                    side.fold(name, members, axes[0], several if len(axes) > 1 else "")
+                    self._pair([name], [name], "name of a stack")
 
     def fold(self, role: Role) -> None:
         """Holds the leaves of numbered layers as one, if the other side has only their stack, under any name."""
