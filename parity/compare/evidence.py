@@ -233,10 +233,10 @@ class Evidence:
     @Once
     def exact_claim(self) -> str:
         """The claim of a proof in exact arithmetic, where no other proof succeeds, as words; empty if it fails too."""
-        if not self.on_one_mesh or (self.proof is not None and self.proof.proved):
+        if not self.on_one_mesh or self.rung is Verdict.PROVED:
             return ""
         claim = "equal for all inputs if numbers were exact"
-        if self.proof is not None and self.proof.reordered:  # which implies it
+        if self.rung is Verdict.REORDERED:  # which implies it
             return claim
         found = self.exact_proof if self.case.accept.prove_exact else self._equal_exactly(None)
         assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
@@ -260,6 +260,11 @@ class Evidence:
     def differences(self) -> tuple[Finding, ...]:
         """The places where the operations differ."""
         return self.operation_proof.findings() if self.on_one_mesh and self.operation_proof else ()
+
+    @property
+    def rung(self) -> Verdict:
+        """The rung of the proof; ``unproved`` if there is none."""
+        return self.proof.rung if self.proof else Verdict.UNPROVED
 
     @property
     def same_program(self) -> bool:
@@ -297,10 +302,10 @@ class Evidence:
         A proof that meets the requirement does not bound rounding: a reordered program must reach the noise floor, and
         an exact proof that is also run must be arbitrated.
         """
-        required, shown = self.required, self.proof.rung if self.proof else Verdict.UNPROVED
-        if shown is Verdict.PROVED:
+        required = self.required
+        if self.rung is Verdict.PROVED:
             return Requirement((Verdict.BITWISE,))
-        if required.met_by(shown):
+        if required.met_by(self.rung):
             # If unproved, `reordered` accepts the same operations in any order that give equal bits.
             least = Verdict.BITWISE if Verdict.REORDERED in required.rungs else Verdict.FLOOR
             return Requirement((*required.rungs, least))
@@ -315,7 +320,7 @@ class Evidence:
     @property
     def proof_covers_values(self) -> bool:
         """True if a proof shows the values equal and the case need not run."""
-        return not self.must_run and self.proof is not None and self.proof.proved
+        return not self.must_run and self.rung is Verdict.PROVED
 
     @property
     def proof_covers_compiled(self) -> bool:
@@ -330,9 +335,8 @@ class Evidence:
     @property
     def unproved(self) -> bool:
         """True if both sides should be one program but no proof shows it."""
-        if "program" in self.case.accept.not_applicable or not self.on_one_mesh:
-            return False
-        return self.proof is None or self.proof.rung is Verdict.UNPROVED
+        by_intent = "program" in self.case.accept.not_applicable or not self.on_one_mesh
+        return not by_intent and self.rung is Verdict.UNPROVED
 
 
 def _infer(evidence: Evidence) -> WeightMap | MapError:

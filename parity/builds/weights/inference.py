@@ -417,18 +417,14 @@ class _Search:
         for name, found in partners.items():
             if len(set(found.values())) > 1:
                 self._conflict(name, found)
-        for used in self._by_kind({name: next(iter(found.values())) for name, found in partners.items()}):
+        chosen = {name: next(iter(found.values())) for name, found in partners.items()}
+        for names in grouped(chosen, lambda name: _kind(self._leaf(0, name))).values():
+            used = {name: chosen[name] for name in names}
             sure = named(used)
             for name, other in prefer_names(used).items():
                 if other in self.sides[1].names:
                     how = USED if name in sure else USED_ALONE
                     self._pair([name], [other], how if other == used[name] else f"{AGAINST_USE}{used[name]}")
-
-    def _by_kind(self, pairs: Mapping[str, str]) -> Iterable[dict[str, str]]:
-        groups: dict[tuple, dict[str, str]] = {}
-        for name, other in pairs.items():
-            groups.setdefault(_kind(self.sides[0].leaf(name)), {})[name] = other
-        return groups.values()
 
     def _used_alike(
         self, role: Role, prints: tuple[Mapping[str, str], Mapping[str, str]]
