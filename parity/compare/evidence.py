@@ -29,7 +29,6 @@ from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaire
 from parity.ir.jax_internals import content
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
-from parity.prove.proof import NO_UNPAIRED
 from parity.values.rng.demand import Demand
 from parity.verdicts import SIDES, Finding, Requirement, Verdict
 
@@ -170,9 +169,7 @@ class Evidence:
     def read_sides(self) -> tuple[Side, Side]:
         """The sides whose lowered programs are read: the reference twice if both are one, position by position."""
         pairing = self.pairing if self.on_one_mesh else None
-        if pairing is None or pairing.unmatched or pairing.alone != NO_UNPAIRED:
-            return self.sides
-        if any(left != right for left, right in (*pairing.arguments, *pairing.results)):
+        if pairing is None or not pairing.in_place:
             return self.sides
         with self.session.clock.phase("both sides", "prove"):
             left, right = (content(side.lowered) for side in self.sides)
