@@ -22,8 +22,8 @@ def compile_to_one(evidence: Evidence) -> bool:
     if (
         jax.process_count() > 1
         or not evidence.on_one_mesh
-        or evidence.pairing is None
-        or not (evidence.weights.is_identity and evidence.pairing.in_place)
+        or not evidence.weights.is_identity
+        or not (evidence.pairing and evidence.pairing.in_place)
         or not _same_constants(*sides)
     ):
         return False

@@ -299,10 +299,12 @@ class _Search:
             leaves, stacks = side.unpaired(role), other.unpaired(role)
             for name, members in _layer_groups(leaves).items():
                 axes = _stack_axes(stacks.get(name), [leaves[member] for member in members])
-                if axes and side.names.keys() >= set(members) and name not in side.paths:
+                if axes and side.names.keys() >= set(members):
+                    held = f"{name}/*"  # no leaf of this side has that name
                     several = f", {GUESSED} {axes[0]} of {', '.join(map(str, axes))} that fit"
-                    side.fold(name, members, axes[0], several if len(axes) > 1 else "")
-                    self._pair([name], [name], "name of a stack")
+                    side.fold(held, members, axes[0], several if len(axes) > 1 else "")
+                    left, right = ([held if one is side else name] for one in self.sides)
+                    self._pair(left, right, "name of a stack")
 
     def fold(self, role: Role) -> None:
         """Holds the leaves of numbered layers as one, if the other side has only their stack, under any name."""
