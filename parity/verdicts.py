@@ -256,6 +256,12 @@ def one_sided(side: str, own: Any, other: Any) -> dict[str, Any]:
     return {**dict.fromkeys(SIDES, other), side: own}
 
 
+def shortened(lines: Sequence[str], most: int, end: str = "and {} more") -> list[str]:
+    """Returns the first lines; if there are others, their number is the last line."""
+    more = len(lines) - most
+    return [*lines[:most], *([end.format(more)] if more > 0 else [])]
+
+
 def listed(names: Sequence[str], most: int) -> str:
     """Returns the first names in one line, and the number of the others: ``a, b and 3 more``."""
     more = len(names) - most

@@ -31,7 +31,6 @@ class Leaf:
     Args:
         path: names from the root, joined by ``/``.
         shape, dtype: shape and dtype of the array; a typed key has a dtype such as ``key<fry>``.
-        kind: Linen collection or NNX Variable type that holds it.
         logical_axes: a name or None per dimension; None if the model gave none.
     """
 
@@ -39,7 +38,6 @@ class Leaf:
     shape: tuple[int, ...]
     dtype: str
     role: Role
-    kind: str
     logical_axes: tuple[str | None, ...] | None = None
 
     @property
@@ -130,13 +128,11 @@ def describe(tree: Any) -> dict[str, Leaf]:
     """Returns ``{path: Leaf}`` of a state that still has its boxes or Variables."""
     leaves = {}
     for path, node, value in _entries(tree):
-        kind = type(node).__name__ if isinstance(node, nnx.Variable) else _collection(path)
         leaves[path] = Leaf(
             path=path,
             shape=tuple(value.shape),
             dtype=str(value.dtype),
             role=_role(path, node, value),
-            kind=kind,
             logical_axes=_axes(node),
         )
     return leaves

@@ -36,12 +36,10 @@ def as_jax_holds(batch: Mapping[str, Any], wide: bool) -> dict[str, np.ndarray]:
             raise ValueError(
                 f"inputs: {name}: got {type(batch[name]).__name__}, expected an array, a number or None"
             )
-    narrow = (
-        {}
-        if wide
-        else {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
-    )
-    return {name: array.astype(narrow.get(str(array.dtype), array.dtype)) for name, array in arrays.items()}
+    with jax.enable_x64(wide):
+        return {
+            name: array.astype(jax.dtypes.canonicalize_dtype(array.dtype)) for name, array in arrays.items()
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

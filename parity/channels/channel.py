@@ -45,13 +45,13 @@ class Channel:
 
     Args:
         column: head of the table's column; several channels may share one.
+        judge: compares both sides; the channel has the name of this function.
         settled_by_proof: the cases in which a proof settles it.
         group: the outputs it compares; it is skipped if the program returns none of them.
         applies: returns why it does not apply to a case; empty if it applies.
         guard: finds why the check cannot fail, for proved cases too; a finding makes the check vacuous.
     """
 
-    name: str
     about: str
     column: str
     aspect: Aspect
@@ -60,6 +60,11 @@ class Channel:
     group: Group | None = None
     applies: Callable[[Evidence], str] = lambda evidence: ""
     guard: Callable[[Evidence], list[Finding]] = lambda evidence: []
+
+    @property
+    def name(self) -> str:
+        """The name in reports and options."""
+        return self.judge.__name__
 
     def look(self, evidence: Evidence) -> ChannelResult:
         """Returns the verdict on a case, named: skipped, settled without running, or judged."""

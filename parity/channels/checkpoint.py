@@ -180,7 +180,6 @@ def _differing(expected: Flat, found: Flat, where: str, cause: str) -> list[Find
 
 
 CHANNEL = Channel(
-    name="checkpoint",
     about="own round trip, the other side's file, resume, parameters alone",
     column="state",
     aspect=Aspect.CALLS,

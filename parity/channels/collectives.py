@@ -11,7 +11,7 @@ from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.ir.jaxprs import equations
 from parity.ir.location import equation_source
-from parity.verdicts import SIDES, ChannelResult, Finding, grouped, one_sided
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, grouped, one_sided
 
 
 def collectives(evidence: Evidence) -> ChannelResult:
@@ -28,8 +28,7 @@ def collectives(evidence: Evidence) -> ChannelResult:
 
 def _checkpoints(evidence: Evidence) -> list[Finding]:
     """Returns the checkpoints whose recomputation only one side protects from the compiler, if no operation differs."""
-    proof = evidence.proof
-    if proof is None or not (proof.proved or proof.reordered):
+    if evidence.rung is Verdict.UNPROVED:
         return []
     flags = [
         {op.params["prevent_cse"]: op for op in equations(side.traced.jaxpr) if "prevent_cse" in op.params}
@@ -165,7 +164,6 @@ def _one_device(evidence: Evidence) -> str:
 
 
 CHANNEL = Channel(
-    name="collectives",
     about="what moves between devices: kind, dtype, bytes, group, how often",
     column="coll",
     aspect=Aspect.STRUCTURE,

@@ -2,15 +2,13 @@
 
 import collections
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import normalise
 from parity.builds.weights.modules import moment_of
+from parity.compare.unpaired import split_step
 from parity.verdicts import Finding
-
-STEP = re.compile(r"^step\d+/")
 
 
 def causes_first(
@@ -27,7 +25,7 @@ def causes_first(
         leaves: leaves of the side that has these paths; findings of other leaves come last.
     """
     roles = list(Role)
-    parts = [(step[0] if (step := STEP.match(path)) else "", STEP.sub("", path)) for path in paths]
+    parts = list(map(split_step, paths))
     held = [leaves.get(leaf) for _, leaf in parts]
     places = [roles.index(leaf.role) if leaf else len(roles) for leaf in held]
     owners: dict[tuple[str, str], int] = {}

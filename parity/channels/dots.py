@@ -119,7 +119,6 @@ def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> I
 
 
 CHANNEL = Channel(
-    name="dots",
     about="types of dots, exponentials, sums and roots, as the source asks for them",
     column="dots",
     aspect=Aspect.STRUCTURE,

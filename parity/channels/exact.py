@@ -20,7 +20,6 @@ def exact(evidence: Evidence) -> ChannelResult:
 
 
 CHANNEL = Channel(
-    name="exact",
     about="whether other programs compute the same in exact real arithmetic, where a case asks for that",
     column="prog",
     aspect=Aspect.PROGRAM,

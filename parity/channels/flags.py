@@ -8,7 +8,7 @@ from parity.channels.channel import Aspect, Channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.verdicts import SIDES, ChannelResult, Finding
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 
 def _flip(case: Case, flag: Flag, session: Session) -> Finding | None:
@@ -48,7 +48,7 @@ def _same(case: Case, session: Session, *, strictly: bool = False) -> bool:
     """Returns True if both sides are proved to have the same values, or if strictly: are the same program."""
     try:
         evidence = Evidence.of(case, session)
-        return evidence.is_one_program() if strictly else evidence.proof is not None and evidence.proof.proved
+        return evidence.is_one_program() if strictly else evidence.rung is Verdict.PROVED
     except MapError:
         return False
 
@@ -63,7 +63,6 @@ def flags(evidence: Evidence) -> ChannelResult:
 
 
 CHANNEL = Channel(
-    name="flags",
     about="every declared option changes both sides' programs, and alike",
     column="prog",
     aspect=Aspect.CALLS,

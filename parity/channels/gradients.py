@@ -18,7 +18,6 @@ def gradients(evidence: Evidence) -> ChannelResult:
 
 
 CHANNEL = Channel(
-    name="gradients",
     about="gradients of all parameters under a loss scale that is not one",
     column="grad",
     aspect=Aspect.VALUES,

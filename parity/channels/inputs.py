@@ -58,7 +58,6 @@ def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str, str] | N
 
 
 CHANNEL = Channel(
-    name="inputs",
     about="both sides are given the same batches, byte for byte, in every step",
     column="tree",
     aspect=Aspect.STATE,

@@ -340,7 +340,6 @@ def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, lis
 
 
 CHANNEL = Channel(
-    name="loops",
     about="while loops with trip counts and carries, as lowered and as optimised; checkpoints of one side",
     column="loop",
     aspect=Aspect.STRUCTURE,

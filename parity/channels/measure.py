@@ -106,8 +106,7 @@ def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> Chan
     """Compares with contraction too, if a case requires equal bits of programs that are proved only `reordered`."""
     if (
         Verdict.REORDERED not in evidence.required.rungs
-        or evidence.proof is None
-        or evidence.proof.rung is not Verdict.REORDERED
+        or evidence.rung is not Verdict.REORDERED
         or result.verdict is not Verdict.BITWISE
         or not getattr(evidence.reference.backend, "options", ())
     ):
@@ -142,7 +141,7 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
 def not_run(evidence: Evidence) -> ChannelResult:
     """Returns the verdict ``reordered`` if the proof suffices, else ``open``: the backend runs nothing."""
     backend = evidence.reference.backend.name
-    reordered = evidence.proof if evidence.proof is not None and evidence.proof.reordered else None
+    reordered = evidence.rung is Verdict.REORDERED and evidence.proof
     if reordered and evidence.required_of_numbers.met_by(Verdict.FLOOR):
         rules = f" and rules ({', '.join(reordered.rules)})" if reordered.rules else ""
         detail = f"equal up to the order of operands of float operations{rules}; {backend} runs nothing"

@@ -224,7 +224,6 @@ def _counter(shape: str) -> str:
 
 
 CHANNEL = Channel(
-    name="memory",
     about="argument, output and temp bytes of the compiled programs; donation",
     column="mem",
     aspect=Aspect.STRUCTURE,

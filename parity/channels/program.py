@@ -257,7 +257,6 @@ def _methods(linen_classes: int, nnx_classes: int) -> dict[tuple[str, str], Flav
 
 
 CHANNEL = Channel(
-    name="program",
     about="which framework made each side; the proof, or the first operation that differs",
     column="prog",
     aspect=Aspect.PROGRAM,

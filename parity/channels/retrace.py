@@ -161,7 +161,6 @@ def _findings(called: list[Called], index: int) -> Iterator[Finding]:
 
 
 CHANNEL = Channel(
-    name="retrace",
     about="a step that is called again with what it returned is not traced again",
     column="state",
     aspect=Aspect.CALLS,

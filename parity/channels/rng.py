@@ -117,7 +117,6 @@ def _audit_initial(session: Session, build: Build) -> Audited:
 
 
 CHANNEL = Channel(
-    name="rng",
     about="keys of all draws over three steps, none used twice, the same on both sides; initial states",
     column="tree",
     aspect=Aspect.STATE,

@@ -32,7 +32,6 @@ def routing(evidence: Evidence) -> ChannelResult:
 
 
 CHANNEL = Channel(
-    name="routing",
     about="which experts each token chooses, and by what margin",
     column="vals",
     aspect=Aspect.VALUES,

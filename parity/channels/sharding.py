@@ -100,24 +100,20 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
             yield from _compiled_findings(side)
 
 
-def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Finding]:
+def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> Iterator[Finding]:
     if not isinstance(entry.transform, Identity):
-        return []
+        return
     left, right = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
-    if left.axes == right.axes:
-        return []
-    return [
-        Finding(
+    if left.axes != right.axes:
+        rules = f"rules: reference {left.why}; candidate {right.why}"
+        yield Finding(
             where=right.leaf.path,
             reference=f"{left.spec} from axes {left.leaf.logical_axes}",
             candidate=f"{right.spec} from axes {right.leaf.logical_axes}",
             distance=f"{left.bytes_per_device:,} and {right.bytes_per_device:,} bytes per device",
-            cause=f"rules: reference {left.why}; candidate {right.why}"
-            if left.why
-            else "axes or rules that differ",
+            cause=rules if left.why else "axes or rules that differ",
             next_step="`parity inspect CASE` shows all leaves",
         )
-    ]
 
 
 def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
@@ -258,7 +254,6 @@ def _compiled_findings(side: Side) -> Iterator[Finding]:
 
 
 CHANNEL = Channel(
-    name="sharding",
     about="logical axes, resolved specs, constraints and compiled shardings of all state leaves",
     column="spec",
     aspect=Aspect.STATE,

@@ -1,7 +1,7 @@
 """The channel ``speed``: time to compile and to run a step, candidate over reference, measured alternately."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from parity.cases.accepted import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, SettledByProof
@@ -10,11 +10,8 @@ from parity.compare.evidence import Evidence
 from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
 from parity.verdicts import SIDES, ChannelResult, Finding
 
-MEASURES: Mapping[str, Callable[[Evidence], tuple[Callable[[], float], Callable[[], float]]]] = {
-    "compile": lambda evidence: (
-        functools.partial(compile_seconds, evidence.reference),
-        functools.partial(compile_seconds, evidence.candidate),
-    ),
+MEASURES: Mapping[str, Callable[[Evidence], Sequence[Callable[[], float]]]] = {
+    "compile": lambda evidence: [functools.partial(compile_seconds, side) for side in evidence.sides],
     "step": lambda evidence: steps(evidence.sides, (evidence.state, evidence.candidate_state)),
 }
 
@@ -66,7 +63,6 @@ def _not_asked(evidence: Evidence) -> str:
 
 
 CHANNEL = Channel(
-    name="speed",
     about="time to compile and to run a step, both sides in turn, where a budget says how much it may be",
     column="mem",
     aspect=Aspect.STRUCTURE,

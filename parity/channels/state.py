@@ -42,7 +42,6 @@ def _by_cause(result: ChannelResult, leaves: Mapping[str, Leaf]) -> ChannelResul
 
 
 CHANNEL = Channel(
-    name="state",
     about="parameters, optimizer, keys, counts and the rest after the first and the last step",
     column="state",
     aspect=Aspect.VALUES,

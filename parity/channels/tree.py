@@ -94,21 +94,17 @@ def _alone(evidence: Evidence) -> str:
     return ", ".join([*counted, *words])
 
 
-def _is_proved(evidence: Evidence) -> bool:
-    return evidence.proof is not None and evidence.proof.proved
-
-
 def _is_open(evidence: Evidence) -> bool:
     """Returns True if the verdict would depend on a guess that this run cannot confirm."""
     return (
         bool(evidence.weights.guessed)
-        and not _is_proved(evidence)
+        and evidence.rung is not Verdict.PROVED
         and not evidence.reference.backend.executes
     )
 
 
 def _confirmed(evidence: Evidence) -> str:
-    if _is_proved(evidence):
+    if evidence.rung is Verdict.PROVED:
         left = [one for one in certify(evidence, evidence.weights.guessed) if one.confirmed_by != PROOF]
         return f"{len(left)} {left[0].confirmed_by}" if left else "confirmed by the proof"
     return "confirmed by nothing here: a weight rule would tell" if _is_open(evidence) else "probed"
@@ -117,7 +113,7 @@ def _confirmed(evidence: Evidence) -> str:
 def _contradicted(evidence: Evidence) -> list[Finding]:
     """Finds guessed pairings that a probe contradicts: equal changes on both sides change the outputs differently."""
     guessed = evidence.weights.guessed
-    if not guessed or _is_proved(evidence) or _is_open(evidence):
+    if not guessed or evidence.rung is Verdict.PROVED or _is_open(evidence):
         return []
     wrong = [one for one in certify(evidence, guessed) if one.contradicted]
     if not wrong:
@@ -194,7 +190,6 @@ def _unlike(one: Leaf, other: Leaf) -> Finding:
 
 
 CHANNEL = Channel(
-    name="tree",
     about="paths, shapes, dtypes, roles and logical axes of all state leaves",
     column="tree",
     aspect=Aspect.STATE,

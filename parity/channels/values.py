@@ -1,7 +1,7 @@
 """The channel ``values``: losses, logits and metrics."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -30,25 +30,21 @@ def _constant_values(reference: Mapping[str, np.ndarray]) -> list[Finding]:
     return constant_leaves("values", others or reference)
 
 
-def _fixed_inputs(evidence: Evidence) -> list[Finding]:
-    """Returns a note on inputs that are the same for every seed: no other values were run."""
+def _fixed_inputs(evidence: Evidence) -> Iterator[Finding]:
+    """Yields a note on inputs that are the same for every seed: no other values were run."""
     first, *others = (evidence.builds[0].inputs(SEED + number) for number in range(SEEDS))
     fixed = [name for name in first if all(np.array_equal(first[name], one[name]) for one in others)]
-    if not fixed:
-        return []
-    return [
-        Finding(
+    if fixed:
+        yield Finding(
             where=f"inputs {', '.join(sorted(fixed))}",
             reference="the same for every seed",
             candidate="",
             next_step="what only other values show was not seen; let them depend on the seed",
             labels=("", ""),
         )
-    ]
 
 
 CHANNEL = Channel(
-    name="values",
     about="losses, logits and metrics: the ladder on a batch and a state in which nothing is constant",
     column="vals",
     aspect=Aspect.VALUES,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parity.cli import options
 from parity.cli.options import DIFFERENCE, PARITY, checked_files, console, echo, make_request
-from parity.verdicts import BLOCKING, ChannelResult, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Verdict, shortened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,10 +148,6 @@ def _up_to_sharding(work: "Evidence") -> _Shown:
     holds = found.verdict != "differs"
     lines = [] if proof and holds else frontier
     lines = [*lines, f"annotations differ at {len(annotations)} places"]
-    lines += [
-        f"{place}: reference {left}, candidate {right}"
-        for place, left, right in annotations[:MOST_ANNOTATIONS]
-    ]
-    if len(annotations) > MOST_ANNOTATIONS:
-        lines.append(f"and {len(annotations) - MOST_ANNOTATIONS} more, which --json lists")
+    texts = [f"{place}: reference {left}, candidate {right}" for place, left, right in annotations]
+    lines += shortened(texts, MOST_ANNOTATIONS, "and {} more, which --json lists")
     return _Shown(record, holds, found.verdict, f"{rules}{size}", lines)

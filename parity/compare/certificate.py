@@ -3,7 +3,6 @@
 The certified map is data for converting checkpoints.
 """
 
-import collections
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from parity.compare.pairing import state_fingerprints
 from parity.compare.runs import judged_runs
 from parity.ir.jax_internals import key_implementation
 from parity.ir.precision import rounds
-from parity.verdicts import SIDES
+from parity.verdicts import SIDES, Verdict, grouped
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
@@ -41,7 +40,7 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
         MapError: the map is not total.
     """
     asked = evidence.weights.entries if entries is None else entries
-    if evidence.proof is not None and evidence.proof.proved:
+    if evidence.rung is Verdict.PROVED:
         return _by_proof(evidence, asked)
     base = [outputs[Group.VALUES] for outputs in evidence.read(judged_runs).outputs]
     return [_probe(evidence, entry, base) for entry in asked]
@@ -49,13 +48,15 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
 
 def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
     """Returns the entries with their confirmations: the proof, unless the program uses another leaf in the same way."""
-    prints, read = evidence.reference.read(state_fingerprints), collections.defaultdict(list)
-    for entry in evidence.weights.entries:
-        if set(entry.reference) <= set(prints):
-            read[_kind(evidence, entry, prints)].append(entry)
+    prints = evidence.reference.read(state_fingerprints)
+
+    def is_read(entry: Entry) -> bool:
+        return prints.keys() >= set(entry.reference)
+
+    read = grouped(filter(is_read, evidence.weights.entries), lambda entry: _kind(evidence, entry, prints))
 
     def confirmation(entry: Entry) -> str:
-        if not set(entry.reference) <= set(prints):
+        if not is_read(entry):
             return "one-to-one; not read by the program"
         rival = next((one for one in read[_kind(evidence, entry, prints)] if one != entry), None)
         return f"one-to-one; used in the same way as {rival.reference[0]}" if rival else PROOF

@@ -30,7 +30,6 @@ from parity.compare.unpaired import UnpairedArray, carry_state, describe_unpaire
 from parity.ir.jax_internals import content
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
-from parity.prove.proof import NO_UNPAIRED
 from parity.values.rng.demand import Demand
 from parity.verdicts import SIDES, Finding, Requirement, Verdict
 
@@ -77,6 +76,10 @@ class Evidence:
     def under(self, weights: WeightMap) -> "Evidence":
         """Returns the evidence under another weight map."""
         return dataclasses.replace(self, given=weights)
+
+    def of_program(self, program: str) -> "Evidence":
+        """Returns the evidence of another program of the two builds."""
+        return dataclasses.replace(self, case=dataclasses.replace(self.case, program=program))
 
     def read(self, reader: Callable[["Evidence"], T]) -> T:
         """Returns a reading of this evidence, such as its runs; made once, and its failure is kept."""
@@ -176,9 +179,7 @@ class Evidence:
     def read_sides(self) -> tuple[Side, Side]:
         """The sides whose lowered programs are read: the reference twice if both are one, position by position."""
         pairing = self.pairing if self.on_one_mesh else None
-        if pairing is None or pairing.unmatched or pairing.alone != NO_UNPAIRED:
-            return self.sides
-        if any(left != right for left, right in (*pairing.arguments, *pairing.results)):
+        if pairing is None or not pairing.in_place:
             return self.sides
         with self.session.clock.phase("both sides", "prove"):
             left, right = (content(side.lowered) for side in self.sides)
@@ -240,10 +241,10 @@ class Evidence:
     @Once
     def exact_claim(self) -> str:
         """The claim of a proof in exact arithmetic, where no other proof succeeds, as words; empty if it fails too."""
-        if not self.on_one_mesh or (self.proof is not None and self.proof.proved):
+        if not self.on_one_mesh or self.rung is Verdict.PROVED:
             return ""
         claim = "equal for all inputs if numbers were exact"
-        if self.proof is not None and self.proof.reordered:  # which implies it
+        if self.rung is Verdict.REORDERED:  # which implies it
             return claim
         found = self.exact_proof if self.case.accept.prove_exact else self._equal_exactly(None)
         assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
@@ -267,6 +268,11 @@ class Evidence:
     def differences(self) -> tuple[Finding, ...]:
         """The places where the operations differ."""
         return self.operation_proof.findings() if self.on_one_mesh and self.operation_proof else ()
+
+    @property
+    def rung(self) -> Verdict:
+        """The rung of the proof; ``unproved`` if there is none."""
+        return self.proof.rung if self.proof else Verdict.UNPROVED
 
     @property
     def same_program(self) -> bool:
@@ -304,10 +310,10 @@ class Evidence:
         A proof that meets the requirement does not bound rounding: a reordered program must reach the noise floor, and
         an exact proof that is also run must be arbitrated.
         """
-        required, shown = self.required, self.proof.rung if self.proof else Verdict.UNPROVED
-        if shown is Verdict.PROVED:
+        required = self.required
+        if self.rung is Verdict.PROVED:
             return Requirement((Verdict.BITWISE,))
-        if required.met_by(shown):
+        if required.met_by(self.rung):
             # If unproved, `reordered` accepts the same operations in any order that give equal bits.
             least = Verdict.BITWISE if Verdict.REORDERED in required.rungs else Verdict.FLOOR
             return Requirement((*required.rungs, least))
@@ -322,7 +328,7 @@ class Evidence:
     @property
     def proof_covers_values(self) -> bool:
         """True if a proof shows the values equal and the case need not run."""
-        return not self.must_run and self.proof is not None and self.proof.proved
+        return not self.must_run and self.rung is Verdict.PROVED
 
     @property
     def proof_covers_compiled(self) -> bool:
@@ -337,9 +343,8 @@ class Evidence:
     @property
     def unproved(self) -> bool:
         """True if both sides should be one program but no proof shows it."""
-        if "program" in self.case.accept.not_applicable or not self.on_one_mesh:
-            return False
-        return self.proof is None or self.proof.rung is Verdict.UNPROVED
+        by_intent = "program" in self.case.accept.not_applicable or not self.on_one_mesh
+        return not by_intent and self.rung is Verdict.UNPROVED
 
 
 def _infer(evidence: Evidence) -> WeightMap | MapError:
@@ -350,12 +355,7 @@ def _infer(evidence: Evidence) -> WeightMap | MapError:
     whole = _infer_among(evidence, (set(), set()))
     if not isinstance(whole, MapError) or not any(build.method for build in evidence.builds):
         return whole
-    called = dataclasses.replace(evidence.case, program=FORWARD)
-    left, right = (
-        evidence.session.side(build, called, mesh)
-        for build, mesh in zip(evidence.builds, called.meshes, strict=True)
-    )
-    unused = _unpaired_unused((left, right))
+    unused = _unpaired_unused(evidence.of_program(FORWARD).sides)
     found = _infer_among(evidence, unused) if any(unused) else whole
     if isinstance(found, MapError):
         return found
@@ -433,12 +433,9 @@ def _of_both(sides: tuple[Side, Side], reader: Callable[[Side], T]) -> tuple[T, 
 
 def _programs(evidence: Evidence) -> Iterator[tuple[str, tuple[Side, Side]]]:
     """Yields both sides of every program of the builds; their traces are kept; skips those that cannot be traced."""
-    builds, case = evidence.builds, evidence.case
-    for name in sorted(set(builds[0].programs) & set(builds[1].programs)):
-        one = dataclasses.replace(case, program=name)
-        left, right = (
-            evidence.session.side(build, one, mesh) for build, mesh in zip(builds, case.meshes, strict=True)
-        )
+    left, right = evidence.builds
+    for name in sorted(set(left.programs) & set(right.programs)):
         with contextlib.suppress(SideError):  # the program's own case reports it
-            _ = left.traced, right.traced
-            yield name, (left, right)
+            sides = evidence.of_program(name).sides
+            _ = [side.traced for side in sides]
+            yield name, sides

@@ -22,7 +22,8 @@ def compile_to_one(evidence: Evidence) -> bool:
     if (
         jax.process_count() > 1
         or not evidence.on_one_mesh
-        or not (evidence.weights.is_identity and _same_places(evidence))
+        or not evidence.weights.is_identity
+        or not (evidence.pairing and evidence.pairing.in_place)
         or not _same_constants(*sides)
     ):
         return False
@@ -33,14 +34,6 @@ def compile_to_one(evidence: Evidence) -> bool:
         return False
     left, right = map(compiled_digest, made)
     return left is not None and left == right
-
-
-def _same_places(evidence: Evidence) -> bool:
-    pairing = evidence.pairing
-    assert pairing is not None
-    pairs = [*pairing.arguments, *pairing.results]
-    none_alone = not any((*pairing.unmatched, *pairing.alone.arguments, *pairing.alone.results))
-    return none_alone and all(left == right for left, right in pairs)
 
 
 def _same_constants(left: Side, right: Side) -> bool:

@@ -71,6 +71,14 @@ class Pairing:
     unmatched: tuple[Unmatched, ...]
     alone: UnpairedPositions = NO_UNPAIRED
 
+    @property
+    def in_place(self) -> bool:
+        """True if both sides have the same arguments and results, position by position."""
+        pairs = (*self.arguments, *self.results)
+        return (
+            not self.unmatched and self.alone == NO_UNPAIRED and all(left == right for left, right in pairs)
+        )
+
 
 def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:
     """Pairs arguments and results of two programs under any map, without counters that no result needs.

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from parity.report.table import COLUMNS, legend, make_table
 from parity.run.record import Judgement, Readiness
-from parity.verdicts import listed
+from parity.verdicts import listed, shortened
 
 MOST_BLOCKS, MOST_PLACES = 12, 2
 MARKS = {
@@ -73,10 +73,8 @@ def _print_flip(console: Console, flip: Readiness) -> None:
     shown = {cell.state for cell in flip.cells}
     marks = ((mark, state) for state, (mark, _) in MARKS.items() if state in shown)
     console.print(legend(marks), soft_wrap=True)
-    for block in flip.blocks[:MOST_BLOCKS]:
+    for block in shortened(flip.blocks, MOST_BLOCKS, "... and {} more; the JSON report lists all"):
         console.print(Text(f"  {block}", "red"), soft_wrap=True)
-    if (more := len(flip.blocks) - MOST_BLOCKS) > 0:
-        console.print(Text(f"  ... and {more} more; the JSON report lists all", "red"), soft_wrap=True)
     for text in dict.fromkeys(cell.why for cell in flip.cells if cell.state == "waived"):
         console.print(Text(f"  waived: {text}", "yellow"), soft_wrap=True)
     console.print()

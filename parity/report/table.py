@@ -12,7 +12,7 @@ from parity.channels.channel import BY_RULES
 from parity.run.explain import explain
 from parity.run.record import PASSED, CaseResult, Report
 from parity.run.waiving import PREFIX
-from parity.verdicts import BLOCKING, ChannelResult, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Verdict, shortened
 
 MOST_FINDINGS = 8
 MOST_UNVARIED = 4
@@ -240,8 +240,7 @@ def all_text(result: CaseResult) -> str:
 def notes_text(result: CaseResult) -> str:
     """Returns the notes of a case, which do not affect its verdict: a sentence each."""
     lines = [f"  {name}: {note.sentence()}" for name, one in result.channels.items() for note in one.notes]
-    more = len(lines) - MOST_FINDINGS
-    lines[MOST_FINDINGS:] = [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
+    lines = shortened(lines, MOST_FINDINGS, "  ... and {} more; the JSON report lists all")
     return "\n".join([f"{result.id}  notes:", *lines]) if lines else ""
 
 

@@ -57,16 +57,14 @@ class Manifest:
             the environment.
         written: files and folders that the run itself writes.
         folders: those whose files are in the manifest, and those of installed packages.
-        entries: ``{label: digest}``.
-        stamps: ``{label: time}`` at which a file last changed.
+        entries: ``{label: (digest, time)}``, see `Found`.
     """
 
     project: Path
     ignores: tuple[str, ...]
     written: frozenset[str]
     folders: tuple[str, ...]
-    entries: Mapping[str, str]
-    stamps: Mapping[str, int]
+    entries: Mapping[str, tuple[str, int]]
 
     @classmethod
     def of(cls, project: Path, ignores: Sequence[str] = (), written: Iterable[Path] = ()) -> "Manifest":
@@ -82,8 +80,7 @@ class Manifest:
             ignores=tuple(ignores),
             written=outputs,
             folders=tuple(dict.fromkeys((*roots, *sites, *STDLIB))),
-            entries={label: text for label, text, _ in found},
-            stamps={label: time for label, _, time in found},
+            entries={label: (text, time) for label, text, time in found},
         )
 
     def again(self) -> "Manifest":
@@ -92,22 +89,26 @@ class Manifest:
 
     @property
     def key(self) -> str:
-        """A digest of all entries."""
-        return digest([part for item in sorted(self.entries.items()) for part in item])
+        """A digest of all entries, without times."""
+        return digest([part for item in sorted(self.digests.items()) for part in item])
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests by label."""
+        return {label: text for label, (text, _) in self.entries.items()}
 
     def later_than(self, time: int) -> list[str]:
         """Returns the labels of files that changed after a time in nanoseconds."""
-        return sorted(label for label, stamp in self.stamps.items() if stamp >= time)
+        return sorted(label for label, (_, changed) in self.entries.items() if changed >= time)
 
     def changed(self, other: "Manifest") -> list[str]:
         """Returns the labels that differ, in content or in the time of the last change."""
-        labels = sorted({*self.entries, *other.entries})
-        return [
-            label
-            for label in labels
-            if (self.entries.get(label), self.stamps.get(label))
-            != (other.entries.get(label), other.stamps.get(label))
-        ]
+        return differing(self.entries, other.entries)
+
+
+def differing(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Returns the labels whose values differ, or that only one side has."""
+    return sorted(label for label in {*before, *now} if before.get(label) != now.get(label))
 
 
 class _Walk:

@@ -10,7 +10,7 @@ import msgspec
 from parity.cases.case import Case
 from parity.cases.settings import find_settings, make_importable
 from parity.compare.backends.cache import DiskCache, default_folder, digest
-from parity.run.manifest import Manifest, TooManyFilesError, digest_at, project_of, watch
+from parity.run.manifest import Manifest, TooManyFilesError, differing, digest_at, project_of, watch
 from parity.run.record import PASSED, CaseResult
 from parity.run.request import CacheMode, Request
 from parity.verdicts import plain
@@ -111,8 +111,6 @@ class VerdictCache:
             return []
         cache = DiskCache(folder=default_folder() / "latest")
         key = digest(["manifest", str(self.manifest.project)])
-        before, now = cache.load(key), dict(self.manifest.entries)
+        before, now = cache.load(key), self.manifest.digests
         cache.store(key, now)
-        if self._complete or not isinstance(before, dict):
-            return []
-        return sorted(label for label in {*before, *now} if before.get(label) != now.get(label))
+        return [] if self._complete or not isinstance(before, dict) else differing(before, now)

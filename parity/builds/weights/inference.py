@@ -294,19 +294,17 @@ class _Search:
         self._pair_alike(role, words, "words of the name")
 
     def by_stack(self, role: Role) -> None:
-        for side in (0, 1):
-            stacked, single = self._of(side, role), self._of(1 - side, role)
-            for name, members in _layer_groups(single).items():
-                axes = _stack_axes(stacked.get(name), [single[member] for member in members])
-                if not axes or any(member not in self.sides[1 - side].names for member in members):
-                    continue
-                axis, how = axes[0], "name of a stack"
-                if len(axes) > 1:
-                    how += f", {GUESSED} {axis} of {', '.join(map(str, axes))} that fit"
-                if side == 0:
-                    self._pair([name], members, how, Unstack(axis, len(members)))
-                else:
-                    self._pair(members, [name], how, Stack(axis, len(members)))
+        """Pairs the leaves of numbered layers with their stack of the same name."""
+        for side, other in (self.sides[::-1], self.sides):
+            leaves, stacks = side.unpaired(role), other.unpaired(role)
+            for name, members in _layer_groups(leaves).items():
+                axes = _stack_axes(stacks.get(name), [leaves[member] for member in members])
+                if axes and side.names.keys() >= set(members):
+                    held = f"{name}/*"  # no leaf of this side has that name
+                    several = f", {GUESSED} {axes[0]} of {', '.join(map(str, axes))} that fit"
+                    side.fold(held, members, axes[0], several if len(axes) > 1 else "")
+                    left, right = ([held if one is side else name] for one in self.sides)
+                    self._pair(left, right, "name of a stack")
 
     def fold(self, role: Role) -> None:
         """Holds the leaves of numbered layers as one, if the other side has only their stack, under any name."""
@@ -421,18 +419,14 @@ class _Search:
         for name, found in partners.items():
             if len(set(found.values())) > 1:
                 self._conflict(name, found)
-        for used in self._by_kind({name: next(iter(found.values())) for name, found in partners.items()}):
+        chosen = {name: next(iter(found.values())) for name, found in partners.items()}
+        for names in grouped(chosen, lambda name: _kind(self._leaf(0, name))).values():
+            used = {name: chosen[name] for name in names}
             sure = named(used)
             for name, other in prefer_names(used).items():
                 if other in self.sides[1].names:
                     how = USED if name in sure else USED_ALONE
                     self._pair([name], [other], how if other == used[name] else f"{AGAINST_USE}{used[name]}")
-
-    def _by_kind(self, pairs: Mapping[str, str]) -> Iterable[dict[str, str]]:
-        groups: dict[tuple, dict[str, str]] = {}
-        for name, other in pairs.items():
-            groups.setdefault(_kind(self.sides[0].leaf(name)), {})[name] = other
-        return groups.values()
 
     def _used_alike(
         self, role: Role, prints: tuple[Mapping[str, str], Mapping[str, str]]

@@ -7,6 +7,8 @@ import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 
+from parity.verdicts import grouped
+
 MANY = 64
 """Number of names per side from which on words are not compared, since that takes quadratic time."""
 KINDS = frozenset({"proj", "projection", "linear", "dense"})
@@ -79,10 +81,8 @@ def named(pairs: Mapping[str, str]) -> set[str]:
 
 
 def _by_numbers(pairs: Mapping[str, str]) -> dict[tuple, dict[str, str]]:
-    groups: dict[tuple, dict[str, str]] = collections.defaultdict(dict)
-    for name, other in pairs.items():
-        groups[numbers(name), numbers(other)][name] = other
-    return groups
+    groups = grouped(pairs.items(), lambda pair: (numbers(pair[0]), numbers(pair[1])))
+    return {key: dict(group) for key, group in groups.items()}
 
 
 def is_automatic(name: str) -> bool:

@@ -20,15 +20,13 @@ class Devices(Backend):
     """A backend that compiles for devices of this process and runs on them.
 
     Args:
-        name: name on the command line.
-        devices: finds the devices.
+        name: name on the command line, and JAX's name of the platform.
         tiled: True if arrays are stored in tiles there.
         options: compiler options, as flags of XLA without the dashes; LLVM's level in ``XLA_FLAGS`` replaces level 0.
         remedy: how to get accelerators, to whose number meshes are fitted; empty for simulated devices.
     """
 
     name: str
-    devices: Callable[[], list]
     options: tuple[tuple[str, Any], ...] = ()
     tiled: bool = False
     remedy: str = ""
@@ -42,10 +40,10 @@ class Devices(Backend):
             ValueError: there is none.
         """
         if not self.remedy:
-            return self.devices()
+            return jax.devices(self.name)
         try:
             with quiet():
-                return self.devices()
+                return jax.devices(self.name)
         except RuntimeError as error:
             reason = str(error).partition(" (set JAX_PLATFORMS")[0]
             raise ValueError(

@@ -2,24 +2,20 @@
 
 import difflib
 
-import jax
-
 from parity.builds.meshes import FAMILIES, Topology
 from parity.compare.backends.backend import UNOPTIMISED, Backend
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.devices import Devices, Lowering
 
 BACKENDS: dict[str, Backend] = {
-    "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=tuple(UNOPTIMISED.items())),
+    "cpu": Devices(name="cpu", options=tuple(UNOPTIMISED.items())),
     "tpu": Devices(
         name="tpu",
         tiled=True,
-        devices=lambda: jax.devices("tpu"),
         remedy='run on a TPU machine with pip install "jax[tpu]"; aot:v5p:2x2x1 compiles without one',
     ),
     "gpu": Devices(
         name="gpu",
-        devices=lambda: jax.devices("gpu"),
         remedy='run on a machine with a GPU, with pip install "jax[cuda12]"',
     ),
 }

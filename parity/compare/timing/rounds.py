@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -82,7 +82,7 @@ def interleave(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict
     return {name: Paired(values) for name, values in found.items()}
 
 
-def paired(sides: tuple[Callable[[], float], Callable[[], float]], rounds: int = ROUNDS) -> Paired:
+def paired(sides: Sequence[Callable[[], float]], rounds: int = ROUNDS) -> Paired:
     """Measures one quantity of both sides as `interleave` does."""
     one, other = sides
     return interleave((lambda: {"": one()}, lambda: {"": other()}), rounds)[""]

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from parity.report.changes import changes
 from parity.run.record import VERDICTS, Report
+from parity.verdicts import shortened
 
 MOST_CASES, MOST_LINES, MOST_CHANGES = 30, 20, 30
+MORE = "and {} more; the report has all"
 LONGEST = 1_000
 """Maximum number of characters of a finding; GitHub limits a step summary to one mebibyte."""
 
@@ -58,19 +60,18 @@ def _counts(report: Report) -> Iterator[str]:
 def _findings(report: Report) -> Iterator[str]:
     held = [(case.id, found) for case in report.cases if (found := case.explanation)]
     for id, found in held[:MOST_CASES]:
-        more = len(found.rest) - MOST_LINES
-        lines = [*found.rest[:MOST_LINES], *([f"and {more} more; the report has all"] if more > 0 else [])]
-        yield from _folded(f"{id}  {found.line}", [line.strip() for line in lines])
+        lines = shortened([line.strip() for line in found.rest], MOST_LINES, MORE)
+        yield from _folded(f"{id}  {found.line}", lines)
     if len(held) > MOST_CASES:
         yield from (f"And {len(held) - MOST_CASES} more cases that do not pass; the report has all.", "")
 
 
 def _rests(report: Report) -> Iterator[str]:
     found = [(case.id, first) for case in report.cases if (first := case.first_difference)]
-    lines = [f"{id}: {first.sentence()}" for id, first in found[:MOST_CASES]]
-    more = [f"and {len(found) - MOST_CASES} more; the report has all"] if len(found) > MOST_CASES else []
+    lines = [f"{id}: {first.sentence()}" for id, first in found]
     if found:
-        yield from _folded(f"{len(found)} cases pass without a proof: their first differences", lines + more)
+        head = f"{len(found)} cases pass without a proof: their first differences"
+        yield from _folded(head, shortened(lines, MOST_CASES, MORE))
 
 
 def _changes(earlier: Report, report: Report) -> Iterator[str]:
@@ -78,8 +79,7 @@ def _changes(earlier: Report, report: Report) -> Iterator[str]:
     if not found:
         yield from ("Nothing changed against the earlier report.", "")
         return
-    more = [f"and {len(found) - MOST_CHANGES} more"] if len(found) > MOST_CHANGES else []
-    yield from _folded(f"{len(found)} changes against the earlier report", found[:MOST_CHANGES] + more)
+    yield from _folded(f"{len(found)} changes against the earlier report", shortened(found, MOST_CHANGES))
 
 
 def _folded(head: str, lines: Sequence[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ def words(letters, count):
 
 def leaves(names, prefix, shape=(5, 5), role=Role.PARAMS):
     paths = [f"{prefix}/{name}" for name in names]
-    return {path: Leaf(path=path, shape=shape, dtype="float32", role=role, kind="x") for path in paths}
+    return {path: Leaf(path=path, shape=shape, dtype="float32", role=role) for path in paths}
 
 
 def layered(count, template, modules):

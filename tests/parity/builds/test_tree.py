@@ -79,41 +79,40 @@ def test_a_linen_train_state_with_boxed_parameters_and_moments():
         leaf = leaves[path]
         assert (leaf.path, leaf.shape, leaf.dtype, leaf.logical_axes) == (path, (3, 4), "float32", AXES)
     assert leaves["params/dense/bias"].logical_axes is None
-    assert (leaves["params/dense/kernel"].kind, leaves["step"].kind) == ("params", "step")
 
 
 @pytest.mark.long
-def test_linen_collections_are_a_separate_kind_of_state():
+def test_other_linen_collections_are_state():
     variables = Boxed().init(jax.random.key(0), jnp.ones((2, 3)))
     for tree in (variables, flax.core.freeze(variables)):
         leaf = describe(tree)["batch_stats/norm/mean"]
-        assert (leaf.role, leaf.kind, leaf.shape) == (Role.STATE, "batch_stats", (4,))
+        assert (leaf.role, leaf.shape) == (Role.STATE, (4,))
         assert describe(tree)["params/dense/kernel"].role is Role.PARAMS
 
 
 EXPECTED = {
-    "model/bias": (Role.STATE, "Routing"),
-    "model/dropout/rngs/count": (Role.RNG, "RngCount"),
-    "model/dropout/rngs/key": (Role.RNG, "RngKey"),
-    "model/layers/0/kernel": (Role.PARAMS, "Param"),
-    "model/layers/1/bias": (Role.PARAMS, "Param"),
-    "model/layers/1/kernel": (Role.PARAMS, "Param"),
-    "model/norm/bias": (Role.PARAMS, "Param"),
-    "model/norm/scale": (Role.PARAMS, "Param"),
-    "model/norm/mean": (Role.STATE, "BatchStat"),
-    "model/norm/var": (Role.STATE, "BatchStat"),
-    "optimizer/step": (Role.OPTIMIZER, "OptState"),
+    "model/bias": Role.STATE,
+    "model/dropout/rngs/count": Role.RNG,
+    "model/dropout/rngs/key": Role.RNG,
+    "model/layers/0/kernel": Role.PARAMS,
+    "model/layers/1/bias": Role.PARAMS,
+    "model/layers/1/kernel": Role.PARAMS,
+    "model/norm/bias": Role.PARAMS,
+    "model/norm/scale": Role.PARAMS,
+    "model/norm/mean": Role.STATE,
+    "model/norm/var": Role.STATE,
+    "optimizer/step": Role.OPTIMIZER,
 }
 
 
 @pytest.mark.slow
-def test_nnx_state_gives_role_and_kind_by_variable_type():
+def test_nnx_state_gives_roles_by_variable_type():
     leaves = describe(nnx_state())
-    found = {path: (leaf.role, leaf.kind) for path, leaf in leaves.items()}
+    found = roles(leaves)
     moments = {path for path in found if path.startswith("optimizer/opt_state/")}
     assert {path: found[path] for path in found if path not in moments} == EXPECTED
-    assert {found[path][0] for path in moments} == {Role.OPTIMIZER}
-    params = {path.removeprefix("model/") for path in found if found[path][0] is Role.PARAMS}
+    assert {found[path] for path in moments} == {Role.OPTIMIZER}
+    params = {path.removeprefix("model/") for path in found if found[path] is Role.PARAMS}
     wanted = {f"optimizer/opt_state/0/{moment}/{name}" for moment in ("mu", "nu") for name in params}
     assert moments == wanted | {"optimizer/opt_state/0/count"}
 
@@ -156,10 +155,10 @@ def test_variables_that_hold_trees_give_every_array():
     module = nnx.Dict(loss=nnx.Intermediate((jnp.ones(2), jnp.zeros(()))), cache=Routing({"k": jnp.ones(3)}))
     state = nnx.state(module)
     leaves = describe(state)
-    assert {path: (leaf.kind, leaf.shape) for path, leaf in leaves.items()} == {
-        "cache/k": ("Routing", (3,)),
-        "loss/0": ("Intermediate", (2,)),
-        "loss/1": ("Intermediate", ()),
+    assert {path: leaf.shape for path, leaf in leaves.items()} == {
+        "cache/k": (3,),
+        "loss/0": (2,),
+        "loss/1": (),
     }
     assert set(flatten(state)) == set(leaves)
     restored = Codec(state).restore({path: array + 1 for path, array in flatten(state).items()})
@@ -278,4 +277,4 @@ def test_the_moments_of_a_pure_state_are_optimizer_leaves_though_optax_keeps_the
 )
 def test_only_a_single_integer_of_the_state_is_a_counter(shape, dtype, role, counts):
     """The integer type of any other leaf is compared."""
-    assert is_counter(Leaf(path="n", shape=shape, dtype=dtype, role=role, kind="state")) == counts
+    assert is_counter(Leaf(path="n", shape=shape, dtype=dtype, role=role)) == counts

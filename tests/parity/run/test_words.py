@@ -76,7 +76,7 @@ def test_one_side_alone_is_reported_as_expected_and_got():
 
 
 def leaf(path, shape, role=Role.PARAMS):
-    return {path: Leaf(path=path, shape=shape, dtype="float32", role=role, kind="x")}
+    return {path: Leaf(path=path, shape=shape, dtype="float32", role=role)}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def leaf(path, array, role=Role.PARAMS):
-    return Leaf(path=path, shape=array.shape, dtype=str(array.dtype), role=role, kind="Param")
+    return Leaf(path=path, shape=array.shape, dtype=str(array.dtype), role=role)
 
 
 def rng(seed=0):

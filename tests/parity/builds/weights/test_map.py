@@ -23,7 +23,7 @@ MOMENTS = ("0/mu", "0/nu", "1/0/mu", "1/2/trace", "inner_state/0/nu")
 
 
 def leaf(path, shape, role=Role.PARAMS, axes=None, dtype="float32"):
-    return Leaf(path=path, shape=tuple(shape), dtype=dtype, role=role, kind="Param", logical_axes=axes)
+    return Leaf(path=path, shape=tuple(shape), dtype=dtype, role=role, logical_axes=axes)
 
 
 def leaves(*items):

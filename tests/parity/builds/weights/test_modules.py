@@ -19,7 +19,7 @@ def leaves(text, role=Role.PARAMS, dtype="float32"):
     for word in text.split(", "):
         path, _, sizes = word.partition(" ")
         shape = tuple(int(size) for size in sizes.split("x")) if sizes else ()
-        found[path] = Leaf(path=path, shape=shape, dtype=dtype, role=role, kind="x")
+        found[path] = Leaf(path=path, shape=shape, dtype=dtype, role=role)
     return found
 
 

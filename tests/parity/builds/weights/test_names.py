@@ -9,9 +9,7 @@ from parity.builds.weights.names import prefer_names, related
 
 
 def square(*names):
-    return {
-        name: Leaf(path=name, shape=(5, 5), dtype="float32", role=Role.PARAMS, kind="x") for name in names
-    }
+    return {name: Leaf(path=name, shape=(5, 5), dtype="float32", role=Role.PARAMS) for name in names}
 
 
 def paired(reference, candidate, used):

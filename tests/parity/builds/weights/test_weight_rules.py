@@ -11,7 +11,7 @@ from parity.builds.weights.transforms import Split
 
 
 def leaf(path, shape):
-    return Leaf(path=path, shape=shape, dtype="float32", role=Role.PARAMS, kind="Param")
+    return Leaf(path=path, shape=shape, dtype="float32", role=Role.PARAMS)
 
 
 def test_a_rule_whose_shapes_do_not_fit_is_an_error_at_once():

@@ -37,9 +37,7 @@ NAMES = ("embed", "mlp", "heads", "vocab", "layers")
 
 def leaf(names, shape, spec=WHOLE):
     return Placed(
-        leaf=Leaf(
-            path="w", shape=shape, dtype="float32", role=Role.PARAMS, kind="params", logical_axes=names
-        ),
+        leaf=Leaf(path="w", shape=shape, dtype="float32", role=Role.PARAMS, logical_axes=names),
         spec=spec,
         bytes_per_device=0,
         why="",

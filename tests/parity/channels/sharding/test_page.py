@@ -179,7 +179,6 @@ def leaf(spec, shape, sizes):
             shape=shape,
             dtype="float32",
             role=Role.PARAMS,
-            kind="params",
             logical_axes=tuple(f"name{dim}" for dim in range(len(shape))),
         ),
         spec=spec,

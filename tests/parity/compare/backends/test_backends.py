@@ -28,8 +28,14 @@ from parity.verdicts import plain
 def few(monkeypatch):
     """``few(6)`` makes a backend ``few`` of six of the CPU's devices, as if there were no others."""
 
+    devices = jax.devices
+
     def make(count):
-        backend = Devices(name="few", remedy="add some", devices=lambda: jax.devices("cpu")[:count])
+        def found(platform=None):
+            return devices("cpu")[:count] if platform == "few" else devices(platform)
+
+        monkeypatch.setattr(jax, "devices", found)
+        backend = Devices(name="few", remedy="add some")
         monkeypatch.setitem(BACKENDS, "few", backend)
         return backend
 
@@ -151,12 +157,13 @@ def test_a_case_whose_stages_fit_no_mesh_is_skipped_with_the_reason(few):
     }
 
 
-def test_devices_that_are_not_there_are_one_message(capfd):
-    def none():
+def test_devices_that_are_not_there_are_one_message(capfd, monkeypatch):
+    def none(platform):
         os.write(2, b"E0000 common_lib.cc: no jellyfish\n")
         raise RuntimeError("Unable to initialize backend 'tpu': NOT_FOUND (set JAX_PLATFORMS='' to choose)")
 
-    backend = Devices(name="tpu", devices=none, remedy="run on a TPU machine")
+    monkeypatch.setattr(jax, "devices", none)
+    backend = Devices(name="tpu", remedy="run on a TPU machine")
     message = (
         "backend tpu: JAX finds no such device (Unable to initialize backend 'tpu': NOT_FOUND); "
         "run on a TPU machine"
