@@ -269,10 +269,15 @@ class _Entry:
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
     def _decided(self, side: int) -> str:
-        """Returns the call that decides what the function does, as text; empty if both sides do one operation."""
+        """Returns the call that decides what the function does, as text; empty if both sides do one operation.
+
+        Sides that do different operations may be in different functions, so their callers decide.
+        """
         source = self._sources[side]
         own = source.own if source and self.is_alone else ()
         call = deciding_call(own) if self.blamed[side] in own[:1] else None
+        if not call and len({node.name for node in self._nodes if node}) > 1 and self.blamed[side] in own[:1]:
+            call = next(iter(own[1:]), None)
         return f", called at {call}" if call else ""
 
     def _made(self) -> Sequence[str]:
