@@ -273,11 +273,14 @@ class _Entry:
 
         Sides that do different operations may be in different functions, so their callers decide.
         """
-        source = self._sources[side]
-        own = source.own if source and self.is_alone else ()
-        call = deciding_call(own) if self.blamed[side] in own[:1] else None
-        if not call and len({node.name for node in self._nodes if node}) > 1 and self.blamed[side] in own[:1]:
-            call = next(iter(own[1:]), None)
+        stacks = [one.own if one else () for one in self._sources]
+        own = stacks[side]
+        if not self.is_alone or self.blamed[side] not in own[:1]:
+            return ""
+        others = len({node.name for node in self._nodes if node}) > 1 and all(
+            len(each) > 1 for each in stacks
+        )
+        call = deciding_call(own) or (own[1] if others else None)
         return f", called at {call}" if call else ""
 
     def _made(self) -> Sequence[str]:

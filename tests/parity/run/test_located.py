@@ -165,7 +165,7 @@ def test_constants_that_may_be_equal_are_no_cause():
     with pytest.raises(TwinsDifferError) as caught:
         parity.assert_twins(Shifted(), Moved(nnx.Rngs(0)), batch(0), programs=("forward",))
     (result,) = caught.value.results
-    assert "in Shifted.end, candidate " in line(result) and "in Moved.finish" in line(result), line(result)
+    assert "in Shifted.end, called at " in line(result) and "in Moved.finish" in line(result), line(result)
 
 
 class Rotated(linen.Module):
