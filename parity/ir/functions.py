@@ -165,25 +165,30 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
     Searches the innermost function, the fields and constructors of its class, then those of each caller. The result is
-    None if the function itself holds the constant, or if several lines do.
+    None if the function itself holds the constant, or if several lines do. If none does, it may be one minus another,
+    such as the rate of a dropout.
     """
-    if number is None or (abs(number) < COMMON and (2 * number).is_integer()):
+    if number is None:
         return None
-    for frame in frames:
-        for scope in (
-            dict.fromkeys((frame.function, frame.function.partition(".")[0])) if frame.function else ()
-        ):
-            lines = [
-                Frame(frame.file, node.lineno, function)
-                for node, function in nodes_in(frame.file)
-                if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
-                if math.isclose(node.value, number, rel_tol=1e-6) and f"{function}.".startswith(f"{scope}.")
-                if scope == frame.function or function.removeprefix(scope) in CONSTRUCTORS
-            ]
-            if lines:
-                called = [line for line in lines if line.line == frame.line] or lines
-                return called[0] if len(called) == 1 and scope != frames[0].function else None
+    for value in (number, 1 - number) if 0 < number < 1 else (number,):
+        if abs(value) < COMMON and (2 * value).is_integer():
+            return None
+        for frame in frames:
+            for scope in dict.fromkeys(filter(None, (frame.function, frame.function.partition(".")[0]))):
+                if lines := list(_holding(value, frame, scope)):
+                    called = [line for line in lines if line.line == frame.line] or lines
+                    return called[0] if len(called) == 1 and scope != frames[0].function else None
     return None
+
+
+def _holding(value: float, frame: Frame, scope: str) -> Iterator[Frame]:
+    """Yields the lines of a number in a function, or in the fields and constructors of a class, in a frame's file."""
+    for node, function in nodes_in(frame.file):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, int | float)):
+            continue
+        inside = f"{function}.".startswith(f"{scope}.") and math.isclose(node.value, value, rel_tol=1e-6)
+        if inside and (scope == frame.function or function.removeprefix(scope) in CONSTRUCTORS):
+            yield Frame(frame.file, node.lineno, function)
 
 
 @functools.lru_cache(maxsize=256)

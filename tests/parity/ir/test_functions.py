@@ -182,3 +182,35 @@ def test_the_line_that_holds_a_constant_is_found(tmp_path, number, stack, line):
     path.write_text(PASSED)
     found = written(number, [Frame(str(path), at, name) for name, at in stack])
     assert (found.line if found else None) == line
+
+
+HELD = """
+def dropped(x, rate):
+    return x / (1.0 - rate)
+
+class Tower:
+    def __init__(self):
+        self.rates = 0.15, 0.35
+
+    def __call__(self, x):
+        return dropped(x, self.rates[0])
+
+def near(x):
+    return x / 0.85
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "frames", "line"),
+    [
+        (0.35, [(3, "dropped"), (10, "Tower.__call__")], 7),
+        (0.85, [(3, "dropped"), (10, "Tower.__call__")], 7),  # one minus the rate
+        (0.75, [(3, "dropped"), (10, "Tower.__call__")], None),
+        (0.85, [(13, "near"), (10, "Tower.__call__")], None),  # the function itself holds it
+    ],
+)
+def test_the_line_of_a_constant_may_hold_one_minus_it(tmp_path, number, frames, line):
+    file = tmp_path / "towers.py"
+    file.write_text(HELD)
+    found = written(number, [Frame(str(file), at, function) for at, function in frames])
+    assert (found and found.line) == line
