@@ -107,8 +107,8 @@ class Evidence:
         return self.sides
 
     def begin(self) -> None:
-        """Starts to compile what has to run, and makes its state meanwhile; channels report what fails."""
-        with contextlib.suppress(SideError, MapError):
+        """Starts to compile what has to run, and makes its state meanwhile; the channels report what fails."""
+        with contextlib.suppress(Exception):
             if self.reference.backend.executes and self.proof is not None and not self.proof.proved:
                 self.compiling()
                 _ = self.state

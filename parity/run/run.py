@@ -79,7 +79,8 @@ def run_case(case: Case, session: Session, channels: Sequence[str] = ALL) -> Cas
                 work = Evidence.of(case, session, channels)
             names = (work.builds[0].name, work.builds[1].name)
             with session.clock.book("judge"):
-                work.begin()
+                if any(CHANNELS[name].aspect is Aspect.VALUES for name in channels):
+                    work.begin()
                 judged = {name: _channel(name, work) for name in sorted(channels, key=_waits)}
             for name in channels:
                 same = [other.name for other in results.values() if _same_error(other, judged[name])]
