@@ -273,7 +273,7 @@ class _Entry:
 
         Sides that do different operations may be in different functions, so their callers decide.
         """
-        stacks = [one.own if one else () for one in self._sources]
+        stacks: list[Sequence[Frame]] = [one.own if one else () for one in self._sources]
         own = stacks[side]
         if not self.is_alone or self.blamed[side] not in own[:1]:
             return ""
