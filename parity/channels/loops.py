@@ -56,8 +56,9 @@ def loops(evidence: Evidence) -> ChannelResult:
     if forwarded := compare_forwarded(evidence, {words for array in arrays for words in array.traced}):
         findings = (*forwarded, *result.findings)
         result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
-    elif not (result.findings or evidence.proof_covers_compiled) and (found := compare_recomputed(evidence)):
-        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=(found,))
+    elif not evidence.proof_covers_compiled and (found := compare_recomputed(evidence)):
+        findings = (found, *result.findings)  # a loop that is only recomputed follows from it
+        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
     return dataclasses.replace(result, tables=_tables(left, right, result))
 
 

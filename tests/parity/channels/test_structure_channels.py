@@ -293,6 +293,26 @@ def test_some_of_the_layers_lose_their_checkpoint(changed, said):
     )
 
 
+def test_a_checkpoint_that_is_lost_comes_before_the_loops_that_it_recomputed():
+    def summed(around):
+        def step(carry, row):
+            carry = jnp.tanh(carry @ jnp.diag(row))
+            return carry, carry
+
+        def function(state, inputs):
+            def loss(w):
+                return around(lambda x: jax.lax.scan(step, x @ w, jnp.cos(w))[1])(inputs["x"]).sum()
+
+            return {"gradients": {"w": jax.grad(loss)(state["params"]["w"])}}
+
+        return {"function": function}
+
+    found = outcome(summed(jax.checkpoint), summed(lambda layer: layer), mesh=MeshSpec())["loops"]
+    first, *others = found.findings
+    assert first.where.startswith("checkpoint at ") and "remat dropped" in first.cause
+    assert others and all("loop" in one.where for one in others)
+
+
 def in_a_call(layer):
     """A layer whose operations are inside a call that the checkpoint recomputes."""
     return jax.checkpoint(jax.jit(lambda x: jnp.tanh(layer(x)) * 1.5 + x))
