@@ -1,6 +1,7 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_numbers
@@ -30,14 +31,19 @@ _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 _Pair = tuple[Op | None, Op | None]
 
 
-_Marks = tuple[str, tuple[str, ...], str, set[int]]
-"""Name, result types, name stack and known inputs of an operation, by which it is paired."""
+class _Marks(NamedTuple):
+    """The properties of an operation by which it is paired."""
+
+    name: str
+    types: tuple[str, ...]
+    stack: str
+    inputs: set[int]
 
 
 def _likeness(left: _Marks, right: _Marks) -> float:
     """Returns a number that is larger for likelier partners."""
     name, types, stack = (one == other for one, other in zip(left[:3], right[:3], strict=True))
-    shared = len(left[3] & right[3]) / max(len(left[3] | right[3]), 1)
+    shared = len(left.inputs & right.inputs) / max(len(left.inputs | right.inputs), 1)
     return 4 * name + 3 * shared + types + stack
 
 
@@ -216,7 +222,8 @@ class Search:
         yield from ((None, right[number]) for number in rest)
 
     def _marks(self, side: int, op: Op) -> _Marks:
-        return op.form.name, op.form.slots_out, inlined_source(op).stack, self._known(side, _inputs(op))
+        inputs = self._known(side, _inputs(op))
+        return _Marks(op.form.name, op.form.slots_out, inlined_source(op).stack, inputs)
 
     def _correspond(self, left: Op, right: Op) -> bool:
         """True if two operations are likely one place of both programs; else a report must not join their lines."""
