@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -413,12 +413,12 @@ def _unpaired_unused(sides: tuple[Side, Side]) -> tuple[set[str], set[str]]:
 
 def _uses(evidence: Evidence) -> Uses:
     """Returns the uses of each leaf in every program of both builds."""
-    return {name: _of_both(sides, state_fingerprints) for name, sides in _programs(evidence)}
+    return _of_programs(evidence, state_fingerprints)
 
 
 def _order(evidence: Evidence) -> Order:
     """Returns the place of the first use of each leaf, in the program that uses the most leaves if it is used there."""
-    orders = [_of_both(sides, state_order) for _, sides in _programs(evidence)]
+    orders = _of_programs(evidence, state_order).values()
     found: Order = {}, {}
     for pair in sorted(orders, key=lambda pair: -len(pair[0])):
         for held, ranks in zip(found, pair, strict=True):
@@ -427,15 +427,12 @@ def _order(evidence: Evidence) -> Order:
     return found
 
 
-def _of_both(sides: tuple[Side, Side], reader: Callable[[Side], T]) -> tuple[T, T]:
-    return sides[0].read(reader), sides[1].read(reader)
-
-
-def _programs(evidence: Evidence) -> Iterator[tuple[str, tuple[Side, Side]]]:
-    """Yields both sides of every program of the builds; their traces are kept; skips those that cannot be traced."""
+def _of_programs(evidence: Evidence, reader: Callable[[Side], T]) -> dict[str, tuple[T, T]]:
+    """Returns a reading of both sides of every program of the builds; skips programs that cannot be read."""
     left, right = evidence.builds
-    for name in sorted(set(left.programs) & set(right.programs)):
+    found = {}
+    for program in sorted(set(left.programs) & set(right.programs)):
         with contextlib.suppress(SideError):  # the program's own case reports it
-            sides = evidence.of_program(name).sides
-            _ = [side.traced for side in sides]
-            yield name, sides
+            sides = evidence.of_program(program).sides
+            found[program] = (sides[0].read(reader), sides[1].read(reader))
+    return found
