@@ -59,9 +59,9 @@ def measured(
 
 
 def _usual(evidence: Evidence) -> dict[Group, ChannelResult]:
-    """Returns the rung on the usual batch of each group of outputs that both sides have."""
+    """Returns the rung on the usual batch of each group of outputs that is judged and that both sides have."""
     runs, found = evidence.read(judged_runs), {}
-    for group in NUMBERS:
+    for group in (one for one in NUMBERS if one in (evidence.judged or NUMBERS)):
         left, right = (outputs.get(group, {}) for outputs in runs.outputs)
         if not missing_outputs(left, right):
             found[group] = climb(left, right, runs.judge(group))
@@ -72,15 +72,11 @@ def _fails_anyway(evidence: Evidence) -> str:
     """Returns a channel that fails on the usual batch, so that the case does; empty if none is known to."""
     if evidence.case.accept.waivers:
         return ""
-    judged = set(evidence.judged) - set(evidence.case.accept.not_applicable)
-    return next(
-        (
-            one
-            for one, found in evidence.read(_usual).items()
-            if one in judged and found.verdict is Verdict.FAILED
-        ),
-        "",
-    )
+    for group, found in evidence.read(_usual).items():
+        applies = group in evidence.judged and group not in evidence.case.accept.not_applicable
+        if applies and found.verdict is Verdict.FAILED:
+            return group
+    return ""
 
 
 def _with(result: ChannelResult, words: str) -> ChannelResult:

@@ -161,16 +161,22 @@ def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
     return count
 
 
-def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
+def written(number: float | None, frames: Sequence[Frame], library: Sequence[Frame] = ()) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
     Searches the innermost function, the fields and constructors of its class, then those of each caller. The result is
-    None if the function itself holds the constant, or if several lines do. If none does, it may be one minus another,
-    such as the rate of a dropout.
+    None if the function itself holds the constant, or if several lines do. If none does, and the function subtracts
+    from one, it may be one minus another, such as the rate of a dropout.
+
+    Args:
+        frames: the user's lines on the call stack, innermost first.
+        library: the lines of libraries inside them.
     """
     if number is None:
         return None
-    for value in (number, 1 - number) if 0 < number < 1 else (number,):
+    for value in (
+        (number, 1 - number) if any(map(_subtracts_from_one, (*library, *frames[:1]))) else (number,)
+    ):
         if abs(value) < COMMON and (2 * value).is_integer():
             return None
         for frame in frames:
@@ -179,6 +185,16 @@ def written(number: float | None, frames: Sequence[Frame]) -> Frame | None:
                     called = [line for line in lines if line.line == frame.line] or lines
                     return called[0] if len(called) == 1 and scope != frames[0].function else None
     return None
+
+
+def _subtracts_from_one(frame: Frame) -> bool:
+    return any(
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and getattr(node.left, "value", None) == 1
+        and function == frame.function
+        for node, function in nodes_in(frame.file)
+    )
 
 
 def _holding(value: float, frame: Frame, scope: str) -> Iterator[Frame]:

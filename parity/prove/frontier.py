@@ -163,7 +163,7 @@ class Frontier:
 
 def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
-    place = written(number(constant), side.place.own)
+    place = written(number(constant), side.place.own, side.place.library)
     return f"{text}, set at {place}" if place and str(place) not in text else text
 
 

@@ -265,7 +265,8 @@ class _Entry:
         if source is None or not given:
             return ""
         given = self._alignment.pair(*given[0])[side]
-        place = written(number(given.sketch.shown) if given.literal else None, source.own)
+        constant = number(given.sketch.shown) if given.literal else None
+        place = written(constant, source.own, source.library)
         return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
 
     def _decided(self, side: int) -> str:

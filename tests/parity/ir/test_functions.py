@@ -207,6 +207,7 @@ def near(x):
         (0.85, [(3, "dropped"), (10, "Tower.__call__")], 7),  # one minus the rate
         (0.75, [(3, "dropped"), (10, "Tower.__call__")], None),
         (0.85, [(13, "near"), (10, "Tower.__call__")], None),  # the function itself holds it
+        (0.85, [(16, "plain"), (10, "Tower.__call__")], None),  # it subtracts nothing from one
     ],
 )
 def test_the_line_of_a_constant_may_hold_one_minus_it(tmp_path, number, frames, line):
