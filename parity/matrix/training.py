@@ -156,6 +156,9 @@ class Trainer:
         self._places = jax.tree.map(self._on, specs)
         self._create = jax.jit(self._loop.create, out_shardings=self._places)
         self._step = jax.jit(self._loop.step, donate_argnums=0, out_shardings=(self._places, None))
+        self._begin(resume)
+
+    def _begin(self, resume: Path | None) -> None:
         if resume:
             self._state = self._loop.checkpoint.restore(resume, self._loop.example, self._places)
         else:
