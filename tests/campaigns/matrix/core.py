@@ -56,11 +56,11 @@ REST = 0.03
 WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
 """Programs that a program contains: pairs of options in a step also occur in its gradients."""
 COVERING, FLIPPING = "covering-", "flags-"
-RUN_ONLY = (
-    *("pipeline-sequential-mixtral-", "batch-split-plain-against-split-", "moe-dropless-"),
+ROTATED = (
+    *("pipeline-sequential-", "batch-split-plain-against-split-", "moe-dropless-"),
     *("moe-dropping-single-against-mesh-", "sharded-single-against-mesh-nnx/train_step@data4.expert2."),
 )
-"""Sides of one flavour that are compiled and run, as no proof decides them: the parts of the matrix have them."""
+"""Sides of one flavour that no proof of their bits decides: they cost most, and the parts of the matrix have them."""
 
 Worth = frozenset[Any]
 
@@ -85,7 +85,7 @@ def choose(cases: Sequence[Case], seconds: Mapping[str, float]) -> list[str]:
 
 def required(brought: Mapping[str, Worth]) -> set[Any]:
     """Returns what the handwritten cases are worth together, given the worth of each case."""
-    return {one for id, worth in brought.items() if not id.startswith((COVERING, *RUN_ONLY)) for one in worth}
+    return {one for id, worth in brought.items() if not id.startswith((COVERING, *ROTATED)) for one in worth}
 
 
 def is_pair(one: Any) -> bool:
