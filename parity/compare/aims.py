@@ -141,9 +141,9 @@ def _is_elsewhere(evidence: Evidence, place: Place | None, seen: ConstantUse) ->
 
 
 def _is_mark(seen: ConstantUse) -> bool:
-    """True for a test against zero, or for equality with a number."""
+    """True for a test of the entries themselves against zero, or for equality with a number."""
     is_equality = any(word in seen.op.form.word for word in ("direction EQ", "direction NE"))
-    return seen.is_single and (is_equality or seen.number == seen.constant == 0)
+    return seen.is_single and seen.number == seen.constant and (is_equality or seen.number == 0)
 
 
 def _scales(seen: Iterable[ConstantUse]) -> tuple[float, ...]:

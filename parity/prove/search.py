@@ -1,5 +1,6 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -386,8 +387,11 @@ class Search:
         others: list[str] = []
         for position, (first, second) in enumerate(zip(*numbers, strict=False)):
             read = [self.literal(side, op.operands[position]) for side, op in enumerate(pair)]
-            texts = ["a computed value" if text is None else text for text in read]
-            if texts[0] != texts[1]:
+            texts = [
+                self._computed(side, op, op.operands[position]) if text is None else text
+                for side, (op, text) in enumerate(zip(pair, read, strict=True))
+            ]
+            if any(read) and texts[0] != texts[1]:
                 tables = all(text.startswith(('"', "[")) for text in texts)
                 words = TABLE if tables else difference(*texts)
                 lines.append(f"operand {position}: {words}")
@@ -396,6 +400,23 @@ class Search:
         if others:
             lines.append(OtherOperand(f"another value: operand {listed(others, 3)}"))
         return tuple(lines)
+
+    def _computed(self, side: int, op: Op, value: int) -> str:
+        """Returns a computed operand as text, with the line that makes it if that is outside of the function."""
+        made = self._makers[side]
+        maker = made.get(value)
+        while maker is not None and maker.form.name in _KEEPS:
+            maker = made.get(maker.operands[0])
+        here, lines = inlined_source(op).own, inlined_source(maker).own if maker else ()
+        is_inside = not here or any(
+            (one.file, one.function) == (here[0].file, here[0].function) for one in lines
+        )
+        return f"a value made at {lines[0]}" if lines and not is_inside else "a computed value"
+
+    @functools.cached_property
+    def _makers(self) -> list[dict[int, Op]]:
+        """The operation that makes each value, for each program."""
+        return [{value: op for op in side.body.walk() for value in op.results} for side in self.programs]
 
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
         names = [op.form.name for op in (left, right) if op is not None]

@@ -239,6 +239,11 @@ def by_kind(findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
+def innermost(finding: Finding) -> list[tuple[str, str]]:
+    """Returns the first source line that a finding names for each side."""
+    return [place for text in (finding.reference, finding.candidate) for place in PLACE.findall(text)[:1]]
+
+
 def places(finding: Finding) -> list[tuple[str, int]]:
     """Returns the source lines that a finding names: those of the candidate alone, then shared ones, then others."""
     texts = (finding.candidate, finding.reference, f"{finding.where} {finding.next_step}")

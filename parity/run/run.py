@@ -19,12 +19,12 @@ from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.ir.functions import Frame, is_users
-from parity.run.explain import ELSEWHERE, blocking, places, unplaced
+from parity.run.explain import ELSEWHERE, blocking, innermost, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
 from parity.run.request import Request
 from parity.run.waiving import waive
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 NO_MAP = "no weight map"
 MAPS = Path("/proc/self/maps")
@@ -134,14 +134,24 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         if found.finding is None or not (found.found or found.facts["suspects"]):
             return results
         first = [one for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)]
-        if any(places(one) == places(found.finding) for one in first):  # in more detail
-            shown = dataclasses.replace(channel.findings[0], doubts=(), next_step="")
+        if any(innermost(one) == innermost(found.finding) for one in first):  # in more detail
+            shown = dataclasses.replace(
+                _with_callers(channel.findings[0], found.finding), doubts=(), next_step=""
+            )
             changed = {"findings": (shown, *channel.findings[1:])}
         else:
             where = f"values of one batch differ first at {found.finding.where}"
             doubt = "" if found.found else f"not sure of the cause, {found.facts['doubt']}"
             changed = {"located": dataclasses.replace(found.finding, where=where, next_step=doubt)}
     return {**results, channel.name: dataclasses.replace(channel, **changed)}
+
+
+def _with_callers(shown: Finding, found: Finding) -> Finding:
+    """Returns a finding with the callers that another one of the same lines names."""
+    texts = {side: (getattr(shown, side), getattr(found, side)) for side in SIDES}
+    return dataclasses.replace(
+        shown, **{side: text for side, (own, text) in texts.items() if text.startswith(f"{own}, called at ")}
+    )
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:

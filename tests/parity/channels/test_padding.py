@@ -296,3 +296,28 @@ def test_several_processes_say_that_no_stress_inputs_ran(monkeypatch):
     result = ChannelResult(name="values", verdict=Verdict.BITWISE, detail="equal")
     said = measure._stressed(types.SimpleNamespace(unproved=True), Group.VALUES, result)
     assert said.verdict is Verdict.BITWISE and "stress inputs run in one process only" in said.detail
+
+
+class Halved(linen.Module):
+    """A mean over the first frames of half of a signal, whose lengths are at least one."""
+
+    @linen.compact
+    def __call__(self, x, lengths):
+        valid = (jnp.arange(T // 2)[None] < (lengths + 1)[:, None] // 2)[..., None]
+        return jnp.sum(linen.Dense(D, name="dense")(x[:, ::2]) * valid, 1) / jnp.sum(valid, 1)
+
+
+class HalvedNnx(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(D, D, rngs=rngs)
+
+    def __call__(self, x, lengths):
+        valid = 1.0 - (jnp.arange(T // 2)[None] >= (lengths + 1)[:, None] // 2).astype(x.dtype)
+        frames = self.dense(x[:, ::2])
+        return jnp.einsum("btd,bt->bd", frames, valid) / jnp.maximum(valid.sum(1, keepdims=True), 1)
+
+
+def test_a_division_that_looks_at_signs_says_nothing_about_lengths():
+    x = of_mask(BITS)["x"]
+    batch = {"x": x, "lengths": np.asarray([2, 5, 3, 6], np.int32)}
+    assert_same(Halved(), HalvedNnx(nnx.Rngs(0)), batch, arguments=("x", "lengths"))

@@ -261,3 +261,47 @@ def test_a_key_that_is_drawn_from_twice_comes_before_the_values_that_follow():
         rng = result("rng", Verdict.FAILED, "draw", leaf=leaf)
         found = explain("case", {one.name: one for one in (program, values, rng)})
         assert found is not None and found.channel == first
+
+
+class Mixing(linen.Module):
+    @linen.compact
+    def __call__(self, h, shift):
+        return self.weighed(linen.Dense(6, name="first")(h), shift)
+
+    def weighed(self, h, shift):
+        return jax.nn.softmax(h + shift)
+
+
+class Displaced(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        shift = self.shift(x)
+        return jnp.tanh(Mixing(name="mixing")(x, shift)) - shift
+
+    def shift(self, x):
+        return jnp.where(x[:, :1] > 0, 0.0, -3.0) * jnp.arange(6.0)[None]
+
+
+class MixingNnx(nnx.Module):
+    def __init__(self, rngs):
+        self.first = nnx.Linear(5, 6, rngs=rngs)
+
+    def __call__(self, h, shift):
+        return jax.nn.softmax(self.first(h) + shift)
+
+
+class Plain(nnx.Module):
+    def __init__(self, rngs):
+        self.mixing = MixingNnx(rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.mixing(x, 0.0)) - Displaced.shift(self, x)
+
+
+def test_an_argument_of_a_caller_is_named_by_the_line_that_makes_it():
+    result = run.run_case(case(linen=Displaced, nnx=Plain), Session())
+    assert "a value made at tests/parity/run/test_located.py:" in line(result)
+    assert " in Displaced.shift against 0.0" in line(result)
+    assert "in Mixing.weighed, called at" in line(result) and "in MixingNnx.__call__, called at" in line(
+        result
+    )
