@@ -11,7 +11,7 @@ from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
 from parity.ir.jaxprs import first_uses
 from parity.ir.stablehlo.program import Op
-from parity.prove import UnpairedPositions, WeightView, WeightViews, argument_fingerprints, loop_counts_differ
+from parity.prove import UnpairedPositions, WeightView, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
 from parity.prove.numbering import users
@@ -93,7 +93,8 @@ def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairi
         moves = _moves(sides, weights)
         if moves is None or loop_counts_differ(reference.operations, candidate.operations):
             return None
-        pairing = dataclasses.replace(pairing, alone=dataclasses.replace(pairing.alone, moves=moves))
+        alone = dataclasses.replace(pairing.alone, moved_arguments=moves[0], moved_results=moves[1])
+        pairing = dataclasses.replace(pairing, alone=alone)
     return _without_counters(pairing, sides, weights)
 
 
@@ -257,8 +258,10 @@ def _moving(weights: WeightMap) -> list[Entry]:
     return [entry for entry in weights.entries if not isinstance(entry.transform, Identity)]
 
 
-def _moves(sides: tuple[Side, Side], weights: WeightMap) -> WeightViews | None:
-    """Returns the transforms of the entries that move numbers; None if one is unknown."""
+def _moves(
+    sides: tuple[Side, Side], weights: WeightMap
+) -> tuple[tuple[WeightView, ...], tuple[WeightView, ...]] | None:
+    """Returns the transforms of the entries that move numbers, of arguments and of results; None if one is unknown."""
     moving = _moving(weights)
 
     def views(positions: Sequence[Mapping[str, int]], prefix: str) -> list[WeightView | None]:
@@ -271,7 +274,7 @@ def _moves(sides: tuple[Side, Side], weights: WeightMap) -> WeightViews | None:
     ]
     if None in arguments or None in results:
         return None
-    return WeightViews(arguments=_used(arguments), results=_used(results))
+    return _used(arguments), _used(results)
 
 
 def _used(found: Sequence[WeightView | None]) -> tuple[WeightView, ...]:

@@ -61,8 +61,7 @@ class SourceLocation:
     @property
     def library(self) -> tuple[Frame, ...]:
         """The lines of libraries below the user's innermost line."""
-        depth = next((at for at, frame in enumerate(self.frames) if not frame.in_library), len(self.frames))
-        return self.frames[:depth]
+        return tuple(itertools.takewhile(lambda frame: frame.in_library, self.frames))
 
     @property
     def backward(self) -> bool:
@@ -97,8 +96,7 @@ class SourceLocation:
         frame = next(iter((*self.own, *self.frames)), None)
         if frame is None:
             return ", ".join((*self.tags, "unknown source"))
-        place = f"{PurePath(frame.file).name}:{frame.line}"
-        return ", ".join((*self.tags, f"{place} in {frame.function}" if frame.function else place))
+        return ", ".join((*self.tags, str(dataclasses.replace(frame, file=PurePath(frame.file).name))))
 
     @property
     def own_place(self) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _NAME = rf"@(?:{_STRING}|[\w.$-]+)"
 # A symbol reference may be nested, @outer::@inner. Inside of a string nothing is a reference.
-_PART = re.compile(rf"{_STRING}|{_NAME}|[][(){{}}<>,]", re.DOTALL | re.ASCII)
 _TOKEN = re.compile(rf"{_STRING}|({_NAME}(?:::{_NAME})*)|.", re.DOTALL | re.ASCII)
 
 
@@ -107,14 +106,12 @@ def replace_symbols(text: str, replace: Callable[[str], str]) -> str:
 def split_list(text: str) -> list[str]:
     """Splits the text of a bracketed list at its top-level commas; brackets inside strings do not count."""
     start, end = text.find("[") + 1, text.rfind("]") % max(len(text), 1)
-    parts, depth, begin = [], 0, start
-    for match in _PART.finditer(text, start, max(start, end)):
+    parts, depth = [""], 0
+    for match in _TOKEN.finditer(text, start, max(start, end)):
         token = match.group()
-        if token == ",":
-            if depth == 0:
-                parts.append(text[begin : match.start()].strip())
-                begin = match.end()
-        elif len(token) == 1:
-            depth += 1 if token in "[{(<" else -1
-    last = text[begin : max(begin, end)].strip()
-    return [*parts, last] if last else parts
+        if token == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+            depth += (token in "[{(<") - (token in "]})>")
+    return [part.strip() for part in parts if part.strip()]

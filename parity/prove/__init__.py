@@ -4,7 +4,7 @@ from parity.ir.stablehlo.liveness import has_extra_loops, loop_counts_differ
 from parity.prove.fingerprint import argument_fingerprints
 from parity.prove.frontier import Frontier, FrontierSide
 from parity.prove.proof import Proof, UnpairedPositions, is_one_program, prove
-from parity.prove.rules.weight_views import WeightView, WeightViews
+from parity.prove.rules.weight_views import WeightView
 
 __all__ = [
     "Frontier",
@@ -12,7 +12,6 @@ __all__ = [
     "Proof",
     "UnpairedPositions",
     "WeightView",
-    "WeightViews",
     "argument_fingerprints",
     "has_extra_loops",
     "is_one_program",

@@ -1,10 +1,10 @@
 """Counters of two integer types, such as int32 and uint32: whether both count up by the same number."""
 
-import collections
 from typing import Any
 
 from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.program import Op, StableProgram
+from parity.prove.numbering import users
 
 PLACES = frozenset({"sdy.sharding_constraint", "annotate_device_placement"})
 """Operations, and calls of the backend, that return their operand on other devices or in another memory."""
@@ -21,17 +21,14 @@ def increment(program: StableProgram, argument: int, result: int) -> tuple[int, 
         sum has another use, or the result is not such a sum.
     """
     counter, value = program.body.parameters[argument], program.body.outputs[result]
-    ops = list(program.body.walk())
-    uses = collections.Counter(used for op in ops for used in op.operands)
-    uses.update(program.body.outputs)
-    uses.update(used for op in ops for region in op.regions for used in region.outputs)
+    readers = users(program)
     made = {each: op for op in program.body.ops for each in op.results}
     sum_of, places = _unplaced(made, value)
     op = made.get(sum_of[-1])
     if op is None or op.form.name != "stablehlo.add" or op.form.attributed:
         return None
     others = [each for each in op.operands if each != counter]
-    if len(others) != 1 or any(uses[each] != 1 for each in (counter, *sum_of)):
+    if len(others) != 1 or any(len(readers[each]) != 1 for each in (counter, *sum_of)):
         return None
     constant, more = _unplaced(made, others[0])
     number = _constant(made.get(constant[-1]))

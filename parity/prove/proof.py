@@ -14,7 +14,7 @@ from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
-from parity.prove.rules.weight_views import NOTHING_MOVED, WeightViews, given, not_met
+from parity.prove.rules.weight_views import WeightView, given, not_met
 from parity.verdicts import SIDES, Finding, Verdict
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
@@ -31,13 +31,14 @@ class UnpairedPositions:
     Args:
         arguments, results: the positions.
         counters: number of them that are counters of both sides that `parity.prove.counters` found equal.
-        moves: arguments and results with another layout on one side; only rules can match them.
+        moved_arguments, moved_results: groups with another layout on one side; only rules can match them.
     """
 
     arguments: _Positions = ((), ())
     results: _Positions = ((), ())
     counters: int = 0
-    moves: WeightViews = NOTHING_MOVED
+    moved_arguments: tuple[WeightView, ...] = ()
+    moved_results: tuple[WeightView, ...] = ()
 
 
 NO_UNPAIRED = UnpairedPositions()
@@ -228,8 +229,8 @@ def _paired(
     ]
     returned = [dict(enumerate(side.result_names)) for side in sides]
     for label, pairs, names, own, moved in (
-        ("arguments", arguments, given, alone.arguments, alone.moves.arguments),
-        ("results", results, returned, alone.results, alone.moves.results),
+        ("arguments", arguments, given, alone.arguments, alone.moved_arguments),
+        ("results", results, returned, alone.results, alone.moved_results),
     ):
         others = [[*own[side], *(at for move in moved for at in move.positions(side))] for side in (0, 1)]
         check_pairs(label, pairs, names, others)
@@ -257,7 +258,7 @@ class _Attempt:
     ):
         self._results = results
         self.table = Table() if rules is None else Terms(rules)
-        moved = given(self.table, sides, alone.moves.arguments)
+        moved = given(self.table, sides, alone.moved_arguments)
         inputs = [self.table.number(f"#argument {position}") for position in range(len(arguments))]
         known = [
             {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)}
@@ -273,7 +274,7 @@ class _Attempt:
         self.visited = (left.visited, right.visited)  # the search numbers again and increases the counts
         ends = left.ends(), right.ends()
         self.unequal = [at for at, (one, other) in enumerate(results) if ends[0][one] != ends[1][other]]
-        self.missed = not_met(self.numberings, alone.moves.results)
+        self.missed = not_met(self.numberings, alone.moved_results)
         self.equal = not self.unequal and not self.missed and left.effects == right.effects
 
     def search(self) -> list[Frontier]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from parity.ir.hlo.hlo import CALLS, Computation, HloModule, Instruction, Shape
+from parity.ir.hlo.hlo import CALLS, Computation, HloModule, Instruction
 from parity.ir.hlo.hlo_parse import parse_hlo
 from parity.ir.jax_internals import compiled_program
 
@@ -78,7 +78,8 @@ def _lines(module: HloModule) -> Iterator[str]:
             operands = [places[operand] for operand in one.operands]
             before = sorted(places[other] for other in _before(one))
             places[one.name] = len(places)
-            yield f"{one.opcode}{operands}{before} {_full(one.shape)} {one.literal} {calls} {_plain(one)}"
+            layouts = [leaf.layout for leaf in one.shape.leaves]
+            yield f"{one.opcode}{operands}{before} {one.shape}{layouts} {one.literal} {calls} {_plain(one)}"
         yield f"result {places[body.root]}"
 
 
@@ -101,9 +102,3 @@ def _walk(body: Computation) -> Iterator[Instruction]:
 
 def _before(one: Instruction) -> list[str]:
     return _NAME.findall(one.attributes.get(BEFORE, ""))
-
-
-def _full(shape: Shape) -> str:
-    if shape.element == "tuple":
-        return f"({','.join(map(_full, shape.parts))})"
-    return f"{shape}{shape.layout}"

@@ -29,99 +29,55 @@ def loop_counts_differ(*sides: StableProgram) -> bool:
     return any(count != counts[0] for count in counts)
 
 
-class LiveMarker:
-    """Sets ``Op.live`` throughout a program, in one pass over a work list of values.
+def mark_live(program: StableProgram) -> None:
+    """Sets ``Op.live`` throughout a program.
 
-    A loop's slot is needed if its result is, or if the condition or a needed slot reads its carry. Therefore dead
-    carries, and the operations that feed only them, drop out.
+    Values are made before they are read, so that one pass from the last operation to the first finds all that results
+    and side effects need. A loop takes further passes over its body: a slot is needed if its result is, or if the
+    condition or a needed slot reads its carry. Therefore dead carries, and the operations that feed only them, drop
+    out.
     """
+    needed = bytearray(program.values)
+    for position, value in enumerate(program.body.outputs):
+        needed[value] |= position not in program.without
+    _mark(program.body, needed)
 
-    def __init__(self, program: StableProgram):
-        self._program = program
-        self._seen = bytearray(program.values)
-        self._work: list[int] = []
-        # Per value: (operation, region number or -1 for a result, position).
-        self._definers: list[tuple[Op, int, int] | None] = [None] * program.values
-        self._slots: dict[int, set[int]] = {}
-        self._effects: list[Op] = []
-        self._slotted: list[Op] = []
-        self._index(program.body)
 
-    def run(self) -> None:
-        """Marks what is live."""
-        for op in self._effects:
-            self._need(op)
-        for position, value in enumerate(self._program.body.outputs):
-            if position not in self._program.without:
-                self._mark(value)
-        while self._work:
-            definer = self._definers[self._work.pop()]
-            if definer is not None:
-                self._follow(*definer)
-        for op in self._slotted:
-            if id(op) in self._slots:
-                op.live = tuple(sorted(self._slots[id(op)]))
+def _mark(region: Region, needed: bytearray) -> None:
+    """Marks the operations of a region that make needed values or have side effects, and what they read."""
+    for op in reversed(region.ops):
+        while (live := _live(op, needed)) != op.live:
+            op.live = live
+            _need(op, live or (), needed)
 
-    def _follow(self, op: Op, region: int, position: int) -> None:
-        """Marks the dependencies of a needed value: a result (region -1) or the parameter of a region."""
-        kind = op.form.kind
-        if kind == Kind.WHILE or (region < 0 and kind in SLOTTED):
-            self._need_slot(op, position)
-        elif region < 0:
-            self._need(op)
-        elif kind == Kind.MANUAL:
-            self._mark(op.operands[position])
 
-    def _index(self, region: Region) -> None:
-        for op in region.ops:
-            for position, value in enumerate(op.results):
-                self._definers[value] = (op, -1, position)
-            if op.effect:
-                self._effects.append(op)
-            if op.form.kind in SLOTTED:
-                self._slotted.append(op)
-            for number, inner in enumerate(op.regions):
-                for position, value in enumerate(inner.parameters):
-                    self._definers[value] = (op, number, position)
-                self._index(inner)
+def _live(op: Op, needed: bytearray) -> tuple[int, ...] | None:
+    """Returns the needed slots of an operation; for a loop also those of the carries that it reads."""
+    kind = op.form.kind
+    slots = {slot for slot, value in enumerate(op.results) if needed[value]}
+    for region in op.regions if kind == Kind.WHILE else ():
+        slots.update(slot for slot, value in enumerate(region.parameters) if needed[value])
+    if not (slots or op.effect):
+        return None
+    return tuple(sorted(slots)) if kind in SLOTTED else (0,)
 
-    def _mark(self, value: int) -> None:
-        if not self._seen[value]:
-            self._seen[value] = 1
-            self._work.append(value)
 
-    def _need(self, op: Op) -> None:
-        """Marks the dependencies that all slots share: all operands, or the values that control the regions."""
-        kind = op.form.kind
-        if kind in SLOTTED:
-            if id(op) in self._slots:
-                return
-            self._slots[id(op)] = set()
-            if kind == Kind.WHILE:
-                self._mark(op.regions[0].outputs[0])
-            elif kind == Kind.BRANCH:
-                self._mark(op.operands[0])
-            return
-        if op.live is not None:
-            return
-        op.live = (0,)
-        for value in op.operands:
-            self._mark(value)
-        for region in op.regions:
-            for value in region.outputs:
-                self._mark(value)
-
-    def _need_slot(self, op: Op, slot: int) -> None:
-        """Marks the dependencies of one result slot; for a loop, those of the slot's carry."""
-        self._need(op)
-        slots = self._slots[id(op)]
-        kind = op.form.kind
-        if kind == Kind.WHILE and slot not in slots:
-            self._mark(op.operands[slot])
-            self._mark(op.regions[1].outputs[slot])
-        elif kind == Kind.BARRIER:
-            self._mark(op.operands[slot])
-        elif kind in (Kind.BRANCH, Kind.MANUAL):
-            for region in op.regions:
-                self._mark(region.outputs[slot])
-        slots.add(slot)
+def _need(op: Op, live: tuple[int, ...], needed: bytearray) -> None:
+    """Marks the operands and the results of regions that the slots of an operation need, then the regions."""
+    kind, read = op.form.kind, list(op.operands)
+    if kind == Kind.BRANCH:
+        read = read[:1]
+    elif kind == Kind.MANUAL:
+        read = []
+    elif kind in SLOTTED:
+        read = [read[slot] for slot in live]
+    for number, region in enumerate(op.regions):
+        is_whole = kind not in SLOTTED or (kind == Kind.WHILE and number == 0)
+        read += region.outputs if is_whole else [region.outputs[slot] for slot in live]
+    for value in read:
+        needed[value] = 1
+    for region in op.regions:
+        _mark(region, needed)
+    if kind == Kind.MANUAL:
+        for value, parameter in zip(op.operands, op.regions[0].parameters, strict=True):
+            needed[value] |= needed[parameter]

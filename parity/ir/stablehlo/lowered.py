@@ -122,17 +122,14 @@ class _Values:
     """The values of an inlined program, traced to their definitions; integers as affine functions of a loop's carry."""
 
     def __init__(self, body: Region):
-        self._makers: dict[int, Op] = {}
-        self._parameters: dict[int, _Made] = {}
-        regions: list[tuple[Op | None, Region]] = [(None, body)]
-        for owner, region in regions:  # grows
-            for place, value in enumerate(region.parameters):
-                self._parameters[value] = _Made(owner, region, place)
-            for op in region.ops:
-                for value in op.results:
-                    self._makers[value] = op
-                for inner in op.regions:
-                    regions.append((op, inner))
+        ops = list(body.walk())
+        self._makers = {value: op for op in ops for value in op.results}
+        regions = [(None, body), *((op, region) for op in ops for region in op.regions)]
+        self._parameters = {
+            value: _Made(owner, region, place)
+            for owner, region in regions
+            for place, value in enumerate(region.parameters)
+        }
 
     def resolve(self, value: int) -> _Made:
         """Returns the value behind barriers, and behind calls that are not inlined."""

@@ -153,15 +153,14 @@ def captures(op: Op) -> tuple[int, ...]:
     if op.captures is None:
         used: set[int] = set()
         defined: set[int] = set()
-        work = list(op.regions)
-        while work:
-            region = work.pop()
+        regions = list(op.regions)
+        for region in regions:  # grows
             defined.update(region.parameters)
             used.update(region.outputs)
             for inner in region.ops:
                 if inner.live is not None:
                     used.update(inner.operands)
-                    work.extend(inner.regions)
+                    regions += inner.regions
                 defined.update(inner.results)
         op.captures = tuple(sorted(used - defined))
     return op.captures

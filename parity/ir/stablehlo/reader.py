@@ -7,7 +7,7 @@ from typing import Any
 from parity.ir.jax_internals import hoisted_constants
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.liveness import LiveMarker
+from parity.ir.stablehlo.liveness import mark_live
 from parity.ir.stablehlo.program import Chain, Kind, Op, Region, StableProgram
 
 _HOISTED = "jax.const"
@@ -36,7 +36,7 @@ def read_program(
     functions = program if is_read else Functions(program, ignore_shardings=ignore_shardings)
     with functions.module.context:
         result = _inlined(functions, frozenset(without))
-        LiveMarker(result).run()
+        mark_live(result)
     return result
 
 
@@ -61,7 +61,7 @@ def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
         argument_names=_argument_names(main.operation),
         result_names=_result_names(items.get("res_attrs"), len(body.outputs)),
         constants={
-            position: f"{signatures.array(hoisted, position)} {sorted(side.items())} {kind}"
+            position: f"{signatures.array(hoisted[position] if hoisted else None)} {sorted(side.items())} {kind}"
             for position, (side, kind) in enumerate(zip(arguments, body.types, strict=True))
             if _HOISTED in side
         },

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -107,13 +106,12 @@ class OpSignatures:
             if name not in drop and not (self._ignore and name in _SHARDINGS)
         }
 
-    def array(self, values: Sequence[Any], position: int) -> str:
-        """Returns the dtype, shape and a digest of an array; unique text if its values are unavailable."""
-        value = values[position] if position < len(values) else None
+    def array(self, value: Any) -> str:
+        """Returns the dtype, shape and a digest of an array; unique text if its values are unavailable, or for None."""
         if value is None or not getattr(value, "is_fully_addressable", True):
             return self._private
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            return f"{value.dtype} {self.array([jax.random.key_data(value)], 0)}"
+            return f"{value.dtype} {self.array(jax.random.key_data(value))}"
         data = np.asarray(value)
         return _digest_text(data.tobytes(), f"{data.dtype}{list(data.shape)}")
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.prove.exact.terms import REAL, RefusalError, Terms
-from parity.prove.rules.types import FLOATS, is_whole_number
+from parity.prove.rules.types import FLOATS
 
 COMPARE = {name: getattr(operator, name.lower()) for name in ("EQ", "NE", "LT", "LE", "GT", "GE")}
 
@@ -28,14 +28,9 @@ def is_signed(sort: str) -> bool:
 
 
 def widens(narrow: str, wide: str) -> bool:
-    """True if every value of one type is a value of another of its kind: both floats, or both integers."""
-    if narrow in FLOATS and wide in FLOATS:
-        return all(a <= b for a, b in zip(FLOATS[narrow], FLOATS[wide], strict=True))
-    if not (is_whole_number(narrow) and is_whole_number(wide)) or wide == "i1":
-        return False
-    unsigned = [not is_signed(each) or each == "i1" for each in (narrow, wide)]
-    more = width(wide) - width(narrow)
-    return more >= 0 if unsigned[0] == unsigned[1] else unsigned[0] and more > 0
+    """True if every value of one type of floats is a value of another."""
+    known = narrow in FLOATS and wide in FLOATS
+    return known and all(a <= b for a, b in zip(FLOATS[narrow], FLOATS[wide], strict=True))
 
 
 def wrap(value: int, sort: str) -> int | bool:

@@ -40,21 +40,6 @@ class WeightView:
         return tuple(position for position in found if position is not None)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WeightViews:
-    """Arrays that are moved between two programs.
-
-    Args:
-        arguments, results: the groups.
-    """
-
-    arguments: tuple[WeightView, ...] = ()
-    results: tuple[WeightView, ...] = ()
-
-
-NOTHING_MOVED = WeightViews()
-
-
 def given(
     table: Table, sides: Sequence[StableProgram], moves: Sequence[WeightView]
 ) -> tuple[dict[int, int], dict[int, int]]:

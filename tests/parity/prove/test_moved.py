@@ -11,7 +11,7 @@ from campaigns.prover.execute import EXTREMES, same_numbers, wild_inputs
 from campaigns.prover.modules import run_module
 
 from parity.ir.jax_internals import stablehlo_module
-from parity.prove import UnpairedPositions, WeightView, WeightViews, prove
+from parity.prove import UnpairedPositions, WeightView, prove
 from parity.verdicts import Verdict
 
 sys.path.append(str(Path(__file__).parent / "rewrites"))
@@ -110,7 +110,7 @@ def test_an_unread_part_is_no_part_of_the_reading():
             right,
             arguments=[(0, 0)],
             results=[(0, 0)],
-            alone=UnpairedPositions(moves=WeightViews(arguments=(group,))),
+            alone=UnpairedPositions(moved_arguments=(group,)),
         )
         assert proof.proved is same
 

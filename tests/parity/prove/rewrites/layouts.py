@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.prove import UnpairedPositions, WeightView, WeightViews
+from parity.prove import UnpairedPositions, WeightView
 from parity.verdicts import Verdict
 
 # B rows, D features, H heads, K width of a head
@@ -123,4 +123,4 @@ def moves(layout, *, gradients=False, side=0, steps=None):
         steps=layout.steps if steps is None else steps,
     )
     back = dataclasses.replace(group, name="gradient of w")
-    return UnpairedPositions(moves=WeightViews(arguments=(group,), results=(back,) if gradients else ()))
+    return UnpairedPositions(moved_arguments=(group,), moved_results=(back,) if gradients else ())
