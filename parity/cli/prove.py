@@ -134,19 +134,21 @@ def _up_to_sharding(work: "Evidence") -> _Shown:
 
     found = prove_modulo_sharding(work)
     proof, annotations = found.proof, found.differing
-    frontier = [entry.sentence() for entry in proof.frontier] if proof else list(found.unmatched)
+    frontier = [entry.sentence() for entry in proof.frontier]
     record = {
         "verdict": found.verdict,
-        "rules": dict(proof.rules) if proof else {},
-        "operations": proof.operations if proof else (0, 0),
-        "seconds": proof.seconds if proof else 0.0,
+        "rules": dict(proof.rules),
+        "operations": proof.operations,
+        "seconds": proof.seconds,
         "frontier": frontier,
         "annotations": [row._asdict() for row in annotations],
     }
-    size = f": {proof.operations[0]:,} and {proof.operations[1]:,} operations" if proof else ""
-    rules = f" (rules: {', '.join(proof.rules)})" if proof and proof.rules else ""
+    size = (
+        f": {proof.operations[0]:,} and {proof.operations[1]:,} operations" if any(proof.operations) else ""
+    )
+    rules = f" (rules: {', '.join(proof.rules)})" if proof.rules else ""
     holds = found.verdict != "differs"
-    lines = [] if proof and holds else frontier
+    lines = [] if holds else frontier
     lines = [*lines, f"annotations differ at {len(annotations)} places"]
     texts = [f"{place}: reference {left}, candidate {right}" for place, left, right in annotations]
     lines += shortened(texts, MOST_ANNOTATIONS, "and {} more, which --json lists")

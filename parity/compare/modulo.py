@@ -11,7 +11,6 @@ from parity.compare.exactness import walk
 from parity.compare.side import STATE, Side
 from parity.ir.location import operation_source
 from parity.ir.mlir import attribute_items, dictionary_items
-from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, prove
 
 NOTHING = "nothing"
@@ -30,46 +29,40 @@ class ModuloSharding:
     """The result of comparing both sides up to sharding annotations; it does not claim equal bits.
 
     Args:
-        proof: without annotations; None if arguments and results do not pair.
-        unmatched: arguments and results of only one side, as text.
+        proof: without annotations.
         differing: for each place that differs, the annotations that a side has alone or more often, as text.
     """
 
-    proof: Proof | None
-    unmatched: tuple[str, ...] = ()
+    proof: Proof
     differing: tuple[ShardingDifference, ...] = ()
 
     @property
     def verdict(self) -> str:
         """A separate rung: ``same up to sharding``, ``same values up to sharding`` by rules, or ``differs``."""
-        if self.proof is None or not (self.proof.proved or self.proof.reordered):
+        if not (self.proof.proved or self.proof.reordered):
             return "differs"
         return "same up to sharding" if self.proof.same_program else "same values up to sharding"
 
 
 def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
     """Compares both sides of a case without their sharding annotations, and lists those that differ."""
-    sides, weights = evidence.sides, evidence.weights
-    differing = _otherwise(sides)
-    if not weights.is_identity:
-        return ModuloSharding(proof=walk(sides, weights, evidence.case), differing=differing)
-    pairing = evidence.pairing
+    return ModuloSharding(proof=_unannotated_proof(evidence), differing=_otherwise(evidence.sides))
+
+
+def _unannotated_proof(evidence: Evidence) -> Proof:
+    sides, pairing = evidence.sides, evidence.pairing
+    if not evidence.weights.is_identity:
+        return walk(sides, evidence.weights, evidence.case)
     assert pairing is not None
-    if pairing.unmatched:
-        words = tuple(f"{one.name}: {one.verb}" for one in pairing.unmatched)
-        return ModuloSharding(proof=None, unmatched=words, differing=differing)
-    programs = (
-        read_program(side.lowered, ignore_shardings=True, without=dropped)
-        for side, dropped in zip(sides, pairing.alone.results, strict=True)
-    )
-    proof = prove(
-        *programs,
+    if pairing.unmatched and evidence.operation_proof:
+        return evidence.operation_proof
+    return prove(
+        *(side.lowered for side in sides),
         arguments=pairing.arguments,
         results=pairing.results,
         alone=pairing.alone,
         ignore_shardings=True,
     )
-    return ModuloSharding(proof=proof, differing=differing)
 
 
 def _otherwise(sides: tuple[Side, Side]) -> tuple[ShardingDifference, ...]:

@@ -88,14 +88,25 @@ def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairi
         `parity.builds.weights.transforms`.
     """
     sides = (reference, candidate)
-    pairing = pair_positions(*sides, weights)
+    counters = [entry for entry in weights.entries if _counts_equally(entry, sides)]
+    others = dataclasses.replace(
+        weights,
+        entries=tuple(entry for entry in weights.entries if entry not in counters),
+        alone=(
+            (*weights.alone[0], *(entry.reference[0] for entry in counters)),
+            (*weights.alone[1], *(entry.candidate[0] for entry in counters)),
+        ),
+    )
+    pairing = pair_positions(*sides, others)
+    alone = dataclasses.replace(pairing.alone, counters=len(counters))
+    pairing = dataclasses.replace(pairing, alone=alone)
     if not weights.is_identity:
         moves = _moves(sides, weights)
         if moves is None or loop_counts_differ(reference.operations, candidate.operations):
             return None
         alone = dataclasses.replace(pairing.alone, moved_arguments=moves[0], moved_results=moves[1])
         pairing = dataclasses.replace(pairing, alone=alone)
-    return _without_counters(pairing, sides, weights)
+    return pairing
 
 
 def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
@@ -142,43 +153,23 @@ def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pair
     return Pairing(arguments=arguments, results=results, unmatched=tuple(unmatched), alone=alone)
 
 
-def _without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
-    """Returns the pairs without counters of two integer types that both sides only increment, by the same number.
+def _counts_equally(entry: Entry, sides: tuple[Side, Side]) -> bool:
+    """True for a counter of two integer types that both sides only increment, by the same number.
 
-    `parity.prove.counters` shows why they stay equal; the rest of the programs is still compared.
+    `parity.prove.counters` shows why it stays equal; the rest of the programs is still compared.
     """
-    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    for entry in weights.entries:
-        paths = entry.reference[0], entry.candidate[0]
-        leaves = [side.build.leaves[path] for side, path in zip(sides, paths, strict=True)]
-        if not all(map(is_counter, leaves)) or leaves[0].dtype == leaves[1].dtype:
-            continue
-        of_sides = list(zip(sides, paths, strict=True))
-        read = tuple(state_arguments(side).get(path, -1) for side, path in of_sides)
-        written = tuple(_returned(side, Group.STATE).get(path, -1) for side, path in of_sides)
-        if read not in pairing.arguments or written not in pairing.results:
-            continue
-        steps = {increment(side.operations, *at) for side, *at in zip(sides, read, written, strict=True)}
-        widths = {leaf.dtype.removeprefix("u") for leaf in leaves}
-        if None not in steps and len(steps) == len(widths) == 1:
-            found.append((read, written))
-    read, written = ([each[of] for each in found] for of in (0, 1))
-    return dataclasses.replace(
-        pairing,
-        arguments=[each for each in pairing.arguments if each not in read],
-        results=[each for each in pairing.results if each not in written],
-        alone=dataclasses.replace(
-            pairing.alone,
-            arguments=_with_pairs(pairing.alone.arguments, read),
-            results=_with_pairs(pairing.alone.results, written),
-            counters=len(found),
-        ),
-    )
+    of_sides = list(zip(sides, (entry.reference[0], entry.candidate[0]), strict=True))
+    leaves = [side.build.leaves[path] for side, path in of_sides]
+    if not all(map(is_counter, leaves)) or leaves[0].dtype == leaves[1].dtype:
+        return False
 
+    def step(side: Side, path: str) -> tuple[int, tuple[str, ...]] | None:
+        read, written = state_arguments(side).get(path), _returned(side, Group.STATE).get(path)
+        return None if read is None or written is None else increment(side.operations, read, written)
 
-def _with_pairs(alone: Alone, pairs: Sequence[tuple[int, ...]]) -> Alone:
-    left, right = ((*held, *(pair[side] for pair in pairs)) for side, held in enumerate(alone))
-    return left, right
+    steps = {step(*each) for each in of_sides}
+    widths = {leaf.dtype.removeprefix("u") for leaf in leaves}
+    return isinstance(entry.transform, Identity) and None not in steps and len(steps) == len(widths) == 1
 
 
 def state_arguments(side: Side) -> dict[str, int]:

@@ -1,8 +1,7 @@
-"""Runs of both sides, and of the reference from perturbed numbers, for the channels of values."""
+"""Runs of both sides in a trial, also from perturbed numbers, for the channels of values."""
 
 import dataclasses
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -18,10 +17,12 @@ from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.unpaired import rename_to_reference, with_counters_of, without_unpaired
 from parity.ir.precision import changed_types, rounds
 from parity.values.ladder import MINOR, Absent, Judge, Rounding, deviation, is_within
-from parity.values.noise import DRAWS, measure_floor, nudge, to_float64
+from parity.values.noise import DRAWS, is_distribution, is_mask, measure_floor, nudge, to_float64
 from parity.values.routing import ChangedChoice, find_flips, forced_inputs, margin_noise
 
+Flat = Mapping[str, np.ndarray]
 Outputs = dict[str, dict[str, np.ndarray]]
+Move = Callable[[Flat, np.random.Generator], Flat]
 
 
 def pair_outputs(evidence: Evidence, reference: Outputs, candidate: Outputs) -> tuple[Outputs, Outputs]:
@@ -36,20 +37,71 @@ def pair_outputs(evidence: Evidence, reference: Outputs, candidate: Outputs) -> 
     return left, back
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A state and a batch that both sides run on.
+
+    Args:
+        state: the reference's.
+        alter: changes a batch; None for the usual one.
+        steps: number of steps; None for the program's own.
+        move: perturbs state and batch, for the noise.
+        saturates: see `StressKind`.
+        ties: True if entries equal constants, so that rounding decides for either side.
+        pads: True if masks of the batch change, too.
+        empties: True if masks hide everything: forms of a mask differ there, so that only what is finite on one side
+            and not on the other is compared.
+        tiny: entries of parameters that are about zero, by path.
+    """
+
+    name: str
+    state: Flat
+    alter: Callable[[Flat], Flat] | None = None
+    steps: int | None = 1
+    move: Move = nudge
+    saturates: bool = False
+    ties: bool = False
+    pads: bool = False
+    empties: bool = False
+    tiny: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def batch(self, given: Flat) -> Flat:
+        """Returns a batch changed: masks stay, unless this trial pads, and distributions add up to one again."""
+        if self.alter is None:
+            return given
+        changed = dict(self.alter(dict(given)))
+        for path in [path for path, array in given.items() if is_distribution(array)]:
+            wide = np.abs(changed[path].astype(np.float64))
+            if np.isfinite(wide).all() and (total := wide.sum(-1, keepdims=True)).all():
+                changed[path] = (wide / total).astype(given[path].dtype)
+        masks = {path: array for path, array in given.items() if is_mask(array)}
+        return changed if self.pads else {**changed, **masks}
+
+    def moved(self, batch: Flat, rng: np.random.Generator) -> Flat:
+        """Returns a batch perturbed; masks and distributions of a changed one stay."""
+        kept = {} if self.alter is None else batch
+        kept = {path: each for path, each in kept.items() if is_mask(each) or is_distribution(each)}
+        return {**self.move(batch, rng), **kept}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runs:
-    """Runs of both sides from one state and one batch a step, each made when it is first read.
+    """Runs of both sides in a trial, each made when it is first read.
 
     Args:
         evidence: the case, on a backend that executes.
+        trial: the state and the batch.
+        changed: returns a side in another precision, or compiled differently.
         choices: choices of experts that are inputs in addition to the batch; empty to let each side choose.
     """
 
     evidence: Evidence
-    choices: Mapping[str, np.ndarray]
+    trial: Trial
+    changed: Callable[[Side], Side] = lambda side: side
+    choices: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     memo: Memo = dataclasses.field(default_factory=Memo, init=False, repr=False)
 
-    def _side(self, side: Side) -> Side:
+    def _forced(self, side: Side) -> Side:
         if not self.choices:
             return side
         build, extra = side.build, self.choices
@@ -64,37 +116,42 @@ class Runs:
 
     @Once
     def _sides(self) -> tuple[Side, Side]:
-        return self._side(self.evidence.reference), self._side(self.evidence.candidate)
+        return self._forced(self.evidence.reference), self._forced(self.evidence.candidate)
 
-    def _run(self, sides: tuple[Side, Side]) -> tuple[Outputs, Outputs]:
-        reference = sides[0].run(self.evidence.state, SEED)
-        return pair_outputs(self.evidence, reference, sides[1].run(self.evidence.candidate_state, SEED))
+    def _run(self, place: int, seed: int | None = None) -> Outputs:
+        """Runs one side, from perturbed numbers if there is a seed."""
+        trial, rng = self.trial, None if seed is None else np.random.default_rng(seed)
+        state = trial.state if rng is None else trial.move(trial.state, rng)
+
+        def alter(batch: Flat) -> Flat:
+            given = trial.batch(batch)
+            return given if rng is None else trial.moved(given, rng)
+
+        carried = self.evidence.as_candidate(state) if place else dict(state)
+        return self._sides[place].read(self.changed).run(carried, SEED, alter, trial.steps)
 
     @Once
     def outputs(self) -> tuple[Outputs, Outputs]:
         """The outputs of both sides, the candidate's under the reference's paths."""
-        return self._run(self._sides)
+        return pair_outputs(self.evidence, self._run(0), self._run(1))
 
-    @Once
-    def contracted(self) -> tuple[Outputs, Outputs]:
-        """The outputs if the compiler may round a product and a sum once: at LLVM's level 3."""
-        backend: Any = self.evidence.reference.backend
-        backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
-        left, right = (dataclasses.replace(side, backend=backend) for side in self._sides)
-        return self._run((left, right))
+    def perturbed(self, place: int, seed: int) -> Outputs:
+        """Returns the outputs of the reference, place 0, or of the candidate, 1, from perturbed numbers."""
+        return self.memo(self._perturbed, place, seed)
+
+    def _perturbed(self, place: int, seed: int) -> Outputs:
+        outputs = self._run(place, seed)
+        return pair_outputs(self.evidence, *((outputs, {}) if place == 0 else ({}, outputs)))[place]
 
     @Once
     def nudged(self) -> list[Outputs]:
         """The outputs of the reference from weights and inputs that are one ulp off, for each draw."""
-        return self._nudged(self._sides[0])
+        return [self.perturbed(0, 1_000 + draw) for draw in range(DRAWS)]
 
-    def _nudged(self, side: Side) -> list[Outputs]:
-        runs = []
-        for draw in range(DRAWS):
-            alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
-            run = side.run(alter(self.evidence.state), SEED, alter)
-            runs.append(without_unpaired(run, self.evidence.weights.alone[0]))
-        return runs
+    @Once
+    def contracted(self) -> tuple[Outputs, Outputs]:
+        """The outputs if the compiler may round a product and a sum once: at LLVM's level 3."""
+        return dataclasses.replace(self, changed=contracted_side).outputs
 
     @Once
     def _roundings(self) -> Mapping[str, Rounding]:
@@ -102,9 +159,9 @@ class Runs:
         outputs, why = self.outputs[0], self.evidence.read(unmeasured_rounding)
         if why != "":
             return dict.fromkeys(outputs, Rounding(detail=why or ""))
-        wide = (self._sides[0].read(widened_side), self._sides[1].read(widened_side))
-        left, right = self._run(wide)
-        in_float32, again = self._nudged(wide[0]), self._nudged(self._sides[0].read(rounded_side))
+        wide = dataclasses.replace(self, changed=widened_side)
+        (left, right), in_float32 = wide.outputs, wide.nudged
+        again = dataclasses.replace(self, changed=rounded_side).nudged
 
         def rounding(group: str) -> Rounding:
             floor = measure_floor(left[group], [run[group] for run in in_float32])
@@ -123,11 +180,16 @@ class Runs:
     @Once
     def float64(self) -> Outputs | Absent:
         """The outputs of the reference in float64, or the reason why there are none."""
-        side = self.evidence.read(float64_side)
+        side, inputs = self.evidence.read(float64_side), self._sides[0].build.abstract_inputs
         if isinstance(side, Absent):
             return side
+
+        def alter(batch: Flat) -> Flat:
+            given = {path: array.astype(inputs[path].dtype) for path, array in batch.items()}
+            return to_float64(self.trial.batch(given))
+
         with jax.enable_x64(True):
-            return self._side(side).run(to_float64(self.evidence.state), SEED)
+            return self._forced(side).run(to_float64(self.trial.state), SEED, alter, self.trial.steps)
 
     @Once
     def _differs_anywhere(self) -> bool:
@@ -182,6 +244,18 @@ def float64_side(evidence: Evidence) -> Side | Absent:
     return side
 
 
+def contracted_side(side: Side) -> Side:
+    """Returns a side whose compiler may round a product and a sum once: at LLVM's level 3."""
+    backend: Any = side.backend
+    options = (("xla_backend_optimization_level", 3),)
+    return dataclasses.replace(side, backend=dataclasses.replace(backend, options=options))
+
+
+def usual_trial(evidence: Evidence) -> Trial:
+    """Returns the usual state and batches."""
+    return Trial(name="usual", state=evidence.state, steps=None)
+
+
 def unmeasured_rounding(evidence: Evidence) -> str | None:
     """Returns the reason why rounding to narrow floats cannot explain a difference; empty if it can.
 
@@ -201,12 +275,13 @@ def unmeasured_rounding(evidence: Evidence) -> str | None:
 
 def free_runs(evidence: Evidence) -> Runs:
     """Returns the runs in which each side chooses its experts."""
-    return Runs(evidence, {})
+    return Runs(evidence, usual_trial(evidence))
 
 
 def forced_runs(evidence: Evidence) -> Runs:
     """Returns the runs in which both sides get the choices of the reference."""
-    return Runs(evidence, forced_inputs(evidence.read(free_runs).outputs[0][Group.ROUTING]))
+    free = evidence.read(free_runs)
+    return dataclasses.replace(free, choices=forced_inputs(free.outputs[0][Group.ROUTING]))
 
 
 def judged_runs(evidence: Evidence) -> Runs:

@@ -3,20 +3,17 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from parity.builds.build import SEED, Group
+from parity.builds.build import Group
 from parity.compare.aims import harvest
 from parity.compare.evidence import Evidence
-from parity.compare.runs import Outputs, float64_side, pair_outputs, unmeasured_rounding
-from parity.compare.side import Side, rerounded_side, rounded_side, unchecked_side, widened_side
+from parity.compare.runs import Outputs, Runs, Trial, unmeasured_rounding, usual_trial
+from parity.compare.side import rerounded_side, rounded_side, unchecked_side, widened_side
 from parity.compare.trials import (
-    Move,
-    Trial,
     aimed,
     at_counts,
     extreme_trials,
@@ -28,7 +25,7 @@ from parity.compare.trials import (
 from parity.compare.unpaired import split_step
 from parity.ir.checks import count_checks
 from parity.values.ladder import Absent, Deviation, deviation, rung_beyond
-from parity.values.noise import DRAWS, finite_norm, is_distribution, is_float, is_mask, to_float64
+from parity.values.noise import DRAWS, finite_norm, is_float
 from parity.values.stress_inputs import ONE_SIDED, measured_difference, one_sided, resized
 from parity.verdicts import Finding, Verdict, listed
 
@@ -88,13 +85,12 @@ def stress(evidence: Evidence) -> Stressed:
     found: dict[Place, Off] = {}
     runs, left_out = {}, 0
     for kind, trials in kinds.items():
-        tried = [_Run.of(evidence, trial) for trial in trials]
+        tried = [Runs(evidence, trial) for trial in trials]
         sizes = _largest(tried) if trials is starts else {}
         runs[kind] = len(tried)
-        left_out += sum(run.routes_apart for run in tried)
+        left_out += sum(map(_routes_apart, tried))
         for run in tried:
-            sized = dataclasses.replace(run, sizes=sizes)
-            for off in () if run.routes_apart else _beyond_rounding(evidence, sized, found):
+            for off in () if _routes_apart(run) else _beyond_rounding(run, found, sizes):
                 found[off.place] = off
     for off in _unguarded(evidence, spoilt):
         found.setdefault(off.place, off)
@@ -126,60 +122,30 @@ class Off(NamedTuple):
         return self.group, self.deviation.path
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Run:
-    """The results of both sides in a trial.
+def _routes_apart(run: Runs) -> bool:
+    """True if the sides choose different experts: rounding may decide it, and later results are not comparable."""
+    left, right = (side.get(Group.ROUTING, {}) for side in run.outputs)
+    return any(left[path].tobytes() != right[path].tobytes() for path in left if path.endswith("/preferred"))
 
-    Args:
-        nudged: a function from side and seed to its results from perturbed numbers.
-        small: relative difference up to which the candidate's own noise may explain it.
-        sizes: norms of leaves to which rounding is relative, if not to each leaf's own.
+
+def _has_no_loss(sides: tuple[Outputs, Outputs], group: Group, path: str) -> bool:
+    """True if both sides have a scalar that is NaN, and NaN in the part of the state that a leaf belongs to.
+
+    The form of a program decides which leaves such a loss reaches. If only one side has them, the other one may guard
+    them.
     """
-
-    trial: Trial
-    reference: Outputs
-    candidate: Outputs
-    nudged: Callable[[int, int], Outputs]
-    small: float = SMALL
-    sizes: Mapping[Place, float] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, evidence: Evidence, trial: Trial, changed: Callable[[Side], Side] = lambda side: side
-    ) -> "_Run":
-        """Runs both sides, in another precision if ``changed`` is given."""
-        sides = [_run(evidence, trial, place, changed) for place in (0, 1)]
-        reference, candidate = pair_outputs(evidence, *sides)
-        nudged = _nudged(evidence, trial, changed)
-        return cls(trial=trial, reference=reference, candidate=candidate, nudged=nudged)
-
-    @property
-    def routes_apart(self) -> bool:
-        """True if the sides choose different experts: rounding may decide it, and later results are not comparable."""
-        left, right = (side.get(Group.ROUTING, {}) for side in (self.reference, self.candidate))
-        return any(
-            left[path].tobytes() != right[path].tobytes() for path in left if path.endswith("/preferred")
+    lost = [
+        {one for one, array in side.get(Group.VALUES, {}).items() if not array.ndim and np.isnan(array)}
+        for side in sides
+    ]
+    near = [
+        any(
+            _top(one) == _top(path) and is_float(array) and np.isnan(array).any()
+            for one, array in side[group].items()
         )
-
-    def has_no_loss(self, group: Group, path: str) -> bool:
-        """True if both sides have a scalar that is NaN, and NaN in the part of the state that a leaf belongs to.
-
-        The form of a program decides which leaves such a loss reaches. If only one side has them, the other one may
-        guard them.
-        """
-        sides = (self.reference, self.candidate)
-        lost = [
-            {one for one, array in side.get(Group.VALUES, {}).items() if not array.ndim and np.isnan(array)}
-            for side in sides
-        ]
-        near = [
-            any(
-                _top(one) == _top(path) and is_float(array) and np.isnan(array).any()
-                for one, array in side[group].items()
-            )
-            for side in sides
-        ]
-        return bool(lost[0] & lost[1]) and all(near)
+        for side in sides
+    ]
+    return bool(lost[0] & lost[1]) and all(near)
 
 
 def _top(path: str) -> str:
@@ -187,118 +153,89 @@ def _top(path: str) -> str:
     return split_step(path)[1].partition("/")[0]
 
 
-def _nudged(
-    evidence: Evidence, trial: Trial, changed: Callable[[Side], Side]
-) -> Callable[[int, int], Outputs]:
-    """Returns a function that runs a side from perturbed numbers, each seed once."""
-
-    @functools.cache
-    def nudged(place: int, seed: int) -> Outputs:
-        outputs = _run(evidence, trial, place, changed, np.random.default_rng(seed))
-        return pair_outputs(evidence, *((outputs, {}) if place == 0 else ({}, outputs)))[place]
-
-    return nudged
-
-
-def _run(
-    evidence: Evidence,
-    trial: Trial,
-    place: int,
-    changed: Callable[[Side], Side],
-    rng: np.random.Generator | None = None,
-) -> Outputs:
-    """Runs one side, from perturbed numbers if ``rng`` is given."""
-    state = trial.state if rng is None else trial.move(trial.state, rng)
-
-    def alter(batch: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        changed = trial.batch(batch)
-        kept = {path: each for path, each in changed.items() if is_mask(each) or is_distribution(each)}
-        return changed if rng is None else {**trial.move(changed, rng), **kept}
-
-    carried = evidence.as_candidate(state) if place else dict(state)
-    return evidence.sides[place].read(changed).run(carried, SEED, alter, trial.steps)
-
-
-def _beyond_rounding(evidence: Evidence, run: _Run, known: Container[Place]) -> list[Off]:
+def _beyond_rounding(run: Runs, known: Container[Place], sizes: Mapping[Place, float]) -> list[Off]:
     """Returns the differences that neither rounding nor the range of floats explains, of leaves that are not known.
 
     Such a difference is beyond the noise of the reference whose arithmetic rounds to other neighbours, and beyond that
     of narrow casts or there if both sides compute in float32. If one side overflows, the reference does not begin or
     cease to overflow with numbers of `RESIZED` size. If the case has a float64 run, it does not excuse the candidate.
+
+    Args:
+        sizes: norms of leaves to which rounding is relative, if not to each leaf's own.
     """
+    changed = functools.partial(dataclasses.replace, run)
 
-    def again(changed: Callable[[Side], Side], **moved: Move) -> _Run:
-        """Returns the run with the noise of a changed side, or of numbers that move in another way."""
-        moving = dataclasses.replace(run.trial, **moved)
-        return dataclasses.replace(run, nudged=_nudged(evidence, moving, changed))
-
-    def kept(found: Sequence[Off], *changed: _Run) -> list[Off]:
-        still = {off.place for each in changed for off in _differences(each)} if found else set()
+    def kept(found: Sequence[Off], *tests: Iterable[Off]) -> list[Off]:
+        """Returns the differences that one of the tests yields, too."""
+        still = {off.place for off in itertools.chain(*tests)} if found else set()
         return [off for off in found if off.place in still]
 
-    found = [off for off in _differences(run) if off.place not in known]
-    found = kept(found, again(rerounded_side))
+    found = [off for off in _differences(run, run, sizes) if off.place not in known]
+    found = kept(found, _differences(run, changed(changed=rerounded_side), sizes))
     for factor in RESIZED:
         ranged = [off for off in found if off.deviation.note == ONE_SIDED]
-        still = kept(ranged, again(lambda side: side, move=resized(factor)))
+        trial = dataclasses.replace(run.trial, move=resized(factor))
+        still = kept(ranged, _differences(run, changed(trial=trial), sizes))
         found = [off for off in found if off not in ranged or off in still]
-    if found and not evidence.read(unmeasured_rounding):
-        wide = _Run.of(evidence, run.trial, widened_side)
-        narrow = dataclasses.replace(again(rounded_side), small=np.inf)
-        found = kept(found, narrow, dataclasses.replace(wide, sizes=run.sizes))
-    return _not_arbitrated(evidence, run, found)
+    if found and not run.evidence.read(unmeasured_rounding):
+        wide, narrow = changed(changed=widened_side), changed(changed=rounded_side)
+        found = kept(found, _differences(run, narrow, sizes, np.inf), _differences(wide, wide, sizes))
+    return _not_arbitrated(run, found)
 
 
-def _not_arbitrated(evidence: Evidence, run: _Run, found: Sequence[Off]) -> list[Off]:
+def _not_arbitrated(run: Runs, found: Sequence[Off]) -> list[Off]:
     """Returns the differences, unless the candidate is about as close to a float64 run as the reference is."""
-    side, inputs = evidence.read(float64_side) if found else Absent(""), evidence.builds[0].abstract_inputs
-    trial = run.trial
-    if isinstance(side, Absent):
+    exact = run.float64 if found else Absent("")
+    if isinstance(exact, Absent):
         return [*found]
 
-    def alter(batch: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return to_float64(trial.batch({path: batch[path].astype(inputs[path].dtype) for path in batch}))
-
-    with jax.enable_x64(True):
-        exact = side.run(to_float64(trial.state), SEED, alter, trial.steps)
-
     def rung(off: Off) -> Verdict:
-        sides = [_leaves(outputs, off.group, trial) for outputs in (run.reference, run.candidate, exact)]
+        sides = [_leaves(outputs, off.group, run.trial) for outputs in (*run.outputs, exact)]
         return rung_beyond(off.deviation, *sides, floor={off.deviation.path: off.noise})
 
     return [off for off in found if rung(off) is not Verdict.ARBITRATED]
 
 
-def _differences(run: _Run) -> Iterator[Off]:
-    """Yields the differences in a trial that are beyond the noise of the reference."""
+def _differences(run: Runs, noise: Runs, sizes: Mapping[Place, float], small: float = SMALL) -> Iterator[Off]:
+    """Yields the differences in a trial that are beyond the noise of the reference.
+
+    Args:
+        noise: runs whose perturbed results are the noise.
+        sizes: see `_beyond_rounding`.
+        small: relative difference up to which the candidate's own noise may explain it.
+    """
     trial = run.trial
     for group in COMPARED[: 2 if trial.saturates else 3]:
-        left, right = (_leaves(side, group, trial) for side in (run.reference, run.candidate))
+        left, right = (_leaves(side, group, trial) for side in run.outputs)
         shared = {path: array for path, array in left.items() if path in right and _counts(path, trial)}
 
         def noises(place: int, group: Group = group) -> Iterator[Mapping[str, np.ndarray]]:
-            return (_leaves(run.nudged(place, 2_000 + draw), group, trial) for draw in range(DRAWS))
+            return (_leaves(noise.perturbed(place, 2_000 + draw), group, trial) for draw in range(DRAWS))
 
-        sizes = {path: size for (of, path), size in run.sizes.items() if of is group}
-        found = measured_difference(shared, right, functools.partial(noises, 0), sizes)
+        own = {path: size for (of, path), size in sizes.items() if of is group}
+        found = measured_difference(shared, right, functools.partial(noises, 0), own)
         found = [each for each in found if each[0].note == ONE_SIDED or not trial.empties]
-        doubtful = {off.path for off, _ in found if trial.ties or off.relative <= run.small}
+        doubtful = {off.path for off, _ in found if trial.ties or off.relative <= small}
         if doubtful:  # the candidate's own noise may explain them
             others = {path: right[path] for path in shared}
-            noisy = measured_difference(others, shared, functools.partial(noises, 1), sizes)
+            noisy = measured_difference(others, shared, functools.partial(noises, 1), own)
             doubtful -= {off.path for off, _ in noisy}
             found = [each for each in found if each[0].path not in doubtful]
-        for off, noise in found:
-            if group is Group.VALUES or off.note != ONE_SIDED or not run.has_no_loss(group, off.path):
-                yield Off(group, off, noise, trial)
+        for off, size in found:
+            if (
+                group is Group.VALUES
+                or off.note != ONE_SIDED
+                or not _has_no_loss(run.outputs, group, off.path)
+            ):
+                yield Off(group, off, size, trial)
 
 
-def _largest(runs: Sequence[_Run]) -> Mapping[Place, float]:
+def _largest(runs: Sequence[Runs]) -> Mapping[Place, float]:
     """Returns the largest norm of each leaf: near the end of a schedule only the rounding of larger rates is left."""
     return {
-        (group, path): max(finite_norm(_leaves(run.reference, group, run.trial)[path]) for run in runs)
+        (group, path): max(finite_norm(_leaves(run.outputs[0], group, run.trial)[path]) for run in runs)
         for group in COMPARED
-        for path, array in (_leaves(runs[0].reference, group, runs[0].trial) if runs else {}).items()
+        for path, array in (_leaves(runs[0].outputs[0], group, runs[0].trial) if runs else {}).items()
         if is_float(array)
     }
 
@@ -331,20 +268,19 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
 
     A check that keeps it finite on the usual batch, too, such as that of an empty segment, is for other numbers.
     """
-    usual = _nudged(evidence, Trial(name="usual", state=dict(evidence.state)), unchecked_side)
+    usual = Runs(evidence, dataclasses.replace(usual_trial(evidence), steps=1), unchecked_side)
     for trial in trials:
-        run, unchecked = _Run.of(evidence, trial), _nudged(evidence, trial, unchecked_side)
-        sides = (run.reference, run.candidate)
+        run, unchecked = Runs(evidence, trial), Runs(evidence, trial, unchecked_side)
         for place, group in itertools.product((0, 1), COMPARED):
-            guarded, bare = (side.get(group, {}) for side in sides[:: 1 - 2 * place])
+            guarded, bare = (side.get(group, {}) for side in run.outputs[:: 1 - 2 * place])
             for path in [path for path in guarded if path in bare]:
                 kept, lost = _finite(guarded[path]), ~_finite(bare[path])
                 other = ~_close(guarded[path], bare[path])
                 if not (kept & (lost | other)).any():
                     continue
-                free = unchecked(place, 0)[group][path]
-                pair = run.reference[group][path], run.candidate[group][path]
-                if (only := kept & lost & ~_finite(free) & _finite(usual(place, 0)[group][path])).any():
+                free, before = (runs.perturbed(place, 0)[group][path] for runs in (unchecked, usual))
+                pair = run.outputs[0][group][path], run.outputs[1][group][path]
+                if (only := kept & lost & ~_finite(free) & _finite(before)).any():
                     off = one_sided(path, tuple(map(int, np.argwhere(only)[0])), pair)
                     yield Off(group, off, 0.0, trial)
                 elif (only := kept & ~lost & other & (free == bare[path])).any():

@@ -1,6 +1,5 @@
 """States and batches on which both sides of an unproved case run."""
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -14,8 +13,8 @@ from parity.builds.build import SEED, Group
 from parity.builds.tree import Role
 from parity.compare.aims import MARGIN, Aims, Place
 from parity.compare.evidence import Evidence
-from parity.compare.runs import judged_runs
-from parity.values.noise import is_distribution, is_float, is_mask, nudge
+from parity.compare.runs import Flat, Trial, judged_runs
+from parity.values.noise import is_float, is_mask
 from parity.values.stress_inputs import EXTREMES, perturb
 
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_MARKS, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 4, 40, 16
@@ -27,47 +26,6 @@ SIDES = (-1e-2, -1e-3, 1e-3, 1e-2)
 """Relative distances of entries from a constant."""
 TINY = 1e-30
 """Size of parameters that are about zero: at zero itself, gradients of `relu` and `maximum` differ."""
-Flat = dict[str, np.ndarray]
-Move = Callable[[Mapping[str, np.ndarray], np.random.Generator], Flat]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A state and a batch that both sides run on.
-
-    Args:
-        state: the reference's.
-        alter: changes a batch.
-        steps: number of steps; None for the program's own.
-        move: perturbs state and batch, for the noise.
-        saturates: see `StressKind`.
-        ties: True if entries equal constants, so that rounding decides for either side.
-        pads: True if masks of the batch change, too.
-        empties: True if masks hide everything: forms of a mask differ there, so that only what is finite on one side
-            and not on the other is compared.
-        tiny: entries of parameters that are about zero, by path.
-    """
-
-    name: str
-    state: Flat
-    alter: Callable[[Flat], Flat] = lambda batch: batch
-    steps: int | None = 1
-    move: Move = nudge
-    saturates: bool = False
-    ties: bool = False
-    pads: bool = False
-    empties: bool = False
-    tiny: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-    def batch(self, given: Mapping[str, np.ndarray]) -> Flat:
-        """Returns a batch changed: masks stay, unless this trial pads, and distributions add up to one again."""
-        changed = self.alter(dict(given))
-        for path in [path for path, array in given.items() if is_distribution(array)]:
-            wide = np.abs(changed[path].astype(np.float64))
-            if np.isfinite(wide).all() and (total := wide.sum(-1, keepdims=True)).all():
-                changed[path] = (wide / total).astype(given[path].dtype)
-        masks = {path: array for path, array in given.items() if is_mask(array)}
-        return changed if self.pads else {**changed, **masks}
 
 
 def extreme_trials(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
@@ -117,7 +75,7 @@ def over_scales(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
             )
 
 
-def _sized(flat: Mapping[str, np.ndarray], paths: Sequence[str], size: float) -> Flat:
+def _sized(flat: Flat, paths: Sequence[str], size: float) -> Flat:
     """Returns arrays of which some floats have a root mean square of ``size``; zeros and infinite ones stay."""
     changed = dict(flat)
     for path in [path for path in paths if is_float(flat[path]) and flat[path].size]:
@@ -155,9 +113,7 @@ def _capacity(array: np.ndarray) -> int:
     return max(1, int(array.size * AIMED))
 
 
-def _aimed(
-    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, iteration: int
-) -> Flat:
+def _aimed(flat: Flat, numbers: Mapping[Place, list[float]], inputs: bool, iteration: int) -> Flat:
     changed = dict(flat)
     for path, array in flat.items():
         wanted = numbers.get((inputs, path), ())
@@ -219,7 +175,7 @@ def _pad(batch: Flat, marks: Mapping[str, float]) -> Flat:
     return changed
 
 
-def _filled(flat: Mapping[str, np.ndarray], paths: Sequence[str], entries: Any, number: float) -> Flat:
+def _filled(flat: Flat, paths: Sequence[str], entries: Any, number: float) -> Flat:
     """Returns arrays of which some have a number in some of their entries."""
     changed = {path: np.array(array) for path, array in flat.items()}
     for path in paths:
@@ -265,7 +221,7 @@ def _onto(array: np.ndarray, constants: Sequence[float], clamps: Sequence[float]
 
 def _moved(batch: Flat, moves: Mapping[str, Mapping[int, int]]) -> Flat:
     """Returns a batch with each entry of an input replaced by another number, or kept."""
-    return batch | {
+    return {**batch} | {
         path: np.vectorize(lambda entry, new=new: new.get(entry, entry), otypes=[batch[path].dtype])(
             batch[path]
         )
@@ -279,7 +235,7 @@ def not_finite(evidence: Evidence) -> Iterator[Trial]:
     No parameter becomes infinite: none of a trained model is, and equal formulas part there.
     """
 
-    def floats(flat: Mapping[str, np.ndarray]) -> list[str]:
+    def floats(flat: Flat) -> list[str]:
         return [path for path, array in sorted(flat.items()) if is_float(array) and array.ndim]
 
     first = (..., slice(1))
@@ -295,7 +251,7 @@ def not_finite(evidence: Evidence) -> Iterator[Trial]:
 
 def _with_moments(
     evidence: Evidence, size: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-) -> Flat:
+) -> dict[str, np.ndarray]:
     """Returns the state with positive moments of some size."""
     rng, state = np.random.default_rng(19), dict(evidence.state)
     for path in sorted(state):
@@ -349,9 +305,7 @@ def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
     return trials, max(wanted, len(runs))
 
 
-def _started(
-    flat: Mapping[str, np.ndarray], inputs: bool, started: Mapping[Place, int], wraps: Mapping[str, int]
-) -> Flat:
+def _started(flat: Flat, inputs: bool, started: Mapping[Place, int], wraps: Mapping[str, int]) -> Flat:
     changed = dict(flat)
     for path, array in flat.items():
         count = started.get((inputs, path))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers, integers
+from parity.ir.stablehlo.lowered import trip_counts
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Op, StableProgram
 from parity.values.walk import Walk
@@ -238,6 +239,7 @@ class _Walk(Walk[_Known]):
     def __init__(self, program: StableProgram, unknown: _Known):
         super().__init__(program, unknown)
         self.seen: dict[ConstantUse, None] = {}
+        self._trips = trip_counts(program)
 
     def results(self, op: Op) -> _Known:
         for inner in op.regions:
@@ -280,7 +282,7 @@ class _Walk(Walk[_Known]):
             )
         ]
         self._iterate(op, first)
-        trips = self._trips(op)
+        trips = self._trips(op) or 0
         steps = [_step(*each) for each in zip(first, self.of(body.outputs), strict=True)]
         last = [
             known.join(_after(known, "add", step * (trips - 1))) if step and trips else known
@@ -294,19 +296,6 @@ class _Walk(Walk[_Known]):
         for region in op.regions:
             self.give(region.parameters, carried)
             self.region(region)
-
-    def _trips(self, op: Op) -> int:
-        """Returns the iterations of a loop that counts from one constant to another, as scans do; 0 for other loops."""
-        condition = op.regions[0]
-        tests = [each for each in condition.ops if condition.outputs[0] in each.results]
-        if not tests or tests[0].form.name != "stablehlo.compare" or "direction LT" not in tests[0].form.word:
-            return 0
-        counter, end = tests[0].operands
-        if counter not in condition.parameters:
-            return 0
-        start = op.operands[list(condition.parameters).index(counter)]
-        bounds = [known.numbers for known in self.of([start, end])]
-        return max(0, int(bounds[1][0] - bounds[0][0])) if all(len(each) == 1 for each in bounds) else 0
 
 
 def _step(before: _Known, after: _Known) -> float:

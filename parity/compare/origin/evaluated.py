@@ -16,9 +16,8 @@ from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import RECAST, Alignment, floors
 from parity.compare.origin.divergence import Divergence, find_divergences
 from parity.compare.origin.trace import Layouts, Trace, evaluate
-from parity.compare.runs import Outputs, pair_outputs
+from parity.compare.runs import Outputs, Trial, pair_outputs, usual_trial
 from parity.compare.side import Side
-from parity.compare.trials import Trial
 from parity.ir.jax_internals import live
 from parity.ir.precision import rounds
 from parity.values.ladder import deviation, distance_in_floors, is_within
@@ -82,7 +81,7 @@ def evaluate_case(work: Evidence, group: str = "", trial: Trial | None = None) -
         MapError: there is no weight map.
         SideError: a side cannot be traced.
     """
-    narrow = any(rounds(side.traced.jaxpr) for side in work.sides)
+    narrow, trial = any(rounds(side.traced.jaxpr) for side in work.sides), trial or usual_trial(work)
     found = _until_different(work, group, trial, wide=narrow)
     if found.failing or not narrow:
         return found
@@ -106,8 +105,8 @@ def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:
     return ()
 
 
-def _until_different(work: Evidence, group: str, trial: Trial | None, wide: bool) -> Evaluated:
-    states = [trial.state, work.as_candidate(trial.state)] if trial else [work.state, work.candidate_state]
+def _until_different(work: Evidence, group: str, trial: Trial, wide: bool) -> Evaluated:
+    states = [trial.state, work.as_candidate(trial.state)]
     for step in range(1, work.reference.program.steps + 1):
         found, outputs = _step(work, states, step, group, trial, wide)
         if not found.failing and _part(work, group):
@@ -123,15 +122,14 @@ def _step(
     states: Sequence[Mapping[str, np.ndarray]],
     step: int,
     group: str,
-    trial: Trial | None,
+    trial: Trial,
     wide: bool,
 ) -> tuple[Evaluated, list[Outputs]]:
     sides, part = (work.reference, work.candidate), _part(work, group)
     with work.session.clock.phase("both sides", "execute"):
-        batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        batch = [trial.batch(each) for each in batch] if trial else batch
+        batch = [trial.batch(side.build.inputs(SEED + step - 1)) for side in sides]
         layouts = [_layouts(work, side) for side in (0, 1)]
-        how = (part, wide, str(layouts), work.case.prepare_state, step, trial and trial.name)
+        how = (part, wide, str(layouts), work.case.prepare_state, step, trial.name)
         first, second = ((side.build, side.program.name, side.mesh, side.backend.name) for side in sides)
 
         def run(side: int, draw: int | None = None) -> Trace:

@@ -1,13 +1,13 @@
 """The loop tree of a lowered StableHLO program."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Affine, Loop, LoopTree, constant, count_trips, fold
 from parity.ir.location import inlined_source
-from parity.ir.stablehlo.program import Kind, Op, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.ir.stablehlo.reader import read_program
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
@@ -28,6 +28,12 @@ def lowered_loops(lowered: Any) -> LoopTree:
         computes = any(op.name != "stablehlo.constant" for op in program.body.walk())
         loops = tuple(_loops(program.body, _Values(program.body)))
         return LoopTree(stage="lowered", loops=loops, computes=computes)
+
+
+def trip_counts(program: StableProgram) -> Callable[[Op], int | None]:
+    """Returns a function of a loop of a program: the number of its iterations, or None if the text leaves it open."""
+    values = _Values(program.body)
+    return lambda loop: _While(values, loop).trips()
 
 
 def _loops(region: Region, values: "_Values") -> Iterator[Loop]:

@@ -1,5 +1,7 @@
 """Programs that agree on tame data: differences that stress data show, and those that it must not report."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +13,8 @@ import parity
 from parity.builds.build import Group, linen_build
 from parity.cases.case import Case
 from parity.compare import stress
+from parity.compare.runs import Trial
 from parity.compare.session import Session
-from parity.compare.trials import Trial
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -283,9 +285,9 @@ def test_small_differences_within_the_candidate_s_own_noise_are_none(off, noise,
         moved = np.random.default_rng(seed).normal(size=200)
         return results(values * (1 + (off if place else 0) + (noise if place else 1e-7) * moved))
 
-    sides = {"reference": results(values), "candidate": results(values * (1 + off))}
-    run = stress._Run(trial=Trial(name="any", state={}), **sides, nudged=nudged)
-    assert bool(list(stress._differences(run))) == found
+    sides = results(values), results(values * (1 + off))
+    run = types.SimpleNamespace(trial=Trial(name="any", state={}), outputs=sides, perturbed=nudged)
+    assert bool(list(stress._differences(run, run, {}))) == found
 
 
 @pytest.mark.parametrize("program", ["forward", "train_step"])
@@ -347,11 +349,10 @@ def test_in_narrow_types_the_own_noise_of_the_candidate_explains_differences_of_
     def outputs(step):
         return {Group.STATE: {"w": np.array([1, 0.5 + step], np.float32)}}
 
-    run = stress._Run(
+    run = types.SimpleNamespace(
         trial=Trial(name="usual", state={}),
-        reference=outputs(0),
-        candidate=outputs(0.01),
-        nudged=lambda place, seed: outputs(0 if place == 0 or seed % 2 else -0.02),
-        small=small,
+        outputs=(outputs(0), outputs(0.01)),
+        perturbed=lambda place, seed: outputs(0 if place == 0 or seed % 2 else -0.02),
     )
-    assert [off.deviation.path for off in stress._differences(run)] == (["w"] if small < 1 else [])
+    found = stress._differences(run, run, {}, small)
+    assert [off.deviation.path for off in found] == (["w"] if small < 1 else [])

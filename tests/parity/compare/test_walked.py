@@ -246,7 +246,7 @@ def test_ignoring_shardings_lists_differences_and_claims_no_bits():
     assert found.verdict == "same up to sharding"
     places = {row.place: (row.reference, row.candidate) for row in found.differing}
     assert places["argument params/layer_0"] == ("@mesh, [{}, {}]", '@mesh, [{"fsdp"}, {}]')
-    assert found.proof is not None and "up to sharding annotations" in found.proof.sentence()
+    assert "up to sharding annotations" in found.proof.sentence()
     strict = Evidence.of(case(*sides, **MESHES), Session()).proof
     assert strict is not None and not strict.proved
 
@@ -263,7 +263,7 @@ def test_ignoring_shardings_leaves_out_nothing_else():
     other = functools.partial(_turned, written)
     sides = build("left", layers, written), build("right", layers, other, on_two)
     found = prove_modulo_sharding(Evidence.of(case(*sides, **MESHES), Session()))
-    assert found.verdict == "differs" and found.proof is not None and found.proof.frontier
+    assert found.verdict == "differs" and found.proof.frontier
 
 
 def test_modulo_sharding_of_a_scan_against_layers():
