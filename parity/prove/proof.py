@@ -1,6 +1,5 @@
 """Proves that two lowered programs are the same program, or reports where they first differ."""
 
-import collections
 import dataclasses
 import functools
 import time
@@ -15,7 +14,7 @@ from parity.prove.grade import grade
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.prove.rules.weight_views import NOTHING_MOVED, WeightViews, given, not_met
-from parity.verdicts import SIDES, Finding, Verdict
+from parity.verdicts import SIDES, Finding, Verdict, repeated
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _MAX_TRIED = 20_000
@@ -315,7 +314,7 @@ def check_pairs(
     for side, label in enumerate(SIDES):
         used = [*(pair[side] for pair in pairs), *alone[side]]
         outside = sorted(set(used) - set(names[side]))
-        twice = sorted(position for position, count in collections.Counter(used).items() if count > 1)
+        twice = sorted(repeated(used))
         left = [f"{position} ({names[side][position]})" for position in sorted(set(names[side]) - set(used))]
         problems += [f"{label} positions out of range: {outside}"] if outside else []
         problems += [f"{label} positions used twice: {twice}"] if twice else []
