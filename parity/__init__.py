@@ -18,31 +18,6 @@ if TYPE_CHECKING:
     from parity.report.assertion import TwinsDifferError, assert_twins
     from parity.verdicts import Verdict
 
-__all__ = [
-    "Accept",
-    "Budget",
-    "Build",
-    "Case",
-    "CustomSide",
-    "Explore",
-    "Flag",
-    "Flavour",
-    "Keys",
-    "MeshSpec",
-    "Pair",
-    "Placement",
-    "Program",
-    "Rule",
-    "TwinsDifferError",
-    "Verdict",
-    "Waiver",
-    "assert_twins",
-    "linen_build",
-    "nnx_build",
-    "twin_programs",
-    "twins",
-]
-
 _MODULES = {
     "parity.builds.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
     "parity.cases.case": ("Accept", "Case", "Explore", "Flag", "Keys", "Pair", "Placement"),
@@ -55,6 +30,7 @@ _MODULES = {
     "parity.builds.weights.map": ("Rule",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str):

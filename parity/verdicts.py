@@ -1,5 +1,6 @@
 """Results of checks: verdict, finding, channel result."""
 
+import collections
 import dataclasses
 import enum
 import itertools
@@ -249,6 +250,11 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def repeated(items: Iterable[K]) -> list[K]:
+    """Returns the items that occur more than once, in the order given."""
+    return [item for item, count in collections.Counter(items).items() if count > 1]
 
 
 def one_sided(side: str, own: Any, other: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The axis ``config``: a minimal set of settings with the failure; without any one of them it disappears."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -15,12 +14,12 @@ T = TypeVar("T")
 
 def search_settings(question: Question) -> SearchResult:
     """Removes settings, or switches off parts of the model, until the remaining ones are all needed for the failure."""
-    whole, remade, vary = question.case, question.remade, question.case.explore.with_settings
+    whole, remade = question.case, question.remade
     if question.given and remade:
         parts = [{name: text} for name, text in question.given.items()]
         return _search(question, parts, lambda kept: remade(_merged(kept)), given=True)
     parts = list(whole.explore.ablations)
-    if vary is None or not parts:
+    if whole.explore.with_settings is None or not parts:
         return SearchResult.nothing(
             "config",
             "the case has no settings to change: give some with --set, or `with_settings` and `ablations`",
@@ -29,15 +28,7 @@ def search_settings(question: Question) -> SearchResult:
     def make(kept: Kept) -> Case:
         """Returns the case with all parts switched off except the given ones."""
         off = [each for each in parts if each not in kept]
-        if not off:
-            return whole
-        varied = vary(_merged(off))
-        return dataclasses.replace(
-            varied.with_placement(backend=whole.placement.backend),
-            mesh=whole.mesh,
-            candidate_mesh=whole.candidate_mesh,
-            float64_reference=whole.float64_reference and varied.float64_reference,
-        )
+        return whole.varied(_merged(off)) if off else whole
 
     return _search(question, parts, make, given=False)
 

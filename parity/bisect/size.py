@@ -27,13 +27,7 @@ def sized(case: Case, sizes: Sizes) -> Case:
     made, own = case, case.explore.sizes
     changed = {str(name): str(size) for name, size in sizes.items() if name in own and own[str(name)] != size}
     if changed and case.explore.with_settings:
-        varied = case.explore.with_settings(changed)
-        made = dataclasses.replace(
-            case,
-            reference=varied.reference,
-            candidate=varied.candidate,
-            float64_reference=case.float64_reference and varied.float64_reference,
-        )
+        made = case.varied(changed)
     if cuts := {axis: sizes[axis] for axis in AXES if axis in sizes}:
         sides = {
             name: _cut(getattr(made, name), cuts)

@@ -1,6 +1,5 @@
 """State as ``{path: leaf}``, independent of the framework."""
 
-import collections
 import dataclasses
 import enum
 from collections.abc import Mapping
@@ -11,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
 from jax.experimental import multihost_utils
+
+from parity.verdicts import repeated
 
 Flat = dict[str, Any]
 
@@ -81,11 +82,8 @@ def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
         for path, holder in holders
         for inner, array in jax.tree_util.tree_flatten_with_path(_value(holder))[0]
     ]
-    repeated = [
-        path for path, count in collections.Counter(entry[0] for entry in entries).items() if count > 1
-    ]
-    if repeated:
-        raise ValueError(f"state: several leaves at {repeated}; expected one; rename keys that hold a '/'")
+    if several := repeated(path for path, *_ in entries):
+        raise ValueError(f"state: several leaves at {several}; expected one; rename keys that hold a '/'")
     return entries
 
 
@@ -164,6 +162,13 @@ def as_data(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     """True if two arrays have the same dtype, shape and bits."""
     return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+def differing(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns the names of arrays that differ in shape, dtype or bits, or that only one side has."""
+    shared = left.keys() & right.keys()
+    same = {name for name in shared if same_bits(left[name], right[name])}
+    return sorted({*left, *right} - same)
 
 
 def unlike_entries(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -165,6 +165,26 @@ class Case:
         """The meshes of the reference and the candidate."""
         return self.mesh, self.candidate_mesh or self.mesh
 
+    def varied(self, settings: Mapping[str, str]) -> "Case":
+        """Returns the case with other settings of its config, and with its own id, meshes, requirements and backend.
+
+        Raises:
+            ValueError: `Explore.with_settings` is not given, or refuses the settings.
+        """
+        make = self.explore.with_settings
+        if make is None:
+            raise ValueError(f"{self.id}: expected `with_settings`, which makes the case with other settings")
+        made = make(settings)
+        return dataclasses.replace(
+            made,
+            id=self.id,
+            mesh=self.mesh,
+            candidate_mesh=self.candidate_mesh,
+            float64_reference=self.float64_reference and made.float64_reference,
+            accept=self.accept,
+            placement=self.placement,
+        )
+
     def with_accept(self, **fields: Any) -> "Case":
         """Returns the case with other fields of ``accept``."""
         return dataclasses.replace(self, accept=dataclasses.replace(self.accept, **fields))

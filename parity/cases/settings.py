@@ -1,6 +1,5 @@
 """Settings of a project, ``[tool.parity]``, and its pairs; the built-in pairs if there are no settings."""
 
-import collections
 import dataclasses
 import importlib
 import os
@@ -19,6 +18,7 @@ from parity.cases.accepted import Waiver, read_budgets
 from parity.cases.case import Case, Pair, matches
 from parity.cases.tables import Table, read, unknown
 from parity.ir.functions import ENGINE, is_users
+from parity.verdicts import repeated
 
 BUILT_IN = (
     *(f"parity.matrix.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
@@ -237,9 +237,7 @@ def collect(
         raise SettingsError(
             f"pairs {names}: no cases; expected at least one; see the pair's function `cases`"
         )
-    counts = collections.Counter(case.id for case in cases)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
+    if twice := sorted(repeated(case.id for case in cases)):
         raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
     return pairs, cases
 

@@ -63,10 +63,7 @@ class _Kept:
             self._numbers() if evidence.proof_covers_values else self.after(self._before, SEED, self.steps)
         )
         self.folder, self.exported = folder / f"{self.name}-state", folder / f"{self.name}-export"
-        placed = self.side.placed(self.state)
-        self.saving.save(placed, self.folder)
-        if self.saving.export:
-            self.saving.export(placed, self.exported)
+        self._write(self.folder, self.exported)
 
     @property
     def _before(self) -> Flat:
@@ -84,6 +81,13 @@ class _Kept:
         last = f"step{steps}/" if steps > 1 else ""
         return {path.removeprefix(last): leaf for path, leaf in found.items() if path.startswith(last)}
 
+    def _write(self, folder: Path, exported: Path) -> None:
+        """Saves the state, and the parameters alone if they can be exported."""
+        placed = self.side.placed(self.state)
+        self.saving.save(placed, folder)
+        if self.saving.export:
+            self.saving.export(placed, exported)
+
     def load(self, folder: Path) -> Flat:
         """Returns the checkpoint as this side loads it, placed as its programs expect."""
         return to_host(self.saving.load(folder, self.side.arguments[0]))
@@ -91,11 +95,10 @@ class _Kept:
     def again(self) -> None:
         """Saves and loads the state, and the exported parameters if it has them."""
         with tempfile.TemporaryDirectory() as folder:
-            placed, paths = self.side.placed(self.state), (Path(folder) / "state", Path(folder) / "export")
-            self.saving.save(placed, paths[0])
+            paths = Path(folder) / "state", Path(folder) / "export"
+            self._write(*paths)
             self.load(paths[0])
-            if self.saving.export and self.saving.load_export:
-                self.saving.export(placed, paths[1])
+            if self.saving.load_export:
                 self.saving.load_export(paths[1])
 
     def resumes(self) -> list[Finding]:

@@ -13,14 +13,7 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 def _flip(case: Case, flag: Flag, session: Session) -> Finding | None:
     """Lowers both sides with and without a flag; returns the problem, None if it changes both in the same way."""
-    if case.explore.with_settings is None:
-        raise ValueError(
-            f"{case.id}: got flags, expected `with_settings` too, which makes the case with other settings"
-        )
-    off = case.explore.with_settings(flag.off) if flag.off else case
-    on = dataclasses.replace(
-        case.explore.with_settings(flag.on).with_placement(backend=off.placement.backend), mesh=off.mesh
-    )
+    off, on = case.varied(flag.off) if flag.off else case, case.varied(flag.on)
     left = dataclasses.replace(off, candidate=on.reference)
     right = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
     live = tuple(not _same(case, session, strictly=True) for case in (left, right))

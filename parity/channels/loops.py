@@ -51,8 +51,11 @@ def loops(evidence: Evidence) -> ChannelResult:
     slack = max(slack, 2 * sum(array.size for array in arrays))
     carried = {words for array in arrays for words in array.compiled}
     result = compare_loops(left, right, slack, carried=carried)
-    counts = [side["optimised"].count if "optimised" in side else 0 for side in (left, right)]
-    result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
+    if "optimised" in left:
+        counts = (left["optimised"].count, right["optimised"].count)
+        result = budgeted(result, budgets, {"count": counts})
+        totals = _totals(left["optimised"], right["optimised"])
+        result = dataclasses.replace(result, measures={**result.measures, **totals})
     if forwarded := compare_forwarded(evidence, {words for array in arrays for words in array.traced}):
         findings = (*forwarded, *result.findings)
         result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
@@ -60,6 +63,15 @@ def loops(evidence: Evidence) -> ChannelResult:
         findings = (found, *result.findings)  # a loop that is only recomputed follows from it
         result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
     return dataclasses.replace(result, tables=_tables(left, right, result))
+
+
+def _totals(reference: LoopTree, candidate: LoopTree) -> dict[str, int]:
+    """Returns the quantities that a gate may budget, of all loops; the tables of large trees are cut."""
+    totals = {}
+    for side, tree in zip(SIDES, (reference, candidate), strict=True):
+        totals[f"{side}_count"] = tree.count
+        totals[f"{side}_carry_bytes"] = sum(loop.carry_bytes for *_, loop in tree.walk())
+    return totals
 
 
 def _tables(left: Loops, right: Loops, result: ChannelResult) -> dict[str, list[Row]]:

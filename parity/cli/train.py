@@ -135,10 +135,11 @@ def _loop(
 
 def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, float]], save: Path) -> bool:
     """Writes one checkpoint for all twins if their states agree; returns True if they differ."""
-    from parity.matrix.training import differing
+    from parity.builds.tree import differing, to_host
 
     first, *others = trainers.values()
-    unequal = [name for other in others for name in differing(first.named(), other.named())]
+    saved = to_host(first.named())
+    unequal = [name for other in others for name in differing(saved, to_host(other.named()))]
     if unequal:
         print(f"not saved: the twins differ in {len(unequal)} leaves, first {unequal[0]}", flush=True)
         return True

@@ -165,7 +165,7 @@ def _over_budget(budgets: Mapping[str, Budget], case: CaseResult | None) -> Iter
         verdict = verdicts.get(channel, Verdict.SKIPPED)
         if verdict is Verdict.PROVED or (verdict is Verdict.SKIPPED and channel != "speed"):
             continue
-        numbers = _numbers(case.rows(channel, channel), channel, quantity)
+        numbers = _numbers(case, channel, quantity)
         if numbers is None and not proved:
             hint = f"set budgets.{name} for the project too, and " if channel == "speed" else ""
             yield f"{name}: no numbers of both sides, budget {budget.sentence()}; {hint}run the case again"
@@ -176,7 +176,9 @@ def _over_budget(budgets: Mapping[str, Budget], case: CaseResult | None) -> Iter
             yield f"{name}: {left} -> {right}, budget {budget.sentence()}"
 
 
-def _numbers(rows: Sequence[Any], channel: str, quantity: str) -> tuple[float, float] | None:
+def _numbers(case: CaseResult, channel: str, quantity: str) -> tuple[float, float] | None:
+    rows: Sequence[Any] = case.rows(channel, channel)
+    pairs: list[tuple[Any, Any]]
     if channel == "memory":
         rows = [row for row in rows if row["quantity"] == quantity]
         pairs = [(row["reference"], row["candidate"]) for row in rows]
@@ -186,12 +188,8 @@ def _numbers(rows: Sequence[Any], channel: str, quantity: str) -> tuple[float, f
         names = ("reference_count", "candidate_count") if quantity == "count" else SIDES
         pairs = [(row[names[0]], row[names[1]]) for row in rows] or [(0, 0)]
     else:
-        stage = [row for row in rows if row["stage"] == "optimised"]
-        sides = [[row for row in stage if row["side"] == side] for side in SIDES]
-        totals = [
-            len(side) if quantity == "count" else sum(row["carry_bytes"] for row in side) for side in sides
-        ]
-        pairs = [(totals[0], totals[1])] if stage else []
+        measures: Mapping[str, Any] = case.channels[channel].measures
+        pairs = [(measures.get(f"reference_{quantity}"), measures.get(f"candidate_{quantity}"))]
     if not pairs or any(None in pair for pair in pairs):
         return None
     return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)

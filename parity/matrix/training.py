@@ -23,7 +23,6 @@ from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.sharding import resolve
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec, Mode
-from parity.builds.tree import to_host
 from parity.compare.backends.backend import quiet
 from parity.matrix.decoders import Variant, builder, input_specs, replica_batches
 from parity.matrix.pipeline import staged
@@ -221,12 +220,3 @@ def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array
             raise store.CheckpointError(
                 f"--save {folder}: already has step {step}, expected a folder without; name another, or --resume it"
             )
-
-
-def differing(left: Mapping[str, jax.Array], right: Mapping[str, jax.Array]) -> list[str]:
-    """Returns the names of leaves that differ in shape, dtype or bits, or that only one state has."""
-    bits = [
-        {name: (array.shape, array.dtype, array.tobytes()) for name, array in to_host(dict(side)).items()}
-        for side in (left, right)
-    ]
-    return [name for name in sorted({*left, *right}) if bits[0].get(name) != bits[1].get(name)]

@@ -9,6 +9,7 @@ import msgspec
 
 from parity.cases.tables import Table, read, unknown
 from parity.channels import ALL
+from parity.verdicts import repeated
 
 PREFIX = "benign/"
 """Prefix of the ids of benign edits that rules make; see `campaigns.edits.benign`."""
@@ -72,8 +73,7 @@ def read_mutants(*folders: Path) -> list[Mutant]:
     where = ", ".join(map(str, folders))
     if not found:
         raise MutantError(f"mutants {where}: no [[mutant]] in any *.toml there; expected at least one")
-    ids = [mutant.id for mutant in found]
-    if twice := sorted({id for id in ids if ids.count(id) > 1}):
+    if twice := sorted(repeated(mutant.id for mutant in found)):
         raise MutantError(f"mutants {where}: ids {twice} are there twice, expected distinct ones")
     return found
 

@@ -14,7 +14,7 @@ from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram, captures
 from parity.prove.conditions import MOVES, Conditions, changed, filling, once_known, replacing
 from parity.prove.frontier import Frontier, Trait, Unlike, number
-from parity.prove.grade import apart_in, grade, has_other_constant, regrouped
+from parity.prove.grade import apart_in, grade, regrouped
 from parity.prove.numbering import Numbering, users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, attributes_of, side_of
@@ -65,7 +65,7 @@ class Exchange:
         """The numbers of the results of both programs as they are."""
 
     def run(self, unequal: Sequence[int]) -> list[Frontier]:
-        """Returns the differences, at least one: graded ones, then other constants, then the rest.
+        """Returns the differences, at least one.
 
         Args:
             unequal: positions of the pairs of results that are not shown equal.
@@ -82,7 +82,7 @@ class Exchange:
                 if swaps:
                     self._renumbered(1)  # without the exchanges
                 entries = [*self._one_sided(unequal, rounds), *entries]
-        return sorted(entries, key=lambda entry: (not grade(entry), not has_other_constant(entry)))
+        return entries
 
     def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
         """Returns the current first differences, and the possible exchanges."""

@@ -1,6 +1,5 @@
 """Proves that two lowered programs are the same program, or reports where they first differ."""
 
-import collections
 import dataclasses
 import functools
 import time
@@ -11,11 +10,11 @@ from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.exchange import Exchange
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
-from parity.prove.grade import grade
+from parity.prove.grade import grade, has_other_constant
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.prove.rules.weight_views import WeightView, given, not_met
-from parity.verdicts import SIDES, Finding, Verdict
+from parity.verdicts import SIDES, Finding, Verdict, repeated
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _MAX_TRIED = 20_000
@@ -187,6 +186,7 @@ def prove(  # noqa: PLR0913 - all but the programs by keyword
     # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
     proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
     entries += [] if reported.equal else reported.search()
+    entries.sort(key=lambda entry: (not grade(entry), not has_other_constant(entry)))
     return Proof(
         proved=proved,
         reordered=loose is not None and loose.equal,
@@ -316,7 +316,7 @@ def check_pairs(
     for side, label in enumerate(SIDES):
         used = [*(pair[side] for pair in pairs), *alone[side]]
         outside = sorted(set(used) - set(names[side]))
-        twice = sorted(position for position, count in collections.Counter(used).items() if count > 1)
+        twice = sorted(repeated(used))
         left = [f"{position} ({names[side][position]})" for position in sorted(set(names[side]) - set(used))]
         problems += [f"{label} positions out of range: {outside}"] if outside else []
         problems += [f"{label} positions used twice: {twice}"] if twice else []

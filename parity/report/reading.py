@@ -1,6 +1,5 @@
 """Reads and validates reports; joins parts of a run."""
 
-import collections
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from parity.cases.tables import read, unknown
 from parity.run.record import SCHEMA, VERDICTS, Report, distinct
 from parity.run.request import Shard
+from parity.verdicts import repeated
 
 
 def read_report(path: Path) -> Report:
@@ -56,8 +56,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
         _same_run(first, reports[first], name, reports[name])
     found = [pair for name in names for pair in zip(parts[name].places, reports[name].cases, strict=True)]
     cases = [case for _, case in sorted(found, key=lambda pair: pair[0])]
-    counts = collections.Counter(case.id for case in cases)
-    twice = sorted(id for id, count in counts.items() if count > 1)
+    twice = sorted(repeated(case.id for case in cases))
     if twice or len(dict(found)) < len(found):
         words = twice or "two cases at one place"
         raise ValueError(

@@ -12,7 +12,7 @@ import numpy as np
 from parity.builds.convert.exported import Certified, ExportedLeaf, ExportedMap, ExportedSide
 from parity.builds.convert.stored import Stored, check_new, read_stored, write_stored
 from parity.builds.skeleton import Skeleton, fill, leaves_of
-from parity.builds.tree import Role, same_bits
+from parity.builds.tree import Role, differing
 from parity.builds.weights.map import WeightMap, strip_container
 from parity.verdicts import SIDES, listed
 
@@ -197,8 +197,7 @@ def _fitted(path: str, leaf: ExportedLeaf, array: np.ndarray, whose: str, advice
 
 
 def _must_come_back(arrays: Arrays, back: Arrays) -> None:
-    lost = [path for path, array in arrays.items() if path not in back or not same_bits(array, back[path])]
-    if lost:
+    if lost := differing(arrays, back):
         raise ValueError(
             f"map: {_listed(lost)} do not come back the same; expected a one-to-one map; export it again"
         )

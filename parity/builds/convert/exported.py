@@ -14,7 +14,7 @@ from parity.builds.tree import Role
 from parity.builds.weights import transforms
 from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Transform
-from parity.verdicts import SIDES
+from parity.verdicts import SIDES, repeated
 
 SCHEMA, KIND = 1, "parity weight map"
 PROOF = "proof"
@@ -156,8 +156,7 @@ def _gap(found: ExportedMap) -> str:
     for name, side, paired in zip(SIDES, found.sides, (first, second), strict=True):
         named = [*paired, *found.alone[name]]
         if sorted(named) != sorted(side.leaves):
-            repeated = {path for path in named if named.count(path) > 1}
-            odd = sorted(set(named) ^ set(side.leaves) or repeated)
+            odd = sorted(set(named) ^ set(side.leaves) or repeated(named))
             return f"{side.name}: leaves {', '.join(odd)} are not in one entry each"
         if sorted(leaves_of(side.tree)) != sorted(side.leaves):
             return f"{side.name}: its tree does not hold its leaves"

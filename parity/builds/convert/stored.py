@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.builds.tree import flatten, same_bits, to_host
+from parity.builds.tree import differing, flatten, to_host
 
 ITEM = "_METADATA"
 """The file that every Orbax item has."""
@@ -131,10 +131,8 @@ def write_stored(folder: Path, tree: Any) -> None:
                 checkpointer.save(partial, tree)
                 checkpointer.wait_until_finished()
             again, wanted = read_stored(partial).arrays, _arrays(tree)
-            wrong = {path for path in wanted if path not in again or not same_bits(wanted[path], again[path])}
-            wrong |= again.keys() - wanted.keys()
-            if wrong:
-                raise OSError(f"{', '.join(sorted(wrong))} read back as other bits")
+            if wrong := differing(wanted, again):
+                raise OSError(f"{', '.join(wrong)} read back as other bits")
             partial.rename(folder)
         except (OSError, ValueError, RuntimeError) as error:
             time.sleep(SETTLING)

@@ -25,9 +25,14 @@ class Transform:
 
     Attributes:
         splits: True if it splits one leaf of the reference.
+        words: its name, with its fields in braces.
     """
 
     splits = False
+    words = ""
+
+    def __str__(self) -> str:
+        return self.words.format(**vars(self)) or repr(self)
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
         """Returns the candidate's arrays for the reference's."""
@@ -63,6 +68,8 @@ def _numpy(arrays: Arrays) -> Any:
 class Identity(Transform):
     """Leaves the array unchanged."""
 
+    words = "identity"
+
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
         return list(arrays)
 
@@ -74,14 +81,12 @@ class Identity(Transform):
     def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
         return ()
 
-    def __str__(self) -> str:
-        return "identity"
-
 
 @dataclasses.dataclass(frozen=True)
 class Permute(Transform):
     """Transposes dimensions: dimension i of the candidate is ``order[i]`` of the reference."""
 
+    words = "transpose{order}"
     order: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
@@ -97,14 +102,12 @@ class Permute(Transform):
     def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
         return (("transpose", tuple(axis % len(shape) for axis in self.order)),)
 
-    def __str__(self) -> str:
-        return f"transpose{self.order}"
-
 
 @dataclasses.dataclass(frozen=True)
 class Reshape(Transform):
     """Keeps the elements in row-major order and changes the shape; a reshaped dimension has no single name."""
 
+    words = "reshape{reference}->{candidate}"
     reference: tuple[int, ...]
     candidate: tuple[int, ...]
 
@@ -116,9 +119,6 @@ class Reshape(Transform):
 
     def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
         return (("reshape", self.shapes([shape])[0]),)
-
-    def __str__(self) -> str:
-        return f"reshape{self.reference}->{self.candidate}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +143,7 @@ class _Layers(Transform):
 class Unstack(_Layers):
     """Splits one stacked leaf into ``number`` leaves along ``axis``."""
 
+    words = "unstack {number} along axis {axis}"
     splits = True
     apply, invert = _Layers._single, _Layers._stacked
 
@@ -150,23 +151,19 @@ class Unstack(_Layers):
         at = self.axis % len(axes[0])
         return [axes[0][:at] + axes[0][at + 1 :]] * self.number
 
-    def __str__(self) -> str:
-        return f"unstack {self.number} along axis {self.axis}"
-
 
 class Stack(_Layers):
     """Stacks ``number`` leaves along ``axis``; only the candidate names this axis."""
 
+    words = "stack {number} along axis {axis}"
     apply, invert = _Layers._stacked, _Layers._single
-
-    def __str__(self) -> str:
-        return f"stack {self.number} along axis {self.axis}"
 
 
 @dataclasses.dataclass(frozen=True)
 class StackGrid(Transform):
     """Stacks leaves into one whose leading dimensions, ``shape``, count them in row-major order."""
 
+    words = "stack as {shape}"
     shape: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
@@ -177,9 +174,6 @@ class StackGrid(Transform):
 
     def steps(self, shape: tuple[int, ...]) -> tuple[Step, ...]:
         return (("reshape", (1, *shape)), ("join", (0,)), ("reshape", (*self.shape, *shape)))
-
-    def __str__(self) -> str:
-        return f"stack as {self.shape}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,23 +196,19 @@ class _Parts(Transform):
 class Split(_Parts):
     """Splits one leaf into parts of ``sizes`` along ``axis``."""
 
+    words = "split {sizes} along axis {axis}"
     splits = True
     apply, invert = _Parts._split, _Parts._joined
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [axes[0]] * len(self.sizes)
 
-    def __str__(self) -> str:
-        return f"split {self.sizes} along axis {self.axis}"
-
 
 class Concat(_Parts):
     """Concatenates several leaves of ``sizes`` along ``axis``."""
 
+    words = "concatenate {sizes} along axis {axis}"
     apply, invert = _Parts._joined, _Parts._split
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         return [axes[0]]
-
-    def __str__(self) -> str:
-        return f"concatenate {self.sizes} along axis {self.axis}"

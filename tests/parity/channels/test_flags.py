@@ -135,7 +135,7 @@ def test_a_flag_that_means_two_things_is_named():
 
 def test_a_case_without_flags_is_skipped_and_flags_need_vary():
     assert outcome().verdict is Verdict.SKIPPED
-    with pytest.raises(ValueError, match="got flags, expected `with_settings` too"):
+    with pytest.raises(ValueError, match="expected `with_settings`, which makes"):
         CHANNEL.look(Evidence.of(case((FULL,)).with_explore(with_settings=None), Session()))
 
 

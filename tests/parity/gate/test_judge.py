@@ -153,6 +153,15 @@ def test_budgets_bound_the_measured_quantities(report, table):
     assert held(report(memory={"mtp-a": channel("proved")}), budget(table, 1.0)) == {}
 
 
+def test_a_budget_of_loops_counts_those_that_the_table_leaves_out(report, table):
+    table["flips"]["mtp"]["budgets"] = {"loops": {"count": {"ratio": 1.1, "reason": "why"}}}
+    measures = {"reference_count": 90, "candidate_count": 120}
+    found = report(loops={"mtp-a": channel("equal", measures=measures)})
+    assert held(found, read_rules(table))["mtp"] == [
+        "mtp-a/grad@data8-auto: loops.count: 90 -> 120, budget 1.1 x (why)"
+    ]
+
+
 @pytest.mark.parametrize(
     ("where", "source"),
     [

@@ -23,8 +23,9 @@ from models_nnx.shared import store
 from models_nnx.shared.config import DecodeConfig, LayerLayout, TrainConfig
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.store import CheckpointError
+from parity.builds import tree
 from parity.builds.build import Flavour
-from parity.matrix.training import Trainer, differing, training
+from parity.matrix.training import Trainer, training
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 WITH_EMITTERS = pytest.mark.usefixtures("compiled_as_users_do")
@@ -50,6 +51,10 @@ RUNS = {
     "a step after replicas synchronised": (MID_PERIOD, "replica2.data2-explicit", 4),
     "a fragment synchronised and not taken": (MID_FRAGMENT, "replica2.data2", 4),
 }
+
+
+def differing(left, right):
+    return tree.differing(tree.to_host(left), tree.to_host(right))
 
 
 @pytest.fixture(scope="module")
