@@ -522,8 +522,8 @@ def test_work_between_samples_is_not_booked_as_execution():
     side = build("linen toy", kernels(lambda a, *_: {"w": drawn(a)}))
     samples = _further(session, side, ["params/w"], range(3))
     for _ in samples:
-        time.sleep(3.0)
-    assert session.clock.take()["execute"] < 3
+        time.sleep(1.0)
+    assert session.clock.take()["execute"] < 1
 
 
 def test_ties_by_recipe_need_no_samples(monkeypatch):

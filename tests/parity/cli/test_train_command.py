@@ -125,7 +125,11 @@ def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
         (["--mesh", "fsdp8"], "expected an axis 'stage' of size 2"),
         (["--mesh", "stage2.fsdp64"], "needs 128 devices"),
         (["--rows", "6"], "got 6 rows for 4 microbatches, expected a multiple"),
-        (["--rows", "4", "--set", "train.accumulation=3"], "got batches of [4] rows for 3 microbatches"),
+        pytest.param(
+            ["--rows", "4", "--set", "train.accumulation=3"],
+            "got batches of [4] rows for 3 microbatches",
+            marks=pytest.mark.long,
+        ),
         (
             [
                 "--mesh",

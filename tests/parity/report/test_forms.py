@@ -162,7 +162,7 @@ def unescaped(text, also=""):
 TRICKY = st.text(alphabet=st.sampled_from("%:,=\r\n 0123ADCx") | st.characters(codec="utf-8"), max_size=12)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(id=TRICKY, where=TRICKY, name=TRICKY, folder=TRICKY, block=TRICKY)
 def test_annotations_are_read_back_as_they_were_meant(make, id, where, name, folder, block):
     place = make.finding(where=where, reference="1", candidate="2 at new.py:7 in f")
