@@ -10,7 +10,8 @@ from flax import linen
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.map import Entry
 from parity.cases.shared import mesh_axes
-from parity.channels.results import STACKED
+from parity.channels.consequences import causes_first
+from parity.channels.results import STACKED, with_sources
 from parity.compare.evidence import Evidence
 from parity.verdicts import Finding
 
@@ -107,7 +108,17 @@ def _transformed(entry: Entry, named: Sequence[Axes]) -> list[tuple] | None:
     return entry.transform.axes(axes) if len(axes) == len(named) else None
 
 
-def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: AxisNames) -> list[Finding]:
+def compare_axes(evidence: Evidence) -> list[Finding]:
+    """Finds paired leaves whose axes differ beyond the effect of transforms and rules; parameters before moments."""
+    leaves, related = [side.build.leaves for side in evidence.sides], axis_names(evidence)
+    found: list[Finding] = []
+    for entry in evidence.weights.entries:
+        different = _differing(entry, leaves, related)
+        found += [with_sources(evidence, one, (entry.reference[0], one.where)) for one in different]
+    return causes_first(found, [one.where for one in found], leaves[1])
+
+
+def _differing(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: AxisNames) -> list[Finding]:
     """Finds leaves of one map entry whose axes differ beyond the effect of the transform and the rules."""
     names = [
         [side[path].logical_axes for path in paths]

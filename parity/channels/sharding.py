@@ -14,7 +14,7 @@ from parity.builds.tree import Role
 from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Identity
 from parity.cases.shared import linen_spec
-from parity.channels.axes import axis_names, compare_axes
+from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel
 from parity.channels.report_rows import spec_table
 from parity.channels.results import compared, with_makers
@@ -79,11 +79,8 @@ def sharding(evidence: Evidence) -> ChannelResult:
 def _findings(evidence: Evidence) -> Iterator[Finding]:
     """Yields findings, those of the earliest phases first: if a side crashes later, the earlier findings are kept."""
     sides, pairs = evidence.sides, evidence.weights.entries
-    leaves = (sides[0].build.leaves, sides[1].build.leaves)
     on_mesh = bool(sides[0].mesh.axes)
-    related = axis_names(evidence)
-    for entry in pairs:
-        yield from compare_axes(entry, leaves, related)
+    yield from compare_axes(evidence)
     if on_mesh:
         found = [finding for entry in pairs for finding in _spec_findings(entry, *sides)]
         yield from [*(_with_resolvers(one, sides) for one in found[:1]), *found[1:]]

@@ -30,7 +30,6 @@ def tree(evidence: Evidence) -> ChannelResult:
         detail = "; ".join(("leaves without a partner", *error.hints))
         left = tuple(with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error))
         return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=left)
-    related = axis_names(evidence)
     findings: list[Finding] = []
     notes: list[Finding] = []
     for entry in entries:
@@ -52,9 +51,9 @@ def tree(evidence: Evidence) -> ChannelResult:
                     next_step="" if counter else "pass the parameter dtype where the leaf is created",
                 )
             )
-        findings += compare_axes(entry, leaves, related)
-    partners = {path: entry.reference[0] for entry in entries for path in entry.candidate}
+    partners = {entry.candidate[0]: entry.reference[0] for entry in entries}
     findings = [with_sources(evidence, one, (partners[one.where], one.where)) for one in findings]
+    findings += compare_axes(evidence)
     findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
     findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
@@ -62,7 +61,7 @@ def tree(evidence: Evidence) -> ChannelResult:
     if guessed := evidence.weights.guessed:
         first = " with ".join(map(" + ".join, (guessed[0].reference, guessed[0].candidate)))
         detail = f"{len(guessed)} guessed, such as {first}, {_confirmed(evidence)}; {detail}"
-    for words in (_alone(evidence), related.words()):
+    for words in (_alone(evidence), axis_names(evidence).words()):
         detail += f", {words}" if words else ""
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
     return ChannelResult(

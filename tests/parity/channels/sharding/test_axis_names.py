@@ -74,6 +74,10 @@ def test_one_leaf_with_the_wrong_mesh_axes_fails_and_is_the_only_one_named(mesh)
         channel = result.channels[name]
         assert channel.verdict == "failed"
         assert all(finding.where.endswith("up/kernel") for finding in channel.findings), channel.findings
+        assert (
+            "made by the candidate at tests/parity/channels/sharding/test_axis_names.py"
+            in channel.findings[0].next_step
+        )
 
 
 @pytest.mark.parametrize("mesh", ["single", MESH])
