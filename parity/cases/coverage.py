@@ -65,5 +65,7 @@ def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
 def unvaried_text(found: Mapping[str, Mapping[str, str]], most: int | None = None) -> str:
     """Returns the options that no case varies as one line, at most ``most`` for each kind."""
     texts = {names: [f"{option}={value}" for option, value in only.items()] for names, only in found.items()}
-    lines = (f"{names}: no case varies {listed(words, most or len(words))}" for names, words in texts.items())
+    lines = [f"{names}: no case varies {listed(words, most or len(words))}" for names, words in texts.items()]
+    if most and any(len(words) > most for words in texts.values()):
+        lines.append("`parity list --coverage` names all")
     return "; ".join(lines)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import CALLS, MOVES, all_bodies, equations, opened
+from parity.ir.jaxprs import CALLS, MOVES, all_bodies, opened
 from parity.ir.location import equation_source
 
 LARGEST = 1e-3
@@ -48,7 +48,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     lacking = [
         [use for use in uses if use not in other] for uses, (_, other) in zip(more, pairs, strict=True)
     ]
-    sizes = frozenset.union(*(_summed_sizes(jaxpr) for jaxpr in programs))
+    sizes = frozenset.union(*(_summed_sizes(opened(jaxpr)) for jaxpr in programs))
     if all(more):
         numbers = [{number for _, number in uses} for uses in more]
         changed = any(lacking) and not _are_related(numbers[0], numbers[1], sizes)
@@ -88,13 +88,16 @@ def _small_numbers(jaxpr: Any) -> frozenset[float]:
     return frozenset(filter(None, own)).union(*map(_small_numbers, inner))
 
 
+@functools.lru_cache(maxsize=1_024)
 def _summed_sizes(jaxpr: Any) -> frozenset[int]:
-    """Returns the numbers of entries that a program adds up at once."""
-    return frozenset(
+    """Returns the numbers of entries that a program, not closed, adds up at once."""
+    own = (
         math.prod(equation.invars[0].aval.shape[axis] for axis in equation.params["axes"])
-        for equation in equations(jaxpr)
+        for equation in jaxpr.eqns
         if equation.primitive.name == "reduce_sum"
     )
+    inner = (opened(body) for each in all_bodies(jaxpr) for body in each)
+    return frozenset(own).union(*map(_summed_sizes, inner))
 
 
 def _described(use: Use, found: collections.Counter[str], other: int) -> str:
