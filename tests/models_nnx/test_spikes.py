@@ -64,9 +64,9 @@ def expected(losses, window, most):
 @given(losses=st.lists(LOSS, min_size=STEPS, max_size=STEPS))
 def test_the_history_is_the_last_losses_that_led_to_an_update(window, most, losses):
     """It is checked at every step, because a wrong entry may have no visible effect for many steps."""
-    states, moved = run(window, most)(jnp.asarray(losses, jnp.float32))
+    states, moved = jax.device_get(run(window, most)(jnp.asarray(losses, jnp.float32)))
     for number, (kept, seen, skipped, total, updates) in enumerate(expected(losses, window, most)):
-        history = sorted(np.asarray(states.losses_W[number]).tolist())
+        history = sorted(states.losses_W[number].tolist())
         assert history == sorted(kept + [0.0] * (window - len(kept)))
         found = (states.seen[number], states.skipped[number], states.total_skipped[number], -moved[number])
         assert tuple(map(int, found)) == (seen, skipped, total, updates)

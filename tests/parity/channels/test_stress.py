@@ -452,7 +452,7 @@ def unit_by_maximum(eps):
     return model
 
 
-@pytest.mark.parametrize("scale", [1.0, 1000.0])
+@pytest.mark.parametrize("scale", [1.0, pytest.param(1000.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("sizes", [(1e-3, 1e-6), (1e-5, 2e-5), (1e-12, 1e-10)])
 @pytest.mark.parametrize("model", [normed, over_root, hidden_norm, unit, unit_by_maximum])
 def test_another_epsilon_is_found(model, sizes, scale):
