@@ -141,9 +141,15 @@ def _is_elsewhere(evidence: Evidence, place: Place | None, seen: ConstantUse) ->
 
 
 def _is_mark(seen: ConstantUse) -> bool:
-    """True for a test of the entries themselves against zero, or for equality with a number."""
+    """True for a test against zero, or for equality with a number.
+
+    A negative number must be compared itself: JAX's floor division of an increased length looks at signs.
+    """
     is_equality = any(word in seen.op.form.word for word in ("direction EQ", "direction NE"))
-    return seen.is_single and seen.number == seen.constant and (is_equality or seen.number == 0)
+    itself = seen.number == seen.constant
+    return seen.is_single and (
+        (is_equality and (itself or seen.number >= 0)) or (itself and seen.number == 0)
+    )
 
 
 def _scales(seen: Iterable[ConstantUse]) -> tuple[float, ...]:
