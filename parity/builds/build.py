@@ -26,13 +26,13 @@ SEED = 20_240_229
 _TRACED_BEFORE: contextvars.ContextVar[Collection[weakref.ref[Any]]] = contextvars.ContextVar(
     "traced_before", default=frozenset()
 )
-"""The closures that JAX had traced when the innermost `building` began; empty outside such a block."""
+"""The closures that JAX had traced when the outermost `building` began; empty outside such a block."""
 
 
 @contextlib.contextmanager
 def building() -> Iterator[None]:
-    """Marks the start of a build, for `Build.former`: user code may trace before the build exists."""
-    token = _TRACED_BEFORE.set(traced_closures())
+    """Marks the start of a build, or of several, for `Build.former`: user code may trace before the build exists."""
+    token = _TRACED_BEFORE.set(_TRACED_BEFORE.get() or traced_closures())
     try:
         yield
     finally:

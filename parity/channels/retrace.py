@@ -14,7 +14,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.functions import ENGINE
-from parity.ir.jax_internals import key_difference, tracing_keys
+from parity.ir.jax_internals import TracingKey, key_difference, tracing_keys
 from parity.verdicts import SIDES, ChannelResult, Finding, one_sided
 
 MATRIX = f"{ENGINE}matrix"
@@ -57,9 +57,8 @@ def _traced_again(side: Side) -> dict[str, str]:
     such as scan bodies, each time it is traced. Functions of JAX do not count either.
     """
     _trace(side, side.function)  # JAX keeps this trace since the side was traced; if not, it is made again
-    if not _may_be_traced_again(side):
+    if not (before := _keys_if_traced_again(side)):
         return {}
-    before = tracing_keys()
     # The functions that it calls may be cached, the lambda itself may not.
     _trace(side, lambda state, inputs: side.function(state, inputs))
     found: dict[str, str] = {}
@@ -72,8 +71,8 @@ def _traced_again(side: Side) -> dict[str, str]:
     return found
 
 
-def _may_be_traced_again(side: Side) -> bool:
-    """Returns True if a second call of a step could trace any traced function again.
+def _keys_if_traced_again(side: Side) -> dict[Any, list[TracingKey]]:
+    """Returns all tracing keys if a second call of a step could trace any traced function again, else none.
 
     Such a function outlives its trace; a scan body that is made in a step does not. It is not of the harness, which
     wraps all user functions that it passes to JAX. A function of an installed package, such as Optax, must also have
@@ -83,19 +82,22 @@ def _may_be_traced_again(side: Side) -> bool:
     def found() -> list[Any]:
         return [
             function
-            for function, keys in tracing_keys().items()
+            for function, keys in before.items()
             if weakref.ref(function) not in side.build.former
             and (not keys[0].file.startswith(ENGINE) or keys[0].file.startswith(MATRIX))
             and ("site-packages" not in keys[0].file or any(key.static for key in keys))
         ]
 
+    before = tracing_keys()
     functions = found()
     for generation in (1, 2):  # young objects first, because a full collection takes a second
         if functions and all("<locals>" in getattr(one, "__qualname__", "") for one in functions):
             functions.clear()
+            before.clear()
             gc.collect(generation)  # closures of a finished trace may still be in a reference cycle
+            before = tracing_keys()
             functions = found()
-    return bool(functions)
+    return before if functions else {}
 
 
 def _drifted(side: Side) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from parity.builds.build import Build, Group
+from parity.builds.build import Build, Group, building
 from parity.builds.tree import Role
 from parity.builds.weights.inference import Uses, infer
 from parity.builds.weights.map import MapError, WeightMap, normalise
@@ -70,7 +70,8 @@ class Evidence:
         """
         mesh_of = session.backend_of(case).mesh
         makes = zip(SIDES, (case.reference, case.candidate), case.meshes, strict=True)
-        reference, candidate = (built(name, made, make, mesh_of, mesh) for name, make, mesh in makes)
+        with building():
+            reference, candidate = (built(name, made, make, mesh_of, mesh) for name, make, mesh in makes)
         return cls(case=case, session=session, builds=(reference, candidate), judged=tuple(judged))
 
     def under(self, weights: WeightMap) -> "Evidence":

@@ -1,6 +1,7 @@
 """Attributes of MLIR operations: by name, including those that the bindings cannot cast; tokens of their text."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,9 @@ import numpy as np
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _NAME = rf"@(?:{_STRING}|[\w.$-]+)"
-# A symbol reference may be nested, @outer::@inner. Inside of a string nothing is a reference.
-_TOKEN = re.compile(rf"{_STRING}|({_NAME}(?:::{_NAME})*)|.", re.DOTALL | re.ASCII)
+# A symbol reference may be nested, @outer::@inner. Inside of a string nothing is a reference, bracket or comma.
+_REFERENCE = re.compile(rf"{_STRING}|({_NAME}(?:::{_NAME})*)", re.DOTALL | re.ASCII)
+_MARK = re.compile(rf"{_STRING}|[,\[\](){{}}<>]", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,18 +102,17 @@ def replace_symbols(text: str, replace: Callable[[str], str]) -> str:
     """Returns a printed attribute with every symbol reference replaced, such as ``@f`` or ``@outer::@inner``."""
     if "@" not in text:
         return text
-    return _TOKEN.sub(lambda match: replace(match.group(1)) if match.group(1) else match.group(0), text)
+    return _REFERENCE.sub(lambda match: replace(match.group(1)) if match.group(1) else match.group(0), text)
 
 
 def split_list(text: str) -> list[str]:
     """Splits the text of a bracketed list at its top-level commas; brackets inside strings do not count."""
     start, end = text.find("[") + 1, text.rfind("]") % max(len(text), 1)
-    parts, depth = [""], 0
-    for match in _TOKEN.finditer(text, start, max(start, end)):
+    cuts, depth = [start - 1], 0
+    for match in _MARK.finditer(text, start, max(start, end)):
         token = match.group()
         if token == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += token
-            depth += (token in "[{(<") - (token in "]})>")
+            cuts.append(match.start())
+        depth += (token in "[{(<") - (token in "]})>")
+    parts = (text[left + 1 : right] for left, right in itertools.pairwise([*cuts, max(start, end)]))
     return [part.strip() for part in parts if part.strip()]

@@ -207,6 +207,8 @@ def read_shape(text: str) -> Shape:
 
 def _pieces(text: str) -> list[str]:
     """Returns the parts of a text between its commas, except those in brackets and quotes."""
+    if not _BRACKET.search(text):
+        return text.split(",")
     open_: list[str] = []
     cuts, outside = [-1], 0
     for match in _BRACKET.finditer(text):

@@ -59,23 +59,26 @@ class RuledNumbering(Numbering):
         operands = [self.env[value] for value in op.operands]
         key = (op.form.word, table.ordered, table.moved, table.certain, *operands)
         if key not in table.normal:
-            before, number = table.used.copy(), self._normal(op)
+            before, table.used = table.used, collections.Counter()
+            number = self._normal(op)
             vanished = number is not None and not table.built
             number = super()._plain(op) if number is None else number
-            table.normal[key] = number, vanished, table.used - before
-        else:
-            table.used.update(table.normal[key][2])
-        number, vanished, _ = table.normal[key]
+            table.normal[key] = number, vanished, table.used
+            table.used = before
+        number, vanished, used = table.normal[key]
+        if used:
+            table.used.update(used)
         if vanished:
             self.vanished.add(op.results.start)
-        out = parse_array(op.form.slots_out[0])
-        repeats = op.form.name == "stablehlo.broadcast_in_dim"
-        single = out is not None and (out.count == 1 or (repeats and out.element == "i1"))
-        if (single and self._certain.issuperset(op.operands)) or op.form.name == "stablehlo.constant":
+        if op.form.name == "stablehlo.constant":
+            value = table.values.get(number)
             self._certain.update(op.results)
-        value = table.values.get(number)
-        is_table = op.form.name == "stablehlo.constant" and not (value and value.view.is_splat)
-        if is_table or not self._tables.isdisjoint(op.operands):
+            self._tables.update(() if value and value.view.is_splat else op.results)
+        elif self._certain.issuperset(op.operands):
+            out, repeats = parse_array(op.form.slots_out[0]), op.form.name == "stablehlo.broadcast_in_dim"
+            if out is not None and (out.count == 1 or (repeats and out.element == "i1")):
+                self._certain.update(op.results)
+        if not self._tables.isdisjoint(op.operands):
             self._tables.update(op.results)
         return number
 
@@ -86,7 +89,9 @@ class RuledNumbering(Numbering):
         self._slow.discard(value)
         if op.form.name == "stablehlo.reduce" and self._adds_up(op):
             self._made.update(dict.fromkeys(op.results))
-        counts = number in self.table.values and value not in self.fusions.moved
+        # A source has no higher number than any view of it: most results have a new one.
+        counts = source <= max(map(self.env.__getitem__, op.operands), default=-1)
+        counts &= number in self.table.values and value not in self.fusions.moved
         for position, operand in enumerate(op.operands if counts else ()):
             if self._source(self.env[operand]) == source:
                 kind = parse_array(str(op.source.operands[position].type))
@@ -183,9 +188,9 @@ class RuledNumbering(Numbering):
         Compilers compute some of these when they compile, others at run time, with other rounding. It depends on
         how the integers are written.
         """
-        operands = [self._written[value] for value in op.operands if value in self._written]
-        if len(operands) < len(op.operands):
+        if not all(value in self._written for value in op.operands):
             return None
+        operands = [self._written[value] for value in op.operands]
         number = self.table.number(f"#written {op.form.word}", *operands)
         if op.form.name in ("stablehlo.constant", "stablehlo.broadcast_in_dim") and self._stated.issuperset(
             op.operands

@@ -122,7 +122,9 @@ class Terms(Table):
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
-        self.used.update((rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,))
+        self.used[rule] += 1
+        if self.narrow and not RULES[rule].keeps_narrow:
+            self.used[NARROW] += 1
 
     def value(self, number: int, kind: Array) -> Value:
         """Returns the value of a number with its type; an unknown number is a view of itself."""

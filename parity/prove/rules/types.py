@@ -43,11 +43,13 @@ def parse_array(text: str) -> Array | None:
     return None if 0 in shape else Array(shape, match.group(2))
 
 
+@functools.cache
 def is_narrow(element: str) -> bool:
     """True if elements are floats of fewer than 32 bits."""
     return element in ("bf16", "f16") or re.fullmatch(r"f\d+E\w+", element) is not None
 
 
+@functools.cache
 def is_whole_number(element: str) -> bool:
     """True if elements are integers or booleans, whose arithmetic is exact."""
     return _INTEGER.fullmatch(element) is not None
