@@ -1,5 +1,7 @@
 """A failure that the proof does not place: the run searches by values, and its first line names the place."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import msgspec
@@ -305,3 +307,17 @@ def test_an_argument_of_a_caller_is_named_by_the_line_that_makes_it():
     assert "in Mixing.weighed, called at" in line(result) and "in MixingNnx.__call__, called at" in line(
         result
     )
+
+
+def test_a_place_by_values_leads_also_if_it_is_not_sure(monkeypatch):
+    locate = operation.locate
+
+    def unsure(*given):
+        found = locate(*given)
+        facts = {**found.facts, "suspects": [], "doubt": "because a caller may be"}
+        return dataclasses.replace(found, found=False, facts=facts)
+
+    monkeypatch.setattr(operation, "locate", unsure)
+    text = line(run.run_case(case(), Session()))
+    assert text.startswith("program differs: values of one batch differ first at mul (forward): reference ")
+    assert "; not sure of the cause, because a caller may be; next: " in text
