@@ -366,12 +366,16 @@ class _Search:
         return found
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
-        """True if the leaves are unpaired and have the shapes of an entry's parameters."""
-        return all(
-            name in side.names and side.leaf(name).shape == side.leaves[path].shape
-            for side, names, paths in zip(self.sides, chosen, (entry.reference, entry.candidate), strict=True)
-            for name, path in zip(names, paths, strict=True)
-        )
+        """True if the leaves are unpaired and have the shapes of an entry's parameters.
+
+        If the parameters are equal, so may be leaves of another shape, such as the rows and columns of Adafactor.
+        """
+        if any(name not in side.names for side, name in self._with(*chosen)):
+            return False
+        sides = tuple(zip(self.sides, chosen, (entry.reference, entry.candidate), strict=True))
+        shapes = [[side.leaf(name).shape for name in names] for side, names, _ in sides]
+        owners = [[side.leaves[path].shape for path in paths] for side, _, paths in sides]
+        return shapes == owners or (isinstance(entry.transform, Identity) and shapes[0] == shapes[1])
 
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:
         """Pairs leaves in modules of paired leaves, then whole modules.
