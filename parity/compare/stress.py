@@ -73,7 +73,7 @@ def stress(evidence: Evidence) -> Stressed:
     starts, wanted = at_counts(evidence, aims)
     # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
     checks = [count_checks(side.traced.jaxpr) for side in evidence.sides]
-    spoilt = () if checks[0] == checks[1] else tuple(not_finite(evidence))
+    broken = tuple(not_finite(evidence)) if any(checks) else ()
     kinds = {
         "kinds of stress inputs": extreme_trials(evidence, aims),
         "sizes of its constants": over_scales(evidence, aims),
@@ -81,6 +81,7 @@ def stress(evidence: Evidence) -> Stressed:
         "integers on constants": on_constants(evidence, aims),
         "padded batches": padded(evidence, aims),
         "starts of counters" + (f" of {wanted}" if wanted > len(starts) else ""): starts,
+        "batches that are not finite": broken,
     }
     found: dict[Place, Off] = {}
     runs, left_out = {}, 0
@@ -90,16 +91,18 @@ def stress(evidence: Evidence) -> Stressed:
         runs[kind] = len(tried)
         left_out += sum(map(_routes_apart, tried))
         for run in tried:
-            for off in () if _routes_apart(run) else _beyond_rounding(run, found, sizes):
+            if _routes_apart(run) or (trials is broken and not _spoils_both(run)):
+                continue
+            for off in _beyond_rounding(run, found, sizes):
                 found[off.place] = off
-    for off in _unguarded(evidence, spoilt):
+    for off in _unguarded(evidence, () if checks[0] == checks[1] else broken):
         found.setdefault(off.place, off)
     return Stressed(
         findings={
             group: tuple(_finding(off) for off in found.values() if off.group == group) for group in COMPARED
         },
         trials={off.group: off.trial for off in reversed(found.values())},
-        runs={**runs, "batches that are not finite": len(spoilt)},
+        runs=runs,
         left_out=left_out,
         elsewhere=aims.elsewhere,
     )
@@ -126,6 +129,17 @@ def _routes_apart(run: Runs) -> bool:
     """True if the sides choose different experts: rounding may decide it, and later results are not comparable."""
     left, right = (side.get(Group.ROUTING, {}) for side in run.outputs)
     return any(left[path].tobytes() != right[path].tobytes() for path in left if path.endswith("/preferred"))
+
+
+def _spoils_both(run: Runs) -> bool:
+    """True if values are not finite, and the same entries of all results: both sides have propagated a NaN alike."""
+    left, right = run.outputs
+    alike = all(
+        path in right[group] and np.array_equal(_finite(array), _finite(right[group][path]))
+        for group, leaves in left.items()
+        for path, array in leaves.items()
+    )
+    return alike and not all(_finite(array).all() for array in left.get(Group.VALUES, {}).values())
 
 
 def _has_no_loss(sides: tuple[Outputs, Outputs], group: Group, path: str) -> bool:

@@ -566,6 +566,30 @@ def test_a_count_of_skipped_steps_is_found_and_another_check_is_none(counts):
     assert not counts or "count" in found.findings[0].where
 
 
+def backing_off(factor, is_fine=each_is_finite):
+    """Adam with a loss scale, which shrinks where a gradient is not finite."""
+    plain = optax.adam(0.1)
+
+    def update(grads, state, params):
+        (inner, scale), fine = state, is_fine(grads)
+        moves, after = plain.update(grads, inner, params)
+        still = jax.tree.map(jnp.zeros_like, moves), inner
+        moves, kept = jax.tree.map(lambda new, old: jnp.where(fine, new, old), (moves, after), still)
+        return moves, (kept, jnp.where(fine, scale, scale * factor))
+
+    return optax.GradientTransformation(lambda params: (plain.init(params), jnp.float32(512)), update)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.25])
+def test_what_both_sides_do_with_a_gradient_that_is_not_finite_is_compared(factor):
+    sides = backing_off(0.5), backing_off(factor, sum_is_finite)
+    found = outcome(
+        *(build(name, optimizer=each) for name, each in zip(("left", "right"), sides, strict=True))
+    ).channels["state"]
+    assert (found.verdict is Verdict.FAILED) == (factor != 0.5), found
+    assert factor == 0.5 or "inputs with nan" in found.findings[0].distance
+
+
 @pytest.mark.long
 def test_a_step_that_keeps_gradients_which_are_not_finite_is_found():
     sides = build("left", optimizer=optax.adam(0.1)), build("right", optimizer=skipping(0.1))
