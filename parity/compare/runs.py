@@ -1,5 +1,6 @@
 """Runs of both sides in a trial, also from perturbed numbers, for the channels of values."""
 
+import collections
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.memo import Memo, Once
 from parity.compare.side import Side, rounded_side, widened_side
 from parity.compare.unpaired import rename_to_reference, with_counters_of, without_unpaired
+from parity.ir.jaxprs import equations
 from parity.ir.precision import changed_types, rounds
 from parity.values.ladder import MINOR, Absent, Judge, Rounding, deviation, is_within
 from parity.values.noise import DRAWS, is_distribution, is_mask, measure_floor, nudge, to_float64
@@ -241,7 +243,15 @@ def float64_side(evidence: Evidence) -> Side | Absent:
             _ = side.traced
         except SideError as error:  # a carry that starts in float32 regardless of the inputs
             return Absent(str(error.cause).partition("\n")[0])
+    if _draws(side) != _draws(evidence.reference):
+        return Absent("it draws other random numbers in float64")
     return side
+
+
+def _draws(side: Side) -> collections.Counter[tuple]:
+    """Returns the draws of a program, by their shape and number of bits."""
+    drawing = (each for each in equations(side.traced.jaxpr) if each.primitive.name == "random_bits")
+    return collections.Counter((each.params["shape"], each.params["bit_width"]) for each in drawing)
 
 
 def contracted_side(side: Side) -> Side:

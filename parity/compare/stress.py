@@ -132,14 +132,14 @@ def _routes_apart(run: Runs) -> bool:
 
 
 def _spoils_both(run: Runs) -> bool:
-    """True if values are not finite, and the same entries of all results: both sides have propagated a NaN alike."""
+    """True if values are not finite, and the same entries of all results are on both sides."""
     left, right = run.outputs
-    alike = all(
+    equal = all(
         path in right[group] and np.array_equal(_finite(array), _finite(right[group][path]))
         for group, leaves in left.items()
         for path, array in leaves.items()
     )
-    return alike and not all(_finite(array).all() for array in left.get(Group.VALUES, {}).values())
+    return equal and not all(_finite(array).all() for array in left.get(Group.VALUES, {}).values())
 
 
 def _has_no_loss(sides: tuple[Outputs, Outputs], group: Group, path: str) -> bool:

@@ -659,3 +659,16 @@ def test_a_float64_run_decides_where_the_reference_itself_is_inexact(left, right
 
     found = outcome(of(left), of(right), "forward", float64_reference=lambda: widened(of(left)))
     assert found.verdict == verdict, found.channels["values"]
+
+
+def test_a_float64_run_that_draws_another_mask_decides_nothing():
+    def of(seed):
+        def dropped(params, inputs):
+            h = inputs["x"] @ params["w"]
+            return h + jnp.where(jax.random.bernoulli(jax.random.key(seed), 0.5, h.shape), h / 64, 0)
+
+        return build("toy", dropped)
+
+    found = outcome(of(1), of(2), "forward", float64_reference=lambda: widened(of(1))).channels["values"]
+    assert found.verdict is Verdict.FAILED
+    assert "no float64 run: it draws other random numbers in float64" in found.detail
