@@ -10,6 +10,7 @@ from parity.ir.functions import origin, written
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Doubt, Finding
 
+_FIELD = re.compile(r"(\w+) = (.+?)(?=, \w+ = |>$)")
 _MAX_TEXT = 160
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
@@ -177,12 +178,21 @@ def number(text: str) -> float | None:
 
 
 def attribute_differences(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns one line for each name whose text differs."""
-    return tuple(
-        f"{name}: {difference(left.get(name, 'absent'), right.get(name, 'absent'))}"
-        for name in sorted({*left, *right})
-        if left.get(name) != right.get(name)
+    """Returns one line for each name, or field of an attribute, whose text differs."""
+    one, other = (
+        {field: value for name, text in side.items() for field, value in _fields(name, text)}
+        for side in (left, right)
     )
+    return tuple(
+        f"{name}: {difference(one.get(name, 'absent'), other.get(name, 'absent'))}"
+        for name in sorted({*one, *other})
+        if one.get(name) != other.get(name)
+    )
+
+
+def _fields(name: str, text: str) -> list[tuple[str, str]]:
+    """Returns the fields of an attribute such as ``#stablehlo.dot<...>``, or the attribute itself."""
+    return (_FIELD.findall(text) if text.startswith("#stablehlo.") else []) or [(name, text)]
 
 
 def short(text: str) -> str:
