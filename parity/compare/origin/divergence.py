@@ -3,13 +3,12 @@
 import collections
 import dataclasses
 import functools
-import heapq
 import itertools
 import operator
 import os.path
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, SHORT, Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, Alignment, ordered
 from parity.compare.origin.sketch import opposite
 from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.makers import backward_rule
@@ -226,9 +225,7 @@ class _Search:
         )
         if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
-            form = form or (
-                self._agrees_again(*ends[0]) if len(ends) == 1 else self._is_form(*(at for _, at in ends))
-            )
+            form = form or (len(ends) == 2 and self._is_form(*(at for _, at in ends)))
         else:
             form = opposite(*(node.sketch for node in nodes))
         return follows, form, alone, self.for_backward(pair), pair.place
@@ -239,29 +236,6 @@ class _Search:
         operands = self._alignment.unlike(first, second)
         ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
         return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
-
-    def _agrees_again(self, side: int, at: int) -> bool:
-        """True if a value that one side has alone, no random key, leads to one that both sides have.
-
-        Only values that both sides have may be added on the way. An index may be equal although the floats that decide
-        it are not.
-        """
-        nodes, match = self._traces[side].nodes, self._matches[side]
-        if nodes[at].name.startswith("random_"):  # of the keys that it makes, some may be right
-            return False
-        made, waiting = {at}, [*self._alignment.users(side, at)]
-        while waiting and len(made) < SHORT:
-            user = heapq.heappop(waiting)
-            lacking = [i for i in nodes[user].inputs if i in made or not self._has(side, i)]
-            rounded = not nodes[user].sketch.epsilon and any(nodes[i].sketch.epsilon for i in lacking)
-            if user in made or rounded or not made.issuperset(lacking):
-                continue
-            if match[user] >= 0 and not nodes[user].sketch.plain:
-                return True
-            made.add(user)
-            for each in self._alignment.users(side, user):
-                heapq.heappush(waiting, each)
-        return False
 
     def front(self, side: int, ends: Mapping[int, int]) -> list[int]:
         """Walks back from results, each with its partner; returns the first values that the other side lacks."""
@@ -344,11 +318,10 @@ class _Search:
             [self._alignment.unmoved(side, i) for i in node.inputs] for side, node in enumerate((left, right))
         ]
         shared = sum(any(self._alignment.same(i, j) for j in given[1]) for i in given[0])
-        near = sum(one == other for one, other in words)
-        iteration = _turn(left) == _turn(right)
+        near = any(one == other for one, other in words)
         if left.around.backward != right.around.backward or not (shared or near):
             return 0.0
-        return 4 * (left.name == right.name) + 2 * shared + near + iteration - abs(first - second) * 1e-6
+        return 4 * (left.name == right.name) + 2 * shared - abs(first - second) * 1e-6
 
     def _completed(self, pair: Divergence) -> Divergence:
         """Returns a pair of operations; if they do not correspond, the first of them with its counterpart.
@@ -359,8 +332,7 @@ class _Search:
         if len(ends) == 2:
             (_, first), (_, second) = ends
             one, other = self._alignment.pair(first, second)
-            of_one_code = one.name == other.name and functions_around(one)[:1] == functions_around(other)[:1]
-            if of_one_code and (_turn(one) == _turn(other) or self._alignment.shares(first, second)):
+            if one.name == other.name and functions_around(one)[:1] == functions_around(other)[:1]:
                 return pair
         for _, side, at in sorted((self._place(side, at), side, at) for side, at in ends):
             other = self._standing(side, at)
@@ -411,7 +383,7 @@ class _Search:
     def _descend(self, first: int, second: int, place: int) -> Divergence:
         """Follows differing operands, whose values exist on both sides, to their origin."""
         path = [self._unmoved(first, second, BRANCH)]
-        start = found = self._between(path, place)
+        found = self._between(path, place)
         while found.operands:
             left, right = self._alignment.pair(*path[-1])
             if left.name != right.name or len(left.inputs) != len(right.inputs):
@@ -423,7 +395,6 @@ class _Search:
             pair = pairs[-1 if left.name == "branch" else 0]  # the condition first
             makers = [node.name for node in self._alignment.pair(*pair)]
             if GIVEN.issuperset(makers) or "constant" in makers:
-                found = start if "argument" in makers else found
                 break
             path.append(pair)
             found = self._between(path, place)
