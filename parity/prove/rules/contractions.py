@@ -1,6 +1,5 @@
 """Reductions and products of matrices by the roles of their axes, regardless of their shapes."""
 
-import functools
 import itertools
 import math
 import operator
@@ -59,16 +58,6 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     return operand.view
 
 
-@functools.lru_cache(maxsize=1024)
-def _axes(text: str) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """Returns the batch axes, "b", and the contracted ones, "c", of the left and the right operand."""
-    left, right = (
-        {role[0]: numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")}
-        for side in ("lhs", "rhs")
-    )
-    return left, right
-
-
 @normal_form("stablehlo.dot_general")
 @RewriteRule(
     name="dot-axes",
@@ -85,11 +74,11 @@ def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None if no rule is allowed."""
     if not table.allows("dot-axes"):
         return None
-    read, sizes = _axes(str(op.attributes["dot_dimension_numbers"])), []
-    for known, roles, operand in zip(read, ("bfc", "bcf"), op.operands, strict=True):
+    text, sizes = str(op.attributes["dot_dimension_numbers"]), []
+    for side, roles, operand in zip(("lhs", "rhs"), ("bfc", "bcf"), op.operands, strict=True):
         shape = operand.type.shape
-        free = tuple(axis for axis in range(len(shape)) if axis not in (*known["b"], *known["c"]))
-        axes = {**known, "f": free}
+        axes = {role[0]: numbers(text, f"{side}_{role}_dimensions") for role in ("batching", "contracting")}
+        axes["f"] = tuple(k for k in range(len(shape)) if k not in (*axes["b"], *axes["c"]))
         order, contracted = [k for role in roles for k in axes[role]], [shape[k] for k in axes["c"]]
         if order != sorted(order) and max(len(axes["b"]), len(axes["f"])) > 1:
             return None
