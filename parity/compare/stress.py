@@ -135,9 +135,10 @@ def _spoils_both(run: Runs) -> bool:
     """True if values are not finite, and the same entries of all results are on both sides."""
     left, right = run.outputs
     equal = all(
-        path in right[group] and np.array_equal(_finite(array), _finite(right[group][path]))
-        for group, leaves in left.items()
-        for path, array in leaves.items()
+        np.array_equal(_finite(array), _finite(right[group][path]))
+        for group in left.keys() & right.keys()
+        for path, array in left[group].items()
+        if path in right[group]
     )
     return equal and not all(_finite(array).all() for array in left.get(Group.VALUES, {}).values())
 
