@@ -45,6 +45,9 @@ def _exchanged(divergence: Divergence) -> Blame | None:
         nodes = divergence.alignment.pair(*operands)
         if any(node.literal or node.sketch.plain for node in nodes):
             continue
+        chosen = [{node.name for node in pair} for pair in (divergence.alignment.pair(*users), nodes)]
+        if chosen[0] == {"branch"} or chosen[1] == {"select_n"}:
+            continue  # the function inside chose it
         alignment = divergence.alignment
         there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
         if not all(there):
@@ -55,7 +58,12 @@ def _exchanged(divergence: Divergence) -> Blame | None:
             for side in (0, 1)
         ]
         if any(found):
-            return Blame(found, divergence.moved(users))
+            stacks = [site(node).own for node in divergence.alignment.pair(*users)]
+            frames = [
+                found[side] or next((each for each in stacks[side] if twins(each, found[1 - side])), None)
+                for side in (0, 1)
+            ]
+            return Blame(frames, divergence.moved(users))
     return None
 
 
@@ -143,8 +151,11 @@ def _step_left_out(divergence: Divergence) -> Blame | None:
         side = divergence.alignment.more(*operands)
         if side is None:
             continue
+        more = site(divergence.alignment.pair(*operands)[side]).own
         own = site(divergence.alignment.pair(*users)[1 - side]).own
-        lacking = divergence.alignment.innermost(own)
+        unlike = [frame for frame in own if function_of(frame) not in divergence.alignment.common]
+        known = (frame for each in more for frame in unlike if twins(frame, each))
+        lacking = next(itertools.chain(known, unlike), None)
         ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
         return Blame(ordered(side, None, lacking), divergence.moved(ends, ()))
     return None
