@@ -132,7 +132,7 @@ def _routes_apart(run: Runs) -> bool:
 
 
 def _spoils_both(run: Runs) -> bool:
-    """True if values are not finite, and the same entries of all results are on both sides."""
+    """True if values are not finite, and the same entries of all results are not on both sides."""
     left, right = run.outputs
     equal = all(
         np.array_equal(_finite(array), _finite(right[group][path]))
