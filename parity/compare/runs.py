@@ -188,10 +188,13 @@ class Runs:
 
         def alter(batch: Flat) -> Flat:
             given = {path: array.astype(inputs[path].dtype) for path, array in batch.items()}
-            return to_float64(self.trial.batch(given))
+            wide = to_float64(self.trial.batch(given))
+            return {path: array.astype(wanted[path].dtype) for path, array in wide.items()}
 
+        exact = self._forced(side)
+        wanted = exact.build.abstract_inputs  # some may stay float32, such as the scale of a loss
         with jax.enable_x64(True):
-            return self._forced(side).run(to_float64(self.trial.state), SEED, alter, self.trial.steps)
+            return exact.run(to_float64(self.trial.state), SEED, alter, self.trial.steps)
 
     @Once
     def _differs_anywhere(self) -> bool:

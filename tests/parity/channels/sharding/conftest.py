@@ -62,7 +62,12 @@ def seen():
     def run(case):
         work = Evidence.of(case, Session())
         proved = types.SimpleNamespace(
-            sides=work.sides, weights=work.weights, same_program=False, proof_covers_compiled=True
+            sides=work.sides,
+            builds=work.builds,
+            session=work.session,
+            weights=work.weights,
+            same_program=False,
+            proof_covers_compiled=True,
         )
         results = {"tree": tree(work), "sharding": sharding(proved)}
         return {name: [finding.sentence() for finding in result.findings] for name, result in results.items()}
