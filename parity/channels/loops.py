@@ -191,9 +191,8 @@ class _Comparison:
         if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
             return []
         changed = min(loop.carry_bytes - loop.kept_bytes for loop in (first, second))
-        larger = (
-            changed if fewer * more < 0 else 0
-        )  # fewer bytes in more arrays are no mask made before a loop
+        # Fewer bytes in more arrays are no mask made before a loop.
+        larger = changed if fewer * more < 0 else 0
         kept = more == second.kept_bytes - first.kept_bytes and gap <= max(SMALL, larger)
         # Such as the sums of each row of a batch, or of all rows.
         typed = first.elements and first.elements == second.elements

@@ -252,9 +252,13 @@ def float64_side(evidence: Evidence) -> Side | Absent:
 
 
 def _draws(side: Side) -> collections.Counter[tuple]:
-    """Returns the draws of a program, by their shape and number of bits."""
-    drawing = (each for each in equations(side.traced.jaxpr) if each.primitive.name == "random_bits")
-    return collections.Counter((each.params["shape"], each.params["bit_width"]) for each in drawing)
+    """Returns the draws of a program, by kind, shape and type."""
+    drawn = [
+        (each.primitive.name, each.outvars[0].aval)
+        for each in equations(side.traced.jaxpr)
+        if each.primitive.name in ("random_bits", "random_gamma", "rng_uniform")
+    ]
+    return collections.Counter((name, kind.shape, str(kind.dtype)) for name, kind in drawn)
 
 
 def contracted_side(side: Side) -> Side:

@@ -87,13 +87,13 @@ def stress(evidence: Evidence) -> Stressed:
     runs, left_out = {}, 0
     for kind, trials in kinds.items():
         tried = [Runs(evidence, trial) for trial in trials]
+        if trials is broken:
+            tried = [*filter(_spoils_both, tried)]
         sizes = _largest(tried) if trials is starts else {}
         runs[kind] = len(tried)
         left_out += sum(map(_routes_apart, tried))
         for run in tried:
-            if _routes_apart(run) or (trials is broken and not _spoils_both(run)):
-                continue
-            for off in _beyond_rounding(run, found, sizes):
+            for off in () if _routes_apart(run) else _beyond_rounding(run, found, sizes):
                 found[off.place] = off
     for off in _unguarded(evidence, () if checks[0] == checks[1] else broken):
         found.setdefault(off.place, off)

@@ -131,11 +131,11 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
     except Exception as error:
         changed = {"notes": (error_finding("search for the place by values", error), *channel.notes)}
     else:
-        lines = set(innermost(found.finding)) if found.finding else set()
+        lines = innermost(found.finding) if found.finding else []
         if found.finding is None or not (found.found or lines):
             return results
-        first = [one for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)]
-        if any(lines and lines <= set(innermost(one)) for one in first):  # in more detail
+        first = [innermost(one) for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)]
+        if any(lines == own if found.found else set(lines) <= set(own) for own in first):  # in more detail
             shown = _with_callers(channel.findings[0], found.finding)
             shown = dataclasses.replace(shown, doubts=(), next_step="") if found.found else shown
             changed = {"findings": (shown, *channel.findings[1:])}

@@ -507,3 +507,15 @@ def test_part_of_a_state_is_carried_in_whole_entries_only():
     assert set(weights.to_reference({"model/b": state["model/b"]})) == {"params/b"}
     assert weights.to_reference({"model/layers/0/w": state["model/layers/0/w"]}) == {}
     assert weights.to_candidate({}) == {}
+
+
+def test_a_moment_of_another_shape_follows_its_parameter():
+    """Such as the rows of Adafactor, whose names sort differently on both sides."""
+
+    def side(names):
+        rows = (optimizer(f"opt_state/0/v_row/{name}", (5,)) for name in names)
+        return leaves(*(leaf(name, (5, 2 + at)) for at, name in enumerate(names)), *rows)
+
+    found = pairs(infer(side(["a/alpha", "a/omega"]), side(["b/zulu", "b/echo"])))
+    assert found["opt_state/0/v_row/a/alpha",] == ("opt_state/0/v_row/b/zulu",)
+    assert found["opt_state/0/v_row/a/omega",] == ("opt_state/0/v_row/b/echo",)
