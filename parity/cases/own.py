@@ -11,7 +11,7 @@ from flax import nnx
 
 from parity.builds.build import Build, Flavour, Group, Outputs, Program, linen_build, nnx_build
 from parity.builds.constants import traceable
-from parity.builds.tree import Role
+from parity.builds.tree import Role, flatten
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits, with_rules
 from parity.cases.shared import CaseOptions, build_options, registered
@@ -26,8 +26,9 @@ class CustomSide:
     Args:
         create: key -> state: an NNX module, an ``nnx.State``, a ``TrainState``, variables, any tree of arrays.
         programs: by name, ``(state, batch) -> outputs``. Outputs are a tree of values; or ``(state, values)``,
-            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``. Gradients have the paths
-            of the parameters, or of the part of the state that holds them.
+            if the program trains, where ``state`` has paths of the state only; or ``{"values": ...,
+            "gradients": ..., "state": ...}``. Gradients have the paths of the parameters, or of the part of the state
+            that holds them.
         flavour: ``linen`` or ``nnx``.
     """
 
@@ -71,11 +72,18 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
         outputs = function(state, batch)
         if isinstance(outputs, Mapping) and outputs and set(outputs) <= set(map(str, Group)):
             return dict(outputs)
-        if isinstance(outputs, tuple) and len(outputs) == 2:
+        if isinstance(outputs, tuple) and len(outputs) == 2 and _is_state(outputs[0], state):
             return {"state": outputs[0], "values": {"outputs": outputs[1]}}
         return {"values": {"outputs": outputs}}
 
     return run
+
+
+def _is_state(tree: Any, state: Any) -> bool:
+    """True if a tree is a program's state or a part of it, not a value such as a loss."""
+    if isinstance(state, nnx.Module):
+        return isinstance(tree, (nnx.Module, nnx.State))
+    return set(flatten(tree)) <= set(flatten(state))
 
 
 def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[..., Outputs]:

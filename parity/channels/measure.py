@@ -129,6 +129,7 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
             where=path,
             **one_sided(SIDES[path in candidate], "returned", "not returned"),
             cause="an output that only one side returns",
+            next_step="name outputs equally; a tree named by parameters belongs in the group `gradients`",
         )
         for path in sorted(set(reference) ^ set(candidate))
     ]
@@ -161,7 +162,8 @@ PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
 def _known_facts(side: Side) -> dict[str, dict[str, Fact]]:
     """Returns ``{group: {path: fact}}`` of the lowered program's results, by source; nothing is compiled."""
     program, leaves = side.operations, side.build.leaves
-    owners = {normalise(path) for path, leaf in leaves.items() if leaf.role is Role.PARAMS}
+    names = {normalise(path) for path, leaf in leaves.items() if leaf.role is Role.PARAMS}
+    owners = names | {name.partition("/")[2] for name in names}  # an average may be of one of several models
 
     def source(kind: str, path: str) -> str:
         if kind == INPUT:

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import difflib
 import functools
+import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from parity.builds.weights.map import (
 from parity.builds.weights.modules import (
     Order,
     beside_paired,
+    clones,
     copied,
     moment_of,
     pair_in_order,
@@ -69,6 +71,7 @@ def infer(
         RuleError: a rule pairs nothing, or its transform does not fit.
     """
     search = _Search(reference, candidate)
+    search.set_clone_aside(order)
     search.by_rules(rules)
     for role in Role:
         for matcher in (search.by_parameter, search.by_name, search.by_stack, search.fold, search.by_words):
@@ -109,25 +112,26 @@ class _Side:
                 if path not in self.names.values()
             ]
             raise ValueError(f"weight map: without their holders {'; '.join(clashes)}; rename one of them")
-        parameters = {name: self.leaf(name) for name in self.names if self.leaf(name).role is Role.PARAMS}
-        self.copies = copied(parameters)
-        self.own = len(parameters) - len(self.copies)
+        self.parameters = {
+            name: self.leaf(name) for name in self.names if self.leaf(name).role is Role.PARAMS
+        }
+        self.copies = copied(self.parameters)
+
+    @property
+    def own(self) -> int:
+        """The number of parameters without copies."""
+        return len(self.parameters) - len(self.copies)
 
     def leaf(self, name: str) -> Leaf:
         return self.leaves[self.paths[name]]
 
-    def unpaired(self, role: Role) -> dict[str, Leaf]:
-        """Returns the unpaired leaves of a role by name; a copy of a parameter counts as state.
+    def role(self, name: str) -> Role:
+        """Returns the role of a leaf; a copy of a parameter, such as an average in a Param of NNX, counts as state."""
+        return Role.STATE if name in self.copies else self.leaf(name).role
 
-        A copy is an average, for example, that NNX holds in a Param.
-        """
-        found = {}
-        for name in self.names:
-            leaf = self.leaf(name)
-            copy = leaf.role is Role.PARAMS and name in self.copies
-            if (Role.STATE if copy else leaf.role) is role:
-                found[name] = leaf
-        return found
+    def unpaired(self, role: Role) -> dict[str, Leaf]:
+        """Returns the unpaired leaves of a role by name."""
+        return {name: self.leaf(name) for name in self.names if self.role(name) is role}
 
     def fold(self, name: str, members: Sequence[str], axis: int, note: str) -> None:
         """Holds unpaired leaves as one that stacks them along an axis, in the place of the first."""
@@ -156,6 +160,25 @@ class _Search:
         self.idle: list[str] = []
         self.shifted: set[tuple[str, ...]] = set()
         self.entries: list[Entry] = []
+
+    def set_clone_aside(self, order: Callable[[], Order]) -> None:
+        """Counts a module of one side as copies if another has its parameters and the other side holds them as state.
+
+        The copy is the module that is used later or not at all; the earlier one if the other side uses no parameter.
+        """
+        fewer, more = sorted(self.sides, key=lambda side: side.own)
+        found = [pair for pair in clones(more.parameters) if len(pair[0]) == more.own - fewer.own]
+        state = fewer.unpaired(Role.STATE)
+        averages = [leaf.shape for name, leaf in state.items() if moment_of(name, fewer.parameters)]
+        if len(found) != 1 or sorted(averages) != sorted(more.leaf(name).shape for name in found[0][0]):
+            return
+        places = dict(zip(self.sides, order(), strict=True))
+
+        def first_use(side: _Side, names: Iterable[str]) -> float:
+            return min(places[side].get(side.paths[name], math.inf) for name in names)
+
+        early, late = sorted(found[0], key=functools.partial(first_use, more))
+        more.copies = set(late if math.isfinite(first_use(fewer, fewer.parameters)) else early)
 
     def _of(self, side: int, role: Role) -> dict[str, Leaf]:
         return self.sides[side].unpaired(role)
@@ -211,7 +234,7 @@ class _Search:
         for side, name in named:
             if name not in side.paths:
                 return f"it pairs {found[0][0]}, but the {side.label} has no leaf {name}", name
-        roles = {side.leaf(name).role: f"{name} of role {side.leaf(name).role}" for side, name in named}
+        roles = {side.role(name): f"{name} of role {side.role(name)}" for side, name in named}
         if len(roles) > 1 and Role.PARAMS in roles:
             return f"it pairs {' and '.join(roles.values())}", found[0][0]
         return None
@@ -332,7 +355,8 @@ class _Search:
     def by_parameter(self, role: Role) -> None:
         """Pairs moments like their parameters, which are already paired, regardless of their holders.
 
-        The longest parameter name that fits owns a moment. Averages of parameters count as moments.
+        The longest parameter name that fits owns a moment. Averages of parameters count as moments. The only moment of
+        a parameter may have any name.
         """
         if role not in (Role.OPTIMIZER, Role.STATE):
             return
@@ -340,10 +364,18 @@ class _Search:
         moments = self._moments(0, role, entries), self._moments(1, role, entries)
         for entry in entries:
             owners = [[normalise(path) for path in paths] for paths in (entry.reference, entry.candidate)]
+            held = [
+                [side.get(owner, {}) for owner in names] for side, names in zip(moments, owners, strict=True)
+            ]
+            only = all(len(each) == 1 for side in held for each in side)
             for moment in list(moments[0].get(owners[0][0], {})):
                 chosen = [
-                    [name for owner in names if (name := _same_moment(side.get(owner, {}), moment))]
-                    for side, names in zip(moments, owners, strict=True)
+                    [
+                        name
+                        for each in side
+                        if (name := next(iter(each.values())) if only else _same_moment(each, moment))
+                    ]
+                    for side in held
                 ]
                 found = [len(names) for names in chosen] == [len(names) for names in owners]
                 if found and self._have_shapes(chosen, entry):

@@ -2,6 +2,7 @@
 
 import collections
 import difflib
+import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -154,6 +155,19 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
         if owner and parameters[owner].shape == leaf.shape:
             found.add(name)
     return found
+
+
+def clones(parameters: Mapping[str, Leaf]) -> list[tuple[list[str], list[str]]]:
+    """Returns the pairs of outermost modules that hold parameters of equal names and types, as lists of names."""
+    modules: dict[str, dict[str, tuple]] = {}
+    for name, leaf in parameters.items():
+        module, _, rest = name.partition("/")
+        modules.setdefault(module, {})[rest] = (leaf.shape, leaf.dtype)
+    return [
+        ([f"{one}/{rest}" for rest in modules[one]], [f"{two}/{rest}" for rest in modules[one]])
+        for one, two in itertools.combinations(modules, 2)
+        if modules[one] == modules[two]
+    ]
 
 
 def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:

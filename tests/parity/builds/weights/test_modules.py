@@ -4,6 +4,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
@@ -231,6 +232,63 @@ def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
         "ema/Dense_0/kernel": "ema/params/up/kernel",
         "ema/Dense_1/kernel": "ema/params/down/kernel",
     }
+
+
+def of_flow_and_slow(role):
+    """Leaves of a model and of its average, of names that only the place in the program tells apart."""
+    params = leaves("flow/0/below 5x5, flow/0/above 5x5, flow/1/below 5x5, flow/1/above 5x5")
+    return params | leaves(", ".join(f"{path.replace('flow', 'slow')} 5x5" for path in params), role)
+
+
+LOWER_AND_UPPER = "mix_0/lower 5x5, mix_0/upper 5x5, mix_1/lower 5x5, mix_1/upper 5x5"
+
+
+def of_params_and_ema():
+    parts = LOWER_AND_UPPER.split(", ")
+    params, ema = (", ".join(f"{holder}/{part}" for part in parts) for holder in ("params", "ema"))
+    return leaves(params) | leaves(ema, Role.STATE)
+
+
+def in_order(*roots):
+    """The order of use: the modules of some roots one after the other."""
+    first = {"params": LOWER_AND_UPPER, "ema": LOWER_AND_UPPER}
+    other = "0/below, 0/above, 1/below, 1/above"
+    return [f"{root}/{part.split()[0]}" for root in roots for part in first.get(root, other).split(", ")]
+
+
+AVERAGES = {
+    "ema/mix_0/lower": "slow/0/below",
+    "ema/mix_0/upper": "slow/0/above",
+    "ema/mix_1/lower": "slow/1/below",
+    "ema/mix_1/upper": "slow/1/above",
+}
+MODEL = {path.replace("ema", "params"): other.replace("slow", "flow") for path, other in AVERAGES.items()}
+
+
+def test_an_average_of_any_name_follows_its_parameter():
+    """The order of use would exchange `lower` and `upper`, as sampling reads averages from last to first."""
+    used = order([*in_order("params"), *in_order("ema")[::-1]], in_order("flow", "slow"))
+    found = pairs(infer(of_params_and_ema(), of_flow_and_slow(Role.STATE), order=lambda: used))
+    assert found == MODEL | AVERAGES
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        (in_order("params", "ema"), in_order("flow", "slow")),
+        (in_order("params"), in_order("flow")),
+        (in_order("ema"), in_order("slow")),
+    ],
+    ids=["training", "forward", "sampling"],
+)
+def test_a_clone_of_the_model_is_no_parameter(used):
+    """As `nnx.clone` makes it for an average or a target network: all leaves are of type Param."""
+    rules = [Rule(reference=("params/mix_(.)/lower",), candidate=(r"flow/\1/below",))]
+    rules += [Rule(reference=("params/mix_(.)/upper",), candidate=(r"flow/\1/above",))]
+    sides = of_params_and_ema(), of_flow_and_slow(Role.PARAMS)
+    assert pairs(infer(*sides, rules, order=lambda: order(*used))) == MODEL | AVERAGES
+    rules += [Rule(reference=("ema/mix_(.)/lower",), candidate=(r"slow/\1/below",))]
+    assert pairs(infer(*sides, rules, order=lambda: order(*used))) == MODEL | AVERAGES
 
 
 def test_moments_follow_parameters_whose_holder_they_lack():

@@ -294,6 +294,36 @@ def test_a_given_state_takes_the_place_of_a_random_one():
         ].prepare_state(random)
 
 
+@pytest.mark.parametrize(
+    "second", [lambda state: state.params, lambda state: jnp.ones(2)], ids=["tree", "array"]
+)
+def test_two_outputs_are_values_if_the_first_is_no_state(second):
+    def both(state, batch):
+        return loss(state.apply_fn({"params": state.params}, batch["x"]), batch), second(state)
+
+    (case,) = cases(own(create, both, parity.Flavour.LINEN), own(create, both, parity.Flavour.LINEN))
+    build = case.reference()
+    found = jax.eval_shape(build.programs["train_step"].function, build.abstract, build.abstract_inputs)
+    assert set(found) == {"values"} and "outputs/0" in found["values"]
+
+
+def test_values_may_rest_on_the_average_of_one_of_several_models():
+    def make(key):
+        params = {name: {"w": jax.random.normal(key, (D, F))} for name in ("painter", "judge")}
+        return {"params": params, "average": params["painter"]}
+
+    def sample(state, batch):
+        return batch["x"] @ state["average"]["w"]
+
+    def other(state, batch):
+        return batch["x"] @ state["average"]["w"] * 1.0
+
+    for function in (sample, other):
+        side = own(make, function, parity.Flavour.LINEN)
+        found = result(side, own(make, sample, parity.Flavour.LINEN), channels=("program", "values"))
+        assert str(found.verdict) == "passed", found.sentence()
+
+
 def test_programs_must_have_the_same_names():
     other = parity.CustomSide(create=Trained, programs={"eval": nnx_step}, flavour=parity.Flavour.NNX)
     with pytest.raises(
