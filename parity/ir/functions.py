@@ -187,6 +187,11 @@ def written(number: float | None, frames: Sequence[Frame], library: Sequence[Fra
     return None
 
 
+def holds(number: float, frame: Frame) -> bool:
+    """True if a function has a number, of either sign, among its lines."""
+    return any(True for _ in _holding(abs(number), frame, frame.function))
+
+
 def _subtracts_from_one(frame: Frame) -> bool:
     return any(
         isinstance(node, ast.BinOp)

@@ -15,11 +15,7 @@ from parity.builds.meshes import MeshSpec, Topology
 
 KEPT_LINES = 4
 LEVEL = "xla_backend_optimization_level"
-UNOPTIMISED: dict[str, Any] = {
-    LEVEL: 0,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_cpu_experimental_ynn_fusion_type": "",  # whose kernels are made at the first execution, one after the other
-}
+UNOPTIMISED: dict[str, Any] = {LEVEL: 0, "xla_cpu_parallel_codegen_split_count": 1}
 """Compiler options for programs that run a few times: LLVM's optimisation takes most of a compile. XLA's own passes are
 unchanged."""
 if metadata.version("jaxlib").startswith(

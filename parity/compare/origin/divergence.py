@@ -220,8 +220,8 @@ class _Search:
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
-        alone = pair.pair is None or not GIVEN.isdisjoint(
-            node.name for node in self._alignment.pair(*pair.pair)
+        alone = pair.pair is None or not (
+            len(pair.path) > NEAR or GIVEN.isdisjoint(node.name for node in self._alignment.pair(*pair.pair))
         )
         if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
@@ -431,6 +431,8 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
     found = []
     for side, at in [(0, at) for at in cuts[0]] + [(1, at) for at in cuts[1]]:
         partner = alignment.matches[side][at]
+        if not alignment.users(side, at):
+            continue  # a statistic that is only returned
         if partner < 0 or any(alignment.same(*ordered(side, at, other)) for other in cuts[1 - side]):
             continue  # the stopped values may differ only as values, such as in a softmax
         other, nodes = _used_instead(alignment, side, at), alignment.traces[1 - side].nodes

@@ -15,7 +15,7 @@ from parity.compare.origin.result import SearchResult
 from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
-from parity.ir.functions import deciding_call, function_of, written
+from parity.ir.functions import deciding_call, function_of, holds, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, number
@@ -260,14 +260,22 @@ class _Entry:
         ]
 
     def _set_at(self, side: int) -> str:
-        """Returns the line that holds the constant of a side, as text; empty if it is named, or unknown."""
-        source, given = self._sources[side], self._divergence.given
-        if source is None or not given:
+        """Returns the line that holds a side's constant, else the call that passes it; empty if it is named."""
+        source, divergence = self._sources[side], self._divergence
+        if source is None or not divergence.given:
             return ""
-        given = self._alignment.pair(*given[0])[side]
+        given = self._alignment.pair(*divergence.given[0])[side]
         constant = number(given.sketch.shown) if given.literal else None
-        place = written(constant, source.own, source.library)
-        return f", set at {place}" if place and place not in (self.blamed[side], *source.own[:1]) else ""
+        if place := written(constant, source.own, source.library):
+            return f", set at {place}" if place not in (self.blamed[side], *source.own[:1]) else ""
+        passed = (
+            divergence.differs_in_constants()
+            and given.sketch.kind[0] == 1
+            and self.blamed[side] in source.own[:1]
+        )
+        if constant is None or not passed or holds(constant, source.own[0]):
+            return ""
+        return f", called at {source.own[1]}" if len(source.own) > 1 else ""
 
     def _decided(self, side: int) -> str:
         """Returns the call that decides what the function does, as text; empty if both sides do one operation.
