@@ -313,8 +313,9 @@ class _Entry:
             unlike = " against ".join(texts)
             if all(_is_table(*each) for each in given):
                 unlike = TABLE
-            elif texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given):
-                unlike = "other entries"
+            elif texts[0] == texts[1]:
+                literal = all(nodes[at].literal for nodes, at in given)
+                unlike = "other entries" if literal else " against ".join(_made_at(*each) for each in given)
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})" if words else ""
 
@@ -334,6 +335,13 @@ def _origin(nodes: list[Node], at: int) -> str:
             return f"{node.name} of {turned.label}" if turned else node.name
         node = below[0]
     return node.label or node.name
+
+
+def _made_at(nodes: Sequence[Node], at: int) -> str:
+    """Returns the operation that makes a value, with the user's line."""
+    node = nodes[before_moves(nodes, at)]
+    own = site(node).own
+    return f"{node.name} at {own[0]}" if own else node.name
 
 
 def _is_table(nodes: Sequence[Node], at: int) -> bool:
