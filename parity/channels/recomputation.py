@@ -35,7 +35,7 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
         checkpoint, equation = more.products[next(iter(work[at] - work[1 - at]))]
         texts = tuple(f"recomputes products of {totals[side]:,} multiplications" for side in (at, 1 - at))
     return Finding(
-        where=f"checkpoint at {equation_source(checkpoint).own_place}",
+        where=f"checkpoint at {equation_source(checkpoint[-1], checkpoint[:-1]).own_place}",
         **one_sided(SIDES[more is right], f"{texts[0]}, such as {equation.primitive.name}", texts[1]),
         cause="remat dropped, or another checkpoint policy",
         next_step=ACCEPT,
@@ -80,13 +80,22 @@ class _Recomputed:
 
 
 def _equations(
-    jaxpr: Any, times: int = 1, inside: Any = None, *, recomputed: bool = False
-) -> Iterator[tuple[Any, int, Any]]:
-    """Yields each equation, how often it runs, and the checkpoint that recomputes it or a call or loop around it."""
+    jaxpr: Any,
+    times: int = 1,
+    calls: tuple[Any, ...] = (),
+    inside: tuple[Any, ...] = (),
+    *,
+    recomputed: bool = False,
+) -> Iterator[tuple[Any, int, tuple[Any, ...]]]:
+    """Yields each equation, how often it runs, and the checkpoint that recomputes it or a call or loop around it.
+
+    The checkpoint is the last of the equations that lead to it; they are empty if nothing is recomputed.
+    """
     for equation in opened(jaxpr).eqns:
-        checkpoint = equation if equation.params.get("differentiated") else inside
-        again = recomputed or (checkpoint is not None and equation_source(equation).rematted)
-        yield equation, times, checkpoint if again else None
+        here = (*calls, equation)
+        checkpoint = here if equation.params.get("differentiated") else inside
+        again = recomputed or bool(checkpoint and equation_source(equation).rematted)
+        yield equation, times, checkpoint if again else ()
         length = equation.params.get("length", 1)
         for body in bodies(equation):
-            yield from _equations(body, times * length, checkpoint, recomputed=again)
+            yield from _equations(body, times * length, here, checkpoint, recomputed=again)

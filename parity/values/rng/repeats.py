@@ -126,9 +126,11 @@ def _kept(
 
 
 def _finding(places: Sequence[Place], left: Mapping[Place, Place], right: Mapping[Place, Place]) -> Finding:
-    advice = "draw each part from a key of its own on both sides, or tie the same parts on both"
+    advice = "draw, copy or tie the same parts on both sides"
     words = (_words(places, side) for side in (left, right))
-    return start_finding(places[0].path, words, ("one draw in several places", advice))
+    return start_finding(
+        places[0].path, words, ("one draw in several places, or a copy of another part", advice)
+    )
 
 
 def _words(places: Sequence[Place], first: Mapping[Place, Place]) -> str:
