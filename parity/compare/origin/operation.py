@@ -268,14 +268,11 @@ class _Entry:
         constant = number(given.sketch.shown) if given.literal else None
         if place := written(constant, source.own, source.library):
             return f", set at {place}" if place not in (self.blamed[side], *source.own[:1]) else ""
-        passed = (
-            divergence.differs_in_constants()
-            and given.sketch.kind[0] == 1
-            and self.blamed[side] in source.own[:1]
-        )
-        if constant is None or not passed or holds(constant, source.own[0]):
+        single = divergence.differs_in_constants() and given.sketch.kind[0] == 1
+        if constant is None or not single or source.library or self.blamed[side] not in source.own[:1]:
             return ""
-        return f", called at {source.own[1]}" if len(source.own) > 1 else ""
+        called = source.own[1:2] if not holds(constant, source.own[0]) else ()
+        return f", called at {called[0]}" if called else ""
 
     def _decided(self, side: int) -> str:
         """Returns the call that decides what the function does, as text; empty if both sides do one operation.
@@ -314,8 +311,10 @@ class _Entry:
             if all(_is_table(*each) for each in given):
                 unlike = TABLE
             elif texts[0] == texts[1]:
-                literal = all(nodes[at].literal for nodes, at in given)
-                unlike = "other entries" if literal else " against ".join(_made_at(*each) for each in given)
+                left, right = (_made_at(*each) for each in given)
+                unlike = f"two values of {left}" if left == right else f"{left} against {right}"
+                if all(nodes[at].literal for nodes, at in given):
+                    unlike = "other entries"
             words.append(f"operand {position}: {unlike}")
         return f" ({'; '.join(words)})" if words else ""
 

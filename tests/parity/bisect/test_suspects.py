@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import re
 from pathlib import Path
 
 import jax
@@ -254,6 +255,45 @@ def test_a_call_that_drops_an_argument_is_named_behind_those_that_pass_it_on():
     assert " in hidden_by, called at " in right and " in drops_the_mask" in right, finding.sentence
     inner = aligned(masked, layer, X, X > 0).traces[1].nodes[-1]
     assert deciding_call(site(inner).own[:2]) is None  # `layer` passes it on
+
+
+def counted(x, before=0):
+    return jnp.exp(x) + (before + jnp.floor(x))
+
+
+def counted_from_the_prompt(x, prompt=5):
+    return counted(x, prompt + 1)
+
+
+def counted_from_later(x, prompt=5):
+    return counted(x, prompt + 2)
+
+
+def test_a_number_that_a_call_computes_names_the_call():
+    finding, _ = first(counted_from_the_prompt, counted_from_later, X)
+    left, _, right = finding.sentence.partition(", candidate ")
+    assert " in counted, called at " in left and " in counted_from_the_prompt" in left, finding.sentence
+    assert " in counted, called at " in right and " in counted_from_later" in right, finding.sentence
+
+
+def halves(x, second):
+    one, other = jnp.split(jnp.sin(x), 2)
+    return (other, one) if second else (one, other)
+
+
+def coupled(w, x):
+    one, other = halves(x, second=False)
+    return jnp.tanh(one @ w) + other.sum()
+
+
+def coupled_otherwise(w, x):
+    one, other = halves(x, second=True)
+    return jnp.tanh(one @ w) + other.sum()
+
+
+def test_operands_of_one_name_say_where_they_are_made():
+    finding, _ = first(coupled, coupled_otherwise, W, X)
+    assert re.search(r"\(operand 0: two values of split at \S+ in halves\)", finding.sentence)
 
 
 def falls(x):
