@@ -41,7 +41,6 @@ def write_repro(
     Args:
         folder: must be new or empty.
         pairs: further pairs in addition to the project's, ``module:ATTRIBUTE``.
-        settings: config fields that are set.
     """
     check_free(folder)
     partial = folder.with_name(f".{folder.name}.partial")

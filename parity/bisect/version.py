@@ -33,7 +33,6 @@ def search_versions(
     """Returns the first version that fails, or the first that passes if the oldest one fails.
 
     Args:
-        where: the working directory.
         requirement: package and range, such as ``jax>=0.10,<0.13``.
         kept: folder for versions and results during the search; by default in that of caches.
     """

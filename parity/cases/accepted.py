@@ -107,30 +107,20 @@ class Budget(Table, frozen=True, kw_only=True):
         return f"{self.ratio:g} x{slack}" + (f" ({self.reason})" if self.reason else "")
 
 
-def _memory_budgets(ratio: float, slack: int, reason: str) -> Mapping[str, Budget]:
-    """Returns budgets of the channel ``memory`` with one for temporaries."""
-    return {
-        "argument": Budget(floor=1.0, reason="equal state and inputs"),
-        "output": Budget(floor=1.0, reason="equal state and results"),
-        "temp": Budget(ratio=ratio, slack=slack, reason=reason),
-    }
-
-
-MEMORY_BUDGETS = _memory_budgets(
-    1.01, 1_024, "buffer assignment packs equal programs alike to within a percent, and aligns a few scalars"
-)
+_PACKED = "buffer assignment packs equal programs alike to within a percent, and aligns a few scalars"
+MEMORY_BUDGETS: Mapping[str, Budget] = {
+    "argument": Budget(floor=1.0, reason="equal state and inputs"),
+    "output": Budget(floor=1.0, reason="equal state and results"),
+    "temp": Budget(ratio=1.01, slack=1_024, reason=_PACKED),
+}
 """Default budgets of the channel ``memory``; donation has a separate comparison."""
 
-UNLIKE_BUDGETS = _memory_budgets(
-    1.01,
-    16 * 1_024,
-    "of two programs, fusion keeps some small buffers more in one: kilobytes are no evidence",
-)
+_FUSED = "of two programs, fusion keeps some small buffers more in one: kilobytes are no evidence"
+UNLIKE_BUDGETS = {**MEMORY_BUDGETS, "temp": Budget(ratio=1.01, slack=16 * 1_024, reason=_FUSED)}
 """Budgets of programs that are not proved to be one."""
 
-PACKING_BUDGETS = _memory_budgets(
-    1.05, 1_024, "the order of arguments moves the packing of buffers, in either direction"
-)
+_MOVED = "the order of arguments moves the packing of buffers, in either direction"
+PACKING_BUDGETS = {**MEMORY_BUDGETS, "temp": Budget(ratio=1.05, slack=1_024, reason=_MOVED)}
 """Budgets of proved programs whose arguments differ in order, which changes buffer packing."""
 
 

@@ -123,9 +123,6 @@ def twin_programs(
         axis_rules: see `twins`.
         **options: see `twins`; ``state`` is of the reference, all leaves or some.
 
-    Returns:
-        The pair.
-
     Raises:
         TypeError: an unknown option.
         ValueError: the sides do not name the same programs.

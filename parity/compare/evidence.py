@@ -47,9 +47,7 @@ class Evidence:
     """The consequences of two builds under the settings of a case. Each property is computed when it is first read.
 
     Args:
-        case: the settings.
         session: shared with other cases.
-        builds: builds of the reference and the candidate.
         given: the weight map; None to infer it.
         judged: the channels that are judged, as far as it is known.
     """

@@ -92,7 +92,6 @@ class Runs:
 
     Args:
         evidence: the case, on a backend that executes.
-        trial: the state and the batch.
         changed: returns a side in another precision, or compiled differently.
         choices: choices of experts that are inputs in addition to the batch; empty to let each side choose.
     """

@@ -39,10 +39,6 @@ class Side:
 
     An observation (`traced`, `lowered`, `compiled`) runs code and books a phase. It is made once, when it is first
     read; a failure is kept like a result. `read` keeps pure functions of observations in the same way.
-
-    Args:
-        build, program, mesh, backend: the program and where it runs.
-        clock: books the time.
     """
 
     build: Build

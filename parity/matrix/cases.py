@@ -176,7 +176,6 @@ def same_flavour(
     Args:
         name: first words of the id.
         reference, candidate: a variant and its mesh; the candidate's mesh is in the id.
-        **more: other fields of `Case`.
     """
     id = more.pop("id", f"{name}-{flavour}/{program}@{candidate[1]}")
     return _case(id, program, (flavour, *reference), (flavour, *candidate), **more)

@@ -63,7 +63,6 @@ def saving_of(
 
     Args:
         checkpoint: the flavour's module of that name.
-        example: abstract state.
         serve: writes the parameters of a state to a folder.
         served: the loaded parameters as a tree with the names of the state.
     """

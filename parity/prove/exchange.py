@@ -196,7 +196,6 @@ def _swap(search: Search, entry: Frontier, env: list[int]) -> _Swap | None:
     """Returns a difference as data with its exchange; None if it is not one trait of two like operations.
 
     Args:
-        search, entry: the search, and what it found.
         env: the numbers of the candidate's values, to which the number of another operand is added.
     """
     if entry not in search.compared:

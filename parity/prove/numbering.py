@@ -103,7 +103,6 @@ class Numbering:
         """Numbers the live operations of a region whose parameters have numbers.
 
         Args:
-            region: the region.
             depth: number of enclosing regions that bind variables.
 
         Returns:
@@ -399,11 +398,9 @@ def number_program(
     """Numbers a program.
 
     Args:
-        program, table: what is numbered, and where.
         arguments: a number for each argument of ``@main`` by position, except hoisted constants.
         reorder: see `Numbering`.
         as_written: True to keep the order of the operands of all operations.
-        kind: class of the numbering.
     """
     numbering = kind(table, program, reorder)
     if as_written:

@@ -316,10 +316,9 @@ class Search:
 
     def _made(self, side: int, value: int) -> Op | None:
         """Returns the operation that makes a value, which others only move or stack."""
-        makers = {result: op for op in self.programs[side].body.walk() for result in op.results}
-        op = makers.get(value)
+        op = self._makers[side].get(value)
         while op is not None and op.form.name in (STACKS, *_KEEPS):
-            op = makers.get(op.operands[op.form.name == STACKS])
+            op = self._makers[side].get(op.operands[op.form.name == STACKS])
         return op
 
     def _assign(self, regions: tuple, colours: tuple) -> None:
@@ -403,10 +402,9 @@ class Search:
 
     def _computed(self, side: int, op: Op, value: int) -> str:
         """Returns a computed operand as text, with the line that makes it if that is outside of the function."""
-        made = self._makers[side]
-        maker = made.get(value)
+        maker = self._makers[side].get(value)
         while maker is not None and maker.form.name in _KEEPS:
-            maker = made.get(maker.operands[0])
+            maker = self._makers[side].get(maker.operands[0])
         here, lines = inlined_source(op).own, inlined_source(maker).own if maker else ()
         is_inside = not here or any(
             (one.file, one.function) == (here[0].file, here[0].function) for one in lines

@@ -41,8 +41,7 @@ def assert_twins(
     """Raises unless a Linen module and an NNX module are the same program, or measure the same.
 
     Args:
-        linen_module: the Linen module.
-        nnx_module: the NNX module; it is not changed.
+        nnx_module: it is not changed.
         batch: an array, which both are called with, or named inputs.
         loss: ``(outputs, batch) -> scalar``; by default the mean of the squares of all outputs.
         backend: name of the backend, see ``parity run --backend``.

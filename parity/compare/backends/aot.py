@@ -77,8 +77,6 @@ class CompiledAhead:
     """A program compiled in another process, read like a ``jax.stages.Compiled``; it cannot run.
 
     Args:
-        compilation: the results of the compiler.
-        lowered: the program.
         devices: in the order of the program.
     """
 
@@ -113,7 +111,6 @@ class AheadOfTime(Backend):
     """A backend that compiles for a TPU slice without having it, with the compiler in libtpu.
 
     Args:
-        topology: the slice.
         compiler: has the worker processes; by default all backends share one.
     """
 

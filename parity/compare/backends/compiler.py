@@ -95,11 +95,7 @@ class Resources:
 
 
 class Compiler:
-    """Compiles in worker processes, each program once.
-
-    Args:
-        limits: how much the compiles may take, and the folder of their cache.
-    """
+    """Compiles in worker processes, each program once, and caches the results on disk if the limits name a folder."""
 
     def __init__(self, limits: Resources):
         self.cache = DiskCache(folder=limits.cache) if limits.cache else None

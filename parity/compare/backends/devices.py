@@ -74,11 +74,7 @@ class Devices(Backend):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lowering(Backend):
-    """A backend that only lowers, for a TPU slice that need not exist; a proof needs no more.
-
-    Args:
-        topology: the slice.
-    """
+    """A backend that only lowers, for a TPU slice that need not exist; a proof needs no more."""
 
     topology: Topology
     name: str = dataclasses.field(init=False)

@@ -172,8 +172,6 @@ class RemoteCall:
 
     Args:
         backend: the backend that JAX uses there.
-        function: ``module:function``.
-        arguments: its arguments.
         resources: from `declared`.
     """
 

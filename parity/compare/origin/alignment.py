@@ -19,8 +19,6 @@ T = TypeVar("T")
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
 """Norm above which single numbers are hardly equal by chance."""
-AMPLIFIED = 10
-"""Factor by which an operation may enlarge a difference of its operands, in the norm of arrays."""
 SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
 MOVES = frozenset(
@@ -100,18 +98,6 @@ class Alignment:
         off = min(distance(*pair) for pair in pairs)
         return 0.0 if off == 0 else off / self._noise[first] if self._noise[first] else float("inf")
 
-    def follows(self, first: int, second: int) -> bool:
-        """True if operands that are equal up to noise differ by as much as the results of two operations."""
-        if self.unlike(first, second):
-            return False
-
-        def off(one: int, other: int) -> float:
-            return distance(*(node.sketch for node in self.pair(one, other)))
-
-        left, right = self.pair(first, second)
-        given = itertools.starmap(off, zip(left.inputs, right.inputs, strict=False))
-        return 0 < off(first, second) <= AMPLIFIED * max(filter(np.isfinite, given), default=0.0)
-
     def equals(self, side: int, at: int) -> list[int]:
         """Returns the values of the other side that are equal to a value up to noise."""
         kind = self.traces[side].nodes[at].sketch.kind
@@ -169,24 +155,6 @@ class Alignment:
         while self.matches[side][at] < 0 and nodes[at].name in RECAST | ITERATIONS and nodes[at].inputs:
             at = nodes[at].inputs[0]
         return at
-
-    def deciding(self, side: int, at: int) -> Sequence[int]:
-        """Returns the operands of an operation; the chosen one if it chooses as a whole, as one of the other side."""
-        node, (own, others) = self.traces[side].nodes[at], ordered(side, *self._choices)
-        choice = own.get(at)
-        return (node.inputs[1 + choice[0]],) if choice and choice in others.values() else node.inputs
-
-    @functools.cached_property
-    def _choices(self) -> list[dict[int, tuple[int, int]]]:
-        """The operations of each side that choose one operand as a whole, with its position and size."""
-        return [
-            {
-                at: (round(condition.norm / condition.kind[0] ** 0.5), node.sketch.kind[0])
-                for at, node in enumerate(trace.nodes)
-                if node.name == "select_n" and (condition := trace.nodes[node.inputs[0]].sketch).plain
-            }
-            for trace in self.traces
-        ]
 
     @functools.cached_property
     def frames(self) -> list[set[Frame]]:

@@ -36,7 +36,6 @@ def locate(case: Case, session: Session, channel: str) -> SearchResult:
 
     Args:
         session: an evaluation that it holds is not repeated.
-        channel: the channel that fails.
     """
     work = Evidence.of(on_one_device(case), session)
     found = evaluate_case(work, channel)
@@ -125,7 +124,7 @@ def _suspects(found: Evaluated) -> tuple[Frame, ...]:
             own = site(nodes[at]).own
             if own and function_of(own[0]) not in alignment.common:
                 frames.setdefault(own[0].function, own[0])
-            near = [*alignment.users(1, at), *alignment.deciding(1, at)]
+            near = [*alignment.users(1, at), *nodes[at].inputs]
             waiting += [each for each in near if matches[each] < 0 and each not in waiting]
     return tuple(frames.values())
 
@@ -206,8 +205,6 @@ class _Entry:
             return "because only one side casts or moves a value here"
         if "add_any" in names and len(set(names)) != 1:
             return "because only one side adds a gradient here, which another operation may stop"
-        if divergence.pair and self._alignment.follows(*divergence.pair):
-            return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := makers_of_both(self._divergence)):
             return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
         inside = all(

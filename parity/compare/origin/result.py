@@ -12,8 +12,6 @@ class SearchResult:
     """The result of a search.
 
     Args:
-        axis: name of the search.
-        sentence: the result as text.
         found: True if the search names a culprit; if not, the sentence gives the reason.
         head, rows: a short table, or nothing.
         facts: the result for tools.

@@ -81,7 +81,6 @@ def evaluate(
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:
-        labels: names of the arguments.
         layouts: the layouts of weights that the other side holds in another way.
         wide: computes in float32 instead of narrow floats.
         check: called before each operation; raises to end the evaluation.

@@ -68,7 +68,6 @@ def interleave(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict
 
     Args:
         sides: each does its work once and returns ``{quantity: value}``, both of the same quantities.
-        rounds: number of rounds.
         warm: run each side once before, so that one-time loading and allocation do not count.
     """
     if warm:
@@ -155,7 +154,6 @@ class Steps:
     Args:
         side: compiled now, unless it is already.
         state: where it starts, on the host.
-        clock: the clock to use.
     """
 
     def __init__(

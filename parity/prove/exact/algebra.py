@@ -339,7 +339,6 @@ class Algebra:
 
         Args:
             name: name of the operation, without its dialect.
-            sort: sort of the result.
             detail: content of the operation's attributes.
         """
         if sort != REAL and (table := self._tabulated(name, cells, sort, detail)) is not None:

@@ -225,7 +225,6 @@ class Pieces:
         """Returns a cell whose axes ``before``, together in row-major order, are replaced by ``after``.
 
         Args:
-            cell: the cell.
             before, after: labels and lengths.
             depth: number of enclosing functions of elements.
         """

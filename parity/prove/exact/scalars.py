@@ -79,7 +79,6 @@ def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int |
     """Returns the result of an operation on constants; None if it cannot be computed.
 
     Args:
-        sort: sort of the result.
         detail: the direction of a comparison.
     """
     if name == "compare":
