@@ -117,7 +117,7 @@ def must_have_pairs(start: Path) -> None:
 def load_pairs(name: str) -> list[Pair]:
     """Imports ``module:ATTRIBUTE``, a pair or a list of pairs; SettingsError if that is not there, or no pair."""
     module, _, attribute = name.partition(":")
-    if not module or not attribute:
+    if not module or not attribute or module.endswith(".py"):
         raise SettingsError(f"pair {name!r}: expected module:ATTRIBUTE, such as my_models.parity:PAIR")
     try:
         pair = getattr(importlib.import_module(module), attribute)

@@ -119,7 +119,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_place(tmp_path, content):
 # --- loading pairs ---
 
 
-@pytest.mark.parametrize("name", ["mine", "mine:", ":PAIR", ""])
+@pytest.mark.parametrize("name", ["mine", "mine:", ":PAIR", "", "mine.py:PAIR"])
 def test_a_pair_is_named_by_module_and_attribute(name):
     with pytest.raises(SettingsError, match="expected module:ATTRIBUTE"):
         load_pairs(name)
