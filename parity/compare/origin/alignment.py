@@ -156,6 +156,24 @@ class Alignment:
             at = nodes[at].inputs[0]
         return at
 
+    def deciding(self, side: int, at: int) -> Sequence[int]:
+        """Returns the operands of an operation; the chosen one if it chooses as a whole, as one of the other side."""
+        node, (own, others) = self.traces[side].nodes[at], ordered(side, *self._choices)
+        choice = own.get(at)
+        return (node.inputs[1 + choice[0]],) if choice and choice in others.values() else node.inputs
+
+    @functools.cached_property
+    def _choices(self) -> list[dict[int, tuple[int, int]]]:
+        """The operations of each side that choose one operand as a whole, with its position and size."""
+        return [
+            {
+                at: (round(condition.norm / condition.kind[0] ** 0.5), node.sketch.kind[0])
+                for at, node in enumerate(trace.nodes)
+                if node.name == "select_n" and (condition := trace.nodes[node.inputs[0]].sketch).plain
+            }
+            for trace in self.traces
+        ]
+
     @functools.cached_property
     def frames(self) -> list[set[Frame]]:
         """The user's lines on the call stacks of each side."""

@@ -27,6 +27,7 @@ class Divergence:
     """A place where the two programs diverge: its inputs agree, its result does not.
 
     Args:
+        alignment: the programs.
         ends: the number of the value on each side; None if a side has none there.
         place: progress of the reference, as the number of the last input.
         operands: positions of operands that are not the same value.
@@ -244,7 +245,7 @@ class _Search:
         while waiting:
             at = waiting.pop()
             elsewhere = at in ends and match[at] not in (-1, ends[at]) and not nodes[at].sketch.plain
-            lacking = [i for i in nodes[at].inputs if not (elsewhere or self._has(side, i))]
+            lacking = [i for i in self._alignment.deciding(side, at) if not (elsewhere or self._has(side, i))]
             if not lacking:
                 front.append(at)
             for i in lacking:

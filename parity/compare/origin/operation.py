@@ -36,6 +36,7 @@ def locate(case: Case, session: Session, channel: str) -> SearchResult:
 
     Args:
         session: an evaluation that it holds is not repeated.
+        channel: the channel that fails.
     """
     work = Evidence.of(on_one_device(case), session)
     found = evaluate_case(work, channel)
@@ -124,7 +125,7 @@ def _suspects(found: Evaluated) -> tuple[Frame, ...]:
             own = site(nodes[at]).own
             if own and function_of(own[0]) not in alignment.common:
                 frames.setdefault(own[0].function, own[0])
-            near = [*alignment.users(1, at), *nodes[at].inputs]
+            near = [*alignment.users(1, at), *alignment.deciding(1, at)]
             waiting += [each for each in near if matches[each] < 0 and each not in waiting]
     return tuple(frames.values())
 

@@ -352,6 +352,12 @@ def kept_by_product(x, w, factor=2.5, least=-1.0):
     return jax.lax.select(jnp.broadcast_to(sound, h.shape), jnp.tanh(h) * factor, h)
 
 
+def test_a_condition_that_is_equal_on_both_sides_is_no_cause():
+    finding, blamed = first(kept_if_finite, kept_by_product, X, W)
+    assert finding.sentence.startswith("mul (") and "(operand 1: 3 against 2.5)" in finding.sentence
+    assert blamed == ["kept_if_finite", "kept_by_product"]
+
+
 def test_a_condition_that_differs_is_the_cause():
     finding, _ = first(kept_if_finite, functools.partial(kept_by_product, factor=3.0, least=9e9), X, W)
     assert finding.sentence.startswith("reduce_and / and ("), finding.sentence
