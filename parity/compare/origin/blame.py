@@ -240,10 +240,19 @@ def makers_of_both(divergence: Divergence) -> list[str]:
 
 
 def set_by_callers(divergence: Divergence) -> str:
-    """Returns the function whose equal code makes both values by other operations; empty if there is none."""
+    """Returns the function whose equal code makes both values by other operations; empty if there is none.
+
+    A call that makes both values on both sides does the same operations.
+    """
     if not divergence.path:
         return ""
-    left, right = divergence.alignment.pair(*divergence.path[-1])
+    ends, alignment = divergence.path[-1], divergence.alignment
+    left, right = alignment.pair(*ends)
+    partners = alignment.pair(alignment.matches[1][ends[1]], alignment.matches[0][ends[0]])
+    if min(alignment.matches[side][at] for side, at in enumerate(ends)) >= 0 and all(
+        _one_run(*each) for each in zip((left, right), partners, strict=True)
+    ):
+        return ""
     return "" if left.name == right.name else set_outside(site(left).own, site(right).own)
 
 

@@ -228,6 +228,39 @@ def test_an_omitted_norm_is_blamed_on_the_call_in_twins_whose_files_have_other_n
     assert blamed[1] == "Layer.__call__", finding.sentence
 
 
+LOSSES = """
+import jax.numpy as jnp
+
+def both(x):
+    return x + jnp.sum(x), x * jnp.sum(x)
+
+def total(x, mask):
+    loss, other = both(x)
+    loss = loss * mask
+    other = other * mask
+    return jnp.sum(loss), jnp.sum(other)
+
+def step(x, mask):
+    return total(x, mask)
+"""
+
+
+def test_values_that_both_sides_have_are_not_set_from_outside(tmp_path):
+    """Equal code makes both values on both sides; what is left out is a step after it."""
+    calls = []
+    for side, text in enumerate((LOSSES, LOSSES.replace("    other = other * mask\n", ""))):
+        path = tmp_path / str(side) / "losses.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(f"losses_{side}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        calls.append(module.step)
+    finding, blamed = first(*calls, X, (X > 0).astype("float32"))
+    assert finding.found and "total" in blamed, finding.sentence
+
+
 def test_a_gradient_that_only_one_side_stops_is_certain():
     """Its value is equal on both sides, and so are its operands."""
 
