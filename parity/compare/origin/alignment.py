@@ -19,6 +19,8 @@ T = TypeVar("T")
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
 """Norm above which single numbers are hardly equal by chance."""
+AMPLIFIED = 10
+"""Factor by which an operation may enlarge a difference of its operands, in the norm of arrays."""
 SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
 MOVES = frozenset(
@@ -97,6 +99,18 @@ class Alignment:
         pairs += [(left.sketch, part) for part in itertools.chain(*right.parts)]
         off = min(distance(*pair) for pair in pairs)
         return 0.0 if off == 0 else off / self._noise[first] if self._noise[first] else float("inf")
+
+    def follows(self, first: int, second: int) -> bool:
+        """True if operands that are equal up to noise differ by as much as the results of two operations."""
+        if self.unlike(first, second):
+            return False
+
+        def off(one: int, other: int) -> float:
+            return distance(*(node.sketch for node in self.pair(one, other)))
+
+        left, right = self.pair(first, second)
+        given = itertools.starmap(off, zip(left.inputs, right.inputs, strict=False))
+        return 0 < off(first, second) <= AMPLIFIED * max(filter(np.isfinite, given), default=0.0)
 
     def equals(self, side: int, at: int) -> list[int]:
         """Returns the values of the other side that are equal to a value up to noise."""

@@ -206,6 +206,8 @@ class _Entry:
             return "because only one side casts or moves a value here"
         if "add_any" in names and len(set(names)) != 1:
             return "because only one side adds a gradient here, which another operation may stop"
+        if divergence.pair and self._alignment.follows(*divergence.pair):
+            return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := makers_of_both(self._divergence)):
             return f"because the call that made {makers[-1]} chose the constant, and that call was not found"
         inside = all(

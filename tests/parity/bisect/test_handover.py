@@ -261,8 +261,16 @@ def test_values_that_both_sides_have_are_not_set_from_outside(tmp_path):
     assert finding.found and "total" in blamed, finding.sentence
 
 
+def test_a_maximum_does_not_cause_what_its_operands_differ_by():
+    def largest(factor):
+        return lambda x, w: jnp.max(((x @ w) * factor).astype(jnp.bfloat16).astype(jnp.float32), axis=-1)
+
+    finding, _ = first(largest(1.0), largest(1.002), X, W)
+    assert not finding.found and "differ by as much, within their own rounding" in finding.sentence, finding
+
+
 def test_a_gradient_that_only_one_side_stops_is_certain():
-    """Its value is equal on both sides, and so are its operands."""
+    """Its value is equal on both sides, and so are its operands: nothing differs by as much."""
 
     def gradient(stop):
         return lambda x, w: jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) @ stop(w).T))(w)
