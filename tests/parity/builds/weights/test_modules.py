@@ -235,7 +235,7 @@ def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
 
 
 def of_flow_and_slow(role):
-    """Leaves of a model and of its average, of names that only the place in the program tells apart."""
+    """Leaves of a model and of its average, whose names differ from those of the other side."""
     params = leaves("flow/0/below 5x5, flow/0/above 5x5, flow/1/below 5x5, flow/1/above 5x5")
     return params | leaves(", ".join(f"{path.replace('flow', 'slow')} 5x5" for path in params), role)
 
