@@ -160,16 +160,22 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     explains = failed.get("program") or (differs if moves or not NUMBERS.isdisjoint(failed) else None)
     redrawn = "rng" in failed and any(not one.leaf for one in failed["rng"].findings[:1])
     named = first and (first.reference or first.candidate)
+    structure = STRUCTURE[::-1] if _may_be_resharded(failed.get("loops")) else STRUCTURE
     candidates = (
         *map(sure.get, OF_PROGRAMS),
         explains if named and not redrawn else None,  # values follow from their keys
-        *map(sure.get, (*OF_VALUES, *STRUCTURE)),
+        *map(sure.get, (*OF_VALUES, *structure)),
         explains,
         *(one for one in failed.values() if one.findings and places(one.findings[0])),
         differs,  # though other failures do not follow from it
         *failed.values(),
     )
     return next(filter(None, candidates))
+
+
+def _may_be_resharded(loops: ChannelResult | None) -> bool:
+    """True if loops differ first in the bytes that they carry, which may follow from a sharding."""
+    return loops is not None and any("sharding" in one.cause for one in loops.findings[:1])
 
 
 def _guess(held: Sequence[ChannelResult]) -> ChannelResult | None:

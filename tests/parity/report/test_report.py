@@ -301,6 +301,9 @@ def test_a_constraint_of_one_program_comes_before_the_collectives_that_follow_fr
     assert "loops failed: " in first_line(
         program, moved, spec, LOOPS
     )  # a dropped remat drops constraints, too
+    larger = dataclasses.replace(LOOPS.findings[0], cause="an array in another dtype or sharding")
+    carries = dataclasses.replace(LOOPS, findings=(larger, *LOOPS.findings))
+    assert "sharding failed: leaf5: " in first_line(program, moved, spec, carries)
 
 
 def test_other_types_and_other_leaves_come_before_operations():
