@@ -220,8 +220,8 @@ class _Search:
         follows = pair.place >= len(self._traces[0].nodes)
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
-        alone = pair.pair is None or not (
-            len(pair.path) > NEAR or GIVEN.isdisjoint(node.name for node in self._alignment.pair(*pair.pair))
+        alone = pair.pair is None or not GIVEN.isdisjoint(
+            node.name for node in self._alignment.pair(*pair.pair)
         )
         if len(ends) == 1 or nodes[0].sketch.kind[0] != nodes[1].sketch.kind[0]:
             form = (GIVEN | RECAST | PARTS).issuperset(node.name for node in nodes)
