@@ -163,7 +163,8 @@ def _known_facts(side: Side) -> dict[str, dict[str, Fact]]:
     """Returns ``{group: {path: fact}}`` of the lowered program's results, by source; nothing is compiled."""
     program, leaves = side.operations, side.build.leaves
     names = {normalise(path) for path, leaf in leaves.items() if leaf.role is Role.PARAMS}
-    owners = names | {name.partition("/")[2] for name in names}  # an average may be of one of several models
+    parts = {name.partition("/")[2] for name in names}  # an average may be of one of several models
+    owners = names | {name for name in parts if "/" in name}
 
     def source(kind: str, path: str) -> str:
         if kind == INPUT:

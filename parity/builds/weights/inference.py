@@ -167,6 +167,8 @@ class _Search:
         The copy is the module that is used later or not at all; the earlier one if the other side uses no parameter.
         """
         fewer, more = sorted(self.sides, key=lambda side: side.own)
+        if fewer.own == more.own:
+            return
         found = [pair for pair in clones(more.parameters) if len(pair[0]) == more.own - fewer.own]
         state = fewer.unpaired(Role.STATE)
         averages = [leaf.shape for name, leaf in state.items() if moment_of(name, fewer.parameters)]

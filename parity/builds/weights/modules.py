@@ -2,9 +2,8 @@
 
 import collections
 import difflib
-import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.builds.tree import Leaf
@@ -157,17 +156,15 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
     return found
 
 
-def clones(parameters: Mapping[str, Leaf]) -> list[tuple[list[str], list[str]]]:
-    """Returns the pairs of outermost modules that hold parameters of equal names and types, as lists of names."""
-    modules: dict[str, dict[str, tuple]] = {}
-    for name, leaf in parameters.items():
-        module, _, rest = name.partition("/")
-        modules.setdefault(module, {})[rest] = (leaf.shape, leaf.dtype)
-    return [
-        ([f"{one}/{rest}" for rest in modules[one]], [f"{two}/{rest}" for rest in modules[one]])
-        for one, two in itertools.combinations(modules, 2)
-        if modules[one] == modules[two]
-    ]
+def clones(parameters: Mapping[str, Leaf]) -> list[list[list[str]]]:
+    """Returns the parameters of each two outermost modules that alone hold such names and types."""
+    inside = grouped((name for name in parameters if "/" in name), lambda name: name.partition("/")[0])
+
+    def held(names: list[str]) -> Hashable:
+        leaves = ((name.partition("/")[2], parameters[name]) for name in names)
+        return frozenset((name, leaf.shape, leaf.dtype) for name, leaf in leaves)
+
+    return [pair for pair in grouped(inside.values(), held).values() if len(pair) == 2]
 
 
 def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:

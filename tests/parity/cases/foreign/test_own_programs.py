@@ -309,14 +309,14 @@ def test_two_outputs_are_values_if_the_first_is_no_state(second):
 
 def test_values_may_rest_on_the_average_of_one_of_several_models():
     def make(key):
-        params = {name: {"w": jax.random.normal(key, (D, F))} for name in ("painter", "judge")}
+        params = {name: {"out": {"w": jax.random.normal(key, (D, F))}} for name in ("painter", "judge")}
         return {"params": params, "average": params["painter"]}
 
     def sample(state, batch):
-        return batch["x"] @ state["average"]["w"]
+        return batch["x"] @ state["average"]["out"]["w"]
 
     def other(state, batch):
-        return batch["x"] @ state["average"]["w"] * 1.0
+        return batch["x"] @ state["average"]["out"]["w"] * 1.0
 
     for function in (sample, other):
         side = own(make, function, parity.Flavour.LINEN)
