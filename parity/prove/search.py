@@ -255,7 +255,11 @@ class Search:
                     regions = (left.regions[number], right.regions[number])
                     inner = depth + (left.form.kind == Kind.REGION)
                     with self._numberings[0].inside(left), self._numberings[1].inside(right):
-                        entries += self._regions(regions, known, inner, loops)
+                        read = [
+                            outer | self._known(side, captures(op))
+                            for side, (outer, op) in enumerate(zip(known, pair, strict=True))
+                        ]
+                        entries += self._regions(regions, tuple(read), inner, loops)
         return entries or [self._entry(left, right, loops, lines)]
 
     def _loops(
