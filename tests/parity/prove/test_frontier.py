@@ -259,3 +259,23 @@ def test_two_choices_between_other_branches_are_no_counterparts():
     )
     assert found.startswith("not sure, operations without a counterpart: reference case at "), found
     assert found.endswith("in one") and "in two, candidate case" in found, found
+
+
+def warmed_up(warmup):
+    """An update in a branch, which reads a number computed outside of it."""
+
+    def run(x, w):
+        rate = jnp.exp(x.sum())
+
+        def update():
+            return w - rate * jnp.where(x < warmup, x, 0.5 * x)
+
+        return lax.cond(w[0] > 0, update, lambda: w)
+
+    return jax.jit(run).lower(jnp.ones(3), jnp.ones(3))
+
+
+def test_a_difference_in_a_branch_that_reads_a_computed_value_is_named():
+    pairs = [(0, 0), (1, 1)]
+    found = prove(warmed_up(2), warmed_up(3), arguments=pairs, results=[(0, 0)])
+    assert "first difference compare (operand 1: 2 against 3)" in found.sentence()
