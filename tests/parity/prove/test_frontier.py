@@ -268,7 +268,7 @@ def warmed_up(warmup):
         rate = jnp.exp(x.sum())
 
         def update():
-            return w - rate * jnp.where(x < warmup, x, 0.5 * x)
+            return w - jnp.where(rate < warmup, x, 0.5 * x)
 
         return lax.cond(w[0] > 0, update, lambda: w)
 
