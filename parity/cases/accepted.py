@@ -107,7 +107,7 @@ class Budget(Table, frozen=True, kw_only=True):
         return f"{self.ratio:g} x{slack}" + (f" ({self.reason})" if self.reason else "")
 
 
-_PACKED = "buffer assignment packs equal programs alike to within a percent, and aligns a few scalars"
+_PACKED = "buffers of equal programs differ by up to a percent, and a few scalars are aligned"
 MEMORY_BUDGETS: Mapping[str, Budget] = {
     "argument": Budget(floor=1.0, reason="equal state and inputs"),
     "output": Budget(floor=1.0, reason="equal state and results"),

@@ -80,10 +80,19 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
 
 
 def _is_state(tree: Any, state: Any) -> bool:
-    """True if a tree is a program's state or a part of it, not a value such as a loss."""
+    """True if a tree is a program's state or a part of it, not a value such as a loss.
+
+    Raises:
+        ValueError: it has leaves of the state and others.
+    """
     if isinstance(state, nnx.Module):
         return isinstance(tree, (nnx.Module, nnx.State))
-    return set(flatten(tree)) <= set(flatten(state))
+    paths, known = set(flatten(tree)), set(flatten(state))
+    if more := paths - known if paths & known else set():
+        raise ValueError(
+            f"the returned state has leaves that the state lacks: {', '.join(sorted(more))}; return them as values"
+        )
+    return paths <= known
 
 
 def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[..., Outputs]:

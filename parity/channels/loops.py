@@ -25,6 +25,7 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed,
 
 FLAX = str(Path(flax.__file__).parent)
 LISTED = 4
+CARRIED = "an array carried or captured by one side only, or in another dtype or sharding"
 SMALL = 1_024
 """Bytes by which arrays may differ: stacked ones in exchange for others, or fewer ones without a gradient; as many
 carries of the same types; fewer carries, and those of optimised loops whose lowered loops are equal.
@@ -201,9 +202,7 @@ class _Comparison:
             reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
             candidate=f"{second.carries} carries of {second.carry_bytes:,} bytes",
             distance=f"{gap:,} bytes",
-            cause="an array carried or captured by one side only, or in another dtype or sharding"
-            if gap
-            else "the same bytes in another number of arrays",
+            cause=CARRIED if gap else "the same bytes in another number of arrays",
             next_step=at,
         )
         small = gap <= SMALL and (typed or self.equal_before or (fewer > 0 and more < 0))

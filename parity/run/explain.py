@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
+from parity.channels.loops import CARRIED
 from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
@@ -175,7 +176,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
 
 def _may_be_resharded(loops: ChannelResult | None) -> bool:
     """True if loops differ first in the bytes that they carry, which may follow from a sharding."""
-    return loops is not None and any("sharding" in one.cause for one in loops.findings[:1])
+    return loops is not None and any(one.cause == CARRIED for one in loops.findings[:1])
 
 
 def _guess(held: Sequence[ChannelResult]) -> ChannelResult | None:

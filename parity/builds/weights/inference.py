@@ -164,23 +164,28 @@ class _Search:
     def set_clone_aside(self, order: Callable[[], Order]) -> None:
         """Counts a module of one side as copies if another has its parameters and the other side holds them as state.
 
-        The copy is the module that is used later or not at all; the earlier one if the other side uses no parameter.
+        Parameters and their averages are used in the same order on both sides. A side that does
+        not use both may read the wrong module.
         """
         fewer, more = sorted(self.sides, key=lambda side: side.own)
         if fewer.own == more.own:
             return
         found = [pair for pair in clones(more.parameters) if len(pair[0]) == more.own - fewer.own]
         state = fewer.unpaired(Role.STATE)
-        averages = [leaf.shape for name, leaf in state.items() if moment_of(name, fewer.parameters)]
-        if len(found) != 1 or sorted(averages) != sorted(more.leaf(name).shape for name in found[0][0]):
+        averages = [name for name in state if moment_of(name, fewer.parameters)]
+        if len(found) != 1 or sorted(state[name].shape for name in averages) != sorted(
+            more.leaf(name).shape for name in found[0][0]
+        ):
             return
         places = dict(zip(self.sides, order(), strict=True))
 
         def first_use(side: _Side, names: Iterable[str]) -> float:
             return min(places[side].get(side.paths[name], math.inf) for name in names)
 
+        own, held = first_use(fewer, fewer.parameters), first_use(fewer, averages)
         early, late = sorted(found[0], key=functools.partial(first_use, more))
-        more.copies = set(late if math.isfinite(first_use(fewer, fewer.parameters)) else early)
+        if all(map(math.isfinite, (own, held, first_use(more, early), first_use(more, late)))):
+            more.copies = set(late if own < held else early)
 
     def _of(self, side: int, role: Role) -> dict[str, Leaf]:
         return self.sides[side].unpaired(role)

@@ -12,6 +12,7 @@ from rich.console import Console
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL
+from parity.channels.loops import CARRIED
 from parity.cli.terminal import Terminal
 from parity.report.formats import FORMS
 from parity.report.records import check_writable, write_json
@@ -301,7 +302,7 @@ def test_a_constraint_of_one_program_comes_before_the_collectives_that_follow_fr
     assert "loops failed: " in first_line(
         program, moved, spec, LOOPS
     )  # a dropped remat drops constraints, too
-    larger = dataclasses.replace(LOOPS.findings[0], cause="an array in another dtype or sharding")
+    larger = dataclasses.replace(LOOPS.findings[0], cause=CARRIED)
     carries = dataclasses.replace(LOOPS, findings=(larger, *LOOPS.findings))
     assert "sharding failed: leaf5: " in first_line(program, moved, spec, carries)
 

@@ -8,7 +8,7 @@ import pytest
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
-from parity.builds.weights.map import Rule
+from parity.builds.weights.map import MapError, Rule
 from parity.builds.weights.modules import pair_nearest
 from parity.builds.weights.transforms import Split
 from parity.ir.jaxprs import first_uses
@@ -272,23 +272,27 @@ def test_an_average_of_any_name_follows_its_parameter():
     assert found == MODEL | AVERAGES
 
 
-@pytest.mark.parametrize(
-    "used",
-    [
-        (in_order("params", "ema"), in_order("flow", "slow")),
-        (in_order("params"), in_order("flow")),
-        (in_order("ema"), in_order("slow")),
-    ],
-    ids=["training", "forward", "sampling"],
-)
-def test_a_clone_of_the_model_is_no_parameter(used):
+TRAINED = [Rule(reference=("params/mix_(.)/lower",), candidate=(r"flow/\1/below",))]
+TRAINED += [Rule(reference=("params/mix_(.)/upper",), candidate=(r"flow/\1/above",))]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_clone_of_the_model_is_no_parameter(swapped):
     """As `nnx.clone` makes it for an average or a target network: all leaves are of type Param."""
-    rules = [Rule(reference=("params/mix_(.)/lower",), candidate=(r"flow/\1/below",))]
-    rules += [Rule(reference=("params/mix_(.)/upper",), candidate=(r"flow/\1/above",))]
     sides = of_params_and_ema(), of_flow_and_slow(Role.PARAMS)
-    assert pairs(infer(*sides, rules, order=lambda: order(*used))) == MODEL | AVERAGES
-    rules += [Rule(reference=("ema/mix_(.)/lower",), candidate=(r"slow/\1/below",))]
-    assert pairs(infer(*sides, rules, order=lambda: order(*used))) == MODEL | AVERAGES
+    roots = [("params", "ema"), ("flow", "slow")]
+    used = order(*(in_order(*(each[::-1] if swapped else each)) for each in roots))
+    assert pairs(infer(*sides, TRAINED, order=lambda: used)) == MODEL | AVERAGES
+    rules = [*TRAINED, Rule(reference=("ema/mix_(.)/lower",), candidate=(r"slow/\1/below",))]
+    assert pairs(infer(*sides, rules, order=lambda: used)) == MODEL | AVERAGES
+
+
+@pytest.mark.parametrize(("one", "other"), [("params", "flow"), ("params", "slow"), ("ema", "slow")])
+def test_a_program_of_one_module_does_not_tell_a_clone_from_the_model(one, other):
+    """It may read the average for the model by mistake."""
+    used = order(in_order(one), in_order(other))
+    with pytest.raises(MapError):
+        infer(of_params_and_ema(), of_flow_and_slow(Role.PARAMS), TRAINED, order=lambda: used)
 
 
 def test_moments_follow_parameters_whose_holder_they_lack():

@@ -307,6 +307,15 @@ def test_two_outputs_are_values_if_the_first_is_no_state(second):
     assert set(found) == {"values"} and "outputs/0" in found["values"]
 
 
+def test_a_returned_state_with_further_leaves_is_an_error():
+    def step(state, batch):
+        return {**state, "metric": jnp.ones(2)}, batch["x"].sum()
+
+    side = own(lambda key: {"params": {"w": jax.random.normal(key, (D, F))}}, step, parity.Flavour.LINEN)
+    found = result(side, side)
+    assert "leaves that the state lacks: metric; return them as values" in found.sentence()
+
+
 def test_values_may_rest_on_the_average_of_one_of_several_models():
     def make(key):
         params = {name: {"out": {"w": jax.random.normal(key, (D, F))}} for name in ("painter", "judge")}
