@@ -107,7 +107,7 @@ class Budget(Table, frozen=True, kw_only=True):
         return f"{self.ratio:g} x{slack}" + (f" ({self.reason})" if self.reason else "")
 
 
-_PACKED = "buffers of equal programs differ by up to a percent, and a few scalars are aligned"
+_PACKED = "buffer assignment packs equal programs to within a percent of each other, and aligns a few scalars"
 MEMORY_BUDGETS: Mapping[str, Budget] = {
     "argument": Budget(floor=1.0, reason="equal state and inputs"),
     "output": Budget(floor=1.0, reason="equal state and results"),
