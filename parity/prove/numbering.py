@@ -68,6 +68,7 @@ class Numbering:
 
     Attributes:
         effects: the numbers of the side effects, in order.
+        fenced: False if results of barriers have the numbers of their operands.
     """
 
     def __init__(self, table: Table, program: StableProgram, reorder: bool = False):
@@ -88,7 +89,7 @@ class Numbering:
         self._squares: set[int] = set()
         """Products of two copies of one value."""
         self.fusions = Fusions()
-        self._fenced = True
+        self.fenced = True
 
     def forget(self, fenced: bool = True) -> None:
         """Discards the numbered loops, so that the next numbering sets the values inside them.
@@ -97,7 +98,7 @@ class Numbering:
             fenced: False to number results of barriers like their operands, which only an explanation may do.
         """
         self._memo.clear()
-        self._fenced = fenced
+        self.fenced = fenced
 
     def region(self, region: Region, depth: int) -> list[int]:
         """Numbers the live operations of a region whose parameters have numbers.
@@ -231,7 +232,7 @@ class Numbering:
     def _barrier(self, op: Op, *_: Any) -> int:
         table, env, form = self.table, self.env, op.form
         live = op.live or ()
-        if not self._fenced:
+        if not self.fenced:
             env[op.results.start : op.results.stop] = [env[value] for value in op.operands]
             return -1
         members = [table.number(f"#member {form.slots_out[k]}", env[op.operands[k]]) for k in live]
@@ -405,8 +406,9 @@ def number_program(
     numbering = kind(table, program, reorder)
     if as_written:
         numbering.fusions = Fusions(ordered=range(program.values))
-    elif not reorder:
-        numbering.fusions = fusions(program)
+    else:
+        found = fusions(program)
+        numbering.fusions = Fusions(moved=found.moved) if reorder else found
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

@@ -81,9 +81,12 @@ class Search:
         ]
 
     def _entries(self, bodies: tuple[Region, Region], fenced: bool = True) -> list[Frontier]:
-        for numbering in self._numberings:
+        for numbering, body in zip(self._numberings, bodies, strict=True):
+            changes = numbering.fenced != fenced
             numbering.forget(fenced)
-        return list(dict.fromkeys(self._regions(bodies, (set(), set()), 0, 0)))
+            if changes:
+                numbering.region(body, 0)
+        return list(dict.fromkeys(self._compare(bodies, (set(), set()), 0, 0)))
 
     def number(self, side: int, value: int) -> int:
         """Returns the number of a value."""
@@ -124,6 +127,10 @@ class Search:
         """Compares two regions whose parameters are numbered."""
         for numbering, region in zip(self._numberings, regions, strict=True):
             numbering.region(region, depth)
+        return self._compare(regions, known, depth, loops)
+
+    def _compare(self, regions: tuple, known: tuple, depth: int, loops: int) -> list[Frontier]:
+        """Compares two numbered regions."""
         live = [[op for op in region.ops if op.live is not None] for region in regions]
         here = tuple(
             outer | self._known(side, [*region.parameters, *(value for op in ops for value in op.results)])

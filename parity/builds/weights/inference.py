@@ -29,6 +29,7 @@ from parity.builds.weights.map import (
 )
 from parity.builds.weights.modules import (
     Order,
+    averages,
     beside_paired,
     clones,
     copied,
@@ -36,6 +37,7 @@ from parity.builds.weights.modules import (
     pair_in_order,
     pair_modules,
     pair_nearest,
+    short_names,
 )
 from parity.builds.weights.names import is_automatic, name_words, named, numbers, prefer_names, related
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
@@ -172,8 +174,13 @@ class _Search:
             return
         found = [pair for pair in clones(more.parameters) if len(pair[0]) == more.own - fewer.own]
         state = fewer.unpaired(Role.STATE)
-        averages = [name for name in state if moment_of(name, fewer.parameters)]
-        if len(found) != 1 or sorted(state[name].shape for name in averages) != sorted(
+        modules = averages(state, fewer.parameters)
+        held = {
+            name: owned[1]
+            for name in state
+            if (owned := moment_of(name, fewer.parameters) or modules.get(name))
+        }
+        if len(found) != 1 or sorted(state[name].shape for name in held) != sorted(
             more.leaf(name).shape for name in found[0][0]
         ):
             return
@@ -182,10 +189,10 @@ class _Search:
         def first_use(side: _Side, names: Iterable[str]) -> float:
             return min(places[side].get(side.paths[name], math.inf) for name in names)
 
-        own, held = first_use(fewer, fewer.parameters), first_use(fewer, averages)
+        own, average = first_use(fewer, held.values()), first_use(fewer, held)
         early, late = sorted(found[0], key=functools.partial(first_use, more))
-        if all(map(math.isfinite, (own, held, first_use(more, early), first_use(more, late)))):
-            more.copies = set(late if own < held else early)
+        if all(map(math.isfinite, (own, average, first_use(more, early), first_use(more, late)))):
+            more.copies = set(late if own < average else early)
 
     def _of(self, side: int, role: Role) -> dict[str, Leaf]:
         return self.sides[side].unpaired(role)
@@ -389,18 +396,14 @@ class _Search:
                     self._pair(chosen[0], chosen[1], FOLLOWS, entry.transform)
 
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role.
-
-        Moments may lack the module that holds all parameters, such as ``net`` of a trainer.
-        """
-        paths = (entry.candidate if side else entry.reference for entry in entries)
-        owners = short = {name: name for group in paths for name in map(normalise, group)}
-        while len({name.partition("/")[0] for name in short}) == 1 and all("/" in name for name in short):
-            short = {name.partition("/")[2]: owner for name, owner in short.items()}
-            owners = short | owners
+        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role."""
+        paths = [path for entry in entries for path in (entry.candidate if side else entry.reference)]
+        leaves, held = self.sides[side].leaves, self._of(side, role)
+        owners = short_names(map(normalise, paths))
+        modules = averages(held, {normalise(path): leaves[path] for path in paths})
         found: dict[str, dict[str, str]] = {}
-        for name in self._of(side, role):
-            if owned := moment_of(name, owners):
+        for name in held:
+            if owned := moment_of(name, owners) or modules.get(name):
                 found.setdefault(owners[owned[1]], {})[owned[0]] = name
         return found
 

@@ -158,13 +158,50 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
 
 def clones(parameters: Mapping[str, Leaf]) -> list[list[list[str]]]:
     """Returns the parameters of each two outermost modules that alone hold such names and types."""
-    inside = grouped((name for name in parameters if "/" in name), lambda name: name.partition("/")[0])
+    alike = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
+    return [pair for pair in alike.values() if len(pair) == 2]
 
-    def held(names: list[str]) -> Hashable:
-        leaves = ((name.partition("/")[2], parameters[name]) for name in names)
-        return frozenset((name, leaf.shape, leaf.dtype) for name, leaf in leaves)
 
-    return [pair for pair in grouped(inside.values(), held).values() if len(pair) == 2]
+def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[str, tuple[str, str]]:
+    """Returns ``{name: (module, parameter)}`` of the modules of a state that hold what one module of parameters holds.
+
+    Such as the average ``slow/hidden/kernel`` of ``critic/hidden/kernel``: no other outermost module of parameters has
+    leaves of these names and types.
+    """
+    alike = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
+    found = {}
+    for module, names in _outermost(state).items():
+        owners = alike.get(_held(state, names), [])
+        if len(owners) == 1:
+            inside = {_inside(owner): owner for owner in owners[0]}
+            found |= {name: (module, inside[_inside(name)]) for name in names}
+    return found
+
+
+def _outermost(leaves: Iterable[str]) -> dict[str, list[str]]:
+    return grouped((name for name in leaves if "/" in name), lambda name: name.partition("/")[0])
+
+
+def _inside(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def _held(leaves: Mapping[str, Leaf], names: Iterable[str]) -> Hashable:
+    return frozenset((_inside(name), leaves[name].shape, leaves[name].dtype) for name in names)
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Returns parameters by the names that their moments may end with.
+
+    Those may lack the modules that hold all parameters, such as ``net`` of a trainer; or the outermost module, which
+    has an optimizer of its own, if the rest is the name of a part and of no other parameter.
+    """
+    found = short = {name: name for name in names}
+    while len({name.partition("/")[0] for name in short}) == 1 and all("/" in name for name in short):
+        short = {_inside(name): owner for name, owner in short.items()}
+        found = short | found
+    parts = grouped(short, _inside)
+    return {part: short[held[0]] for part, held in parts.items() if "/" in part and len(held) == 1} | found
 
 
 def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:

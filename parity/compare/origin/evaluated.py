@@ -135,7 +135,8 @@ def _step(
         def run(side: int, draw: int | None = None) -> Trace:
             alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + (draw or 0)))
             given = [alter(each) if draw is not None else each for each in (states[side], batch[side])]
-            return _run(sides[side], part, layouts[side], wide, *given)
+            options = {"wide": wide, "ascending": draw is None}
+            return _run(sides[side], part, layouts[side], *given, **options)
 
         share = work.session.evaluation
         runs = [share(lambda: run(0), by=(first, how)), share(lambda: run(1), by=(first, second, how))]
@@ -188,17 +189,16 @@ def _part(work: Evidence, group: str) -> str:
     return group if group == Group.VALUES and work.reference.program.steps == 1 else ""
 
 
-def _run(side: Side, part: str, layouts: Layouts, wide: bool, state: Mapping, batch: Mapping) -> Trace:
-    """Returns the evaluation of a program; results outside of ``part`` are None."""
+def _run(side: Side, part: str, layouts: Layouts, state: Mapping, batch: Mapping, **how: bool) -> Trace:
+    """Returns the evaluation of a program; results outside of ``part`` are None. ``how``: see `evaluate`."""
     names, jaxpr = sorted(side.build.abstract_inputs), side.traced.jaxpr
     wanted = [part in ("", group) for group, _ in side.results]
     if not all(wanted):
         jaxpr = jaxpr.replace(jaxpr=live(jaxpr.jaxpr, wanted))
     with side.backend.context(side.mesh):
         arguments = [*side.placed(state).values(), *(jnp.asarray(batch[name]) for name in names)]
-        run = evaluate(
-            jaxpr, arguments, [*side.state_paths, *names], layouts, wide=wide, check=side.clock.check
-        )
+        labels = [*side.state_paths, *names]
+        run = evaluate(jaxpr, arguments, labels, layouts, check=side.clock.check, **how)
     ends = zip(run.outputs, run.results, strict=True)
     found = [next(ends) if each else (-1, None) for each in wanted]
     return Trace(run.nodes, [number for number, _ in found], [array for _, array in found])

@@ -56,12 +56,12 @@ def _precision(dtype: np.dtype) -> tuple[float, float]:
     return min(MASKING, float(jnp.finfo(dtype).max) / 4), float(jnp.finfo(dtype).eps) / 2
 
 
-def sketch(value: Any) -> Sketch:
-    """Returns the sketch of an array, or of typed keys: of its entries in row-major order and in ascending order."""
+def sketch(value: Any, ascending: bool = True) -> Sketch:
+    """Returns the sketch of an array, or of typed keys, with the sketch of its entries in ascending order if wanted."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     array = np.asarray(value)
-    return _sketch(array, _sketch(np.sort(array, axis=None)) if array.size > 1 else None)
+    return _sketch(array, _sketch(np.sort(array, axis=None)) if ascending and array.size > 1 else None)
 
 
 def _sketch(array: np.ndarray, entries: Sketch | None = None) -> Sketch:

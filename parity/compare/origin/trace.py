@@ -69,13 +69,14 @@ class Trace:
     results: list[Any]
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 - all but the program by keyword
     jaxpr: Any,
     arguments: Sequence[Any],
     labels: Sequence[str],
     layouts: Layouts = NO_LAYOUTS,
     *,
     wide: bool = False,
+    ascending: bool = True,
     check: Callable[[], None] = lambda: None,
 ) -> Trace:
     """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
@@ -83,9 +84,10 @@ def evaluate(
     Args:
         layouts: the layouts of weights that the other side holds in another way.
         wide: computes in float32 instead of narrow floats.
+        ascending: see `sketch`; an evaluation that is only compared with another of the same program needs none.
         check: called before each operation; raises to end the evaluation.
     """
-    evaluation = _Evaluation(layouts, wide, check)
+    evaluation = _Evaluation(layouts, wide, ascending, check)
     values = [
         (array, evaluation.node("argument", (), array, label=label))
         for array, label in zip(map(evaluation.given, arguments), labels, strict=True)
@@ -99,9 +101,9 @@ Value = tuple[Any, int]
 
 
 class _Evaluation(Interpreter):
-    def __init__(self, layouts: Layouts, wide: bool, check: Callable[[], None]):
+    def __init__(self, layouts: Layouts, wide: bool, ascending: bool, check: Callable[[], None]):
         self.nodes: list[Node] = []
-        self._layouts, self._wide, self._check = layouts, wide, check
+        self._layouts, self._wide, self._ascending, self._check = layouts, wide, ascending, check
 
     def node(self, name: str, inputs: Sequence[int], value: Any, around: Position = TOP, **more: Any) -> int:
         computed = [node for number in inputs if not (node := self.nodes[number]).literal]
@@ -111,7 +113,7 @@ class _Evaluation(Interpreter):
             "leaf": leaves.pop() if len(leaves) == 1 else "",
             "parts": tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ())),
         }
-        node = Node(name, tuple(inputs), sketch(value), around, **facts, **more)
+        node = Node(name, tuple(inputs), sketch(value, self._ascending), around, **facts, **more)
         self.nodes.append(node)
         return len(self.nodes) - 1
 

@@ -103,12 +103,14 @@ def test_every_rule_says_what_it_does():
 def test_the_attack_on_a_rule_needs_it_and_notices_one_without_its_condition(rule, monkeypatch):
     attack = ATTACKS[rule.attacked_by]
     assert any(rule.name in proof.rules for proof in attack.equal())
-    assert {proof.rung for proof in attack.missed()} == {Verdict.UNPROVED}
+    # Integers are exact where more is fused with them, too.
+    missed = {Verdict.UNPROVED, *([Verdict.REORDERED] if rule.name == "moved-integers" else [])}
+    assert {proof.rung for proof in attack.missed()} == missed
     if not make_careless(rule, monkeypatch):
         assert rule.name in {"narrow-floats", "moved-weights", "turned-weights"}
         return
     proofs = attack.missed()
-    assert any(proof.rung is not Verdict.UNPROVED for proof in proofs), proofs[0].sentence()
+    assert any(proof.rung not in missed for proof in proofs), proofs[0].sentence()
 
 
 def test_a_second_rule_of_one_name_is_refused():
