@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from parity.builds.convert.exported import PROOF
+from parity.builds.convert.exported import PROOF, Certified
 from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import ConflictError, MapError, normalise
 from parity.builds.weights.transforms import Identity
@@ -11,7 +11,7 @@ from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
-from parity.compare.certificate import certify
+from parity.compare.certificate import certify, differs_before
 from parity.compare.evidence import Evidence
 from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_sided
 
@@ -95,10 +95,10 @@ def _alone(evidence: Evidence) -> str:
 
 def _is_open(evidence: Evidence) -> bool:
     """Returns True if the verdict would depend on a guess that this run cannot confirm."""
-    return (
-        bool(evidence.weights.guessed)
-        and evidence.rung is not Verdict.PROVED
-        and not evidence.reference.backend.executes
+    if not evidence.weights.guessed or evidence.rung is Verdict.PROVED:
+        return False
+    return not evidence.reference.backend.executes or (
+        bool(evidence.read(_refuted)) and differs_before(evidence)
     )
 
 
@@ -106,7 +106,10 @@ def _confirmed(evidence: Evidence) -> str:
     if evidence.rung is Verdict.PROVED:
         left = [one for one in certify(evidence, evidence.weights.guessed) if one.confirmed_by != PROOF]
         return f"{len(left)} {left[0].confirmed_by}" if left else "confirmed by the proof"
-    return "confirmed by nothing here: a weight rule would tell" if _is_open(evidence) else "probed"
+    if not _is_open(evidence):
+        return "probed"
+    why = "here" if not evidence.reference.backend.executes else "while outputs differ"
+    return f"confirmed by nothing {why}: a weight rule would tell"
 
 
 def _contradicted(evidence: Evidence) -> list[Finding]:
@@ -114,7 +117,7 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     guessed = evidence.weights.guessed
     if not guessed or evidence.rung is Verdict.PROVED or _is_open(evidence):
         return []
-    wrong = [one for one in certify(evidence, guessed) if one.contradicted]
+    wrong = evidence.read(_refuted)
     if not wrong:
         return []
     found = [
@@ -131,6 +134,11 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
         for one in wrong
     ]
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))]
+
+
+def _refuted(evidence: Evidence) -> list[Certified]:
+    """Returns the guessed entries that the probe contradicts."""
+    return [one for one in certify(evidence, evidence.weights.guessed) if one.contradicted]
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

@@ -23,7 +23,7 @@ from parity.verdicts import SIDES, Verdict, grouped
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
 ROUNDING = {True: 2.0**-6, False: 2.0**-20}
-"""Relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
+"""Least relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
 
 
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
@@ -42,8 +42,35 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     asked = evidence.weights.entries if entries is None else entries
     if evidence.rung is Verdict.PROVED:
         return _by_proof(evidence, asked)
-    base = [outputs[Group.VALUES] for outputs in evidence.read(judged_runs).outputs]
-    return [_probe(evidence, entry, base) for entry in asked]
+    return [_probe(evidence, entry) for entry in asked]
+
+
+def differs_before(evidence: Evidence) -> bool:
+    """True if outputs differ by more than rounding before a perturbation: then a response refutes no guess."""
+    reference, candidate = evidence.read(_base)
+    return _distance(candidate, reference) > evidence.read(_rounding)
+
+
+def _base(evidence: Evidence) -> tuple[np.ndarray, ...]:
+    """Returns the outputs of both sides, each as one vector."""
+    return tuple(_vector(outputs[Group.VALUES]) for outputs in evidence.read(judged_runs).outputs)
+
+
+def _rounding(evidence: Evidence) -> float:
+    """Returns the largest change of the reference's outputs from nudged weights and inputs, or of their rounding."""
+    base = evidence.read(_base)[0]
+    least = ROUNDING[any(rounds(side.traced.jaxpr) for side in evidence.sides)] * _distance(base, 0 * base)
+    nudged = [_vector(outputs[Group.VALUES]) for outputs in evidence.read(judged_runs).nudged]
+    return max(least, *(2 * _distance(each, base) for each in nudged))
+
+
+def _vector(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([outputs[path].astype(np.float64).ravel() for path in sorted(outputs)])
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    with np.errstate(invalid="ignore"):
+        return float(np.linalg.norm(np.nan_to_num(one - other)))  # infinite on both sides: no distance
 
 
 def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
@@ -79,7 +106,7 @@ def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[
     return entry.role, repr(entry.transform), tuple(leaves), uses
 
 
-def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:
+def _probe(evidence: Evidence, entry: Entry) -> Certified:
     if entry.role is not Role.PARAMS:
         return _certified(entry, confirmed_by="one-to-one")
     rng = np.random.default_rng(SEED)
@@ -88,17 +115,16 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
         noise = rng.standard_normal(moved[path].shape)
         moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
     runs = (evidence.reference.run(moved, SEED), evidence.candidate.run(evidence.as_candidate(moved), SEED))
-    changes = [
-        np.concatenate([_change(run[Group.VALUES][path], start[path]).ravel() for path in sorted(start)])
-        for run, start in zip(runs, base, strict=True)
-    ]
+    with np.errstate(invalid="ignore"):
+        # infinite before and after: no change
+        changes = [
+            np.nan_to_num(_vector(run[Group.VALUES]) - start)
+            for run, start in zip(runs, evidence.read(_base), strict=True)
+        ]
     size, distance = (float(np.linalg.norm(change)) for change in (changes[0], changes[1] - changes[0]))
     if size == distance == 0:
         return _certified(entry, confirmed_by="nothing: the outputs do not depend on it")
-    outputs = np.linalg.norm(
-        [np.linalg.norm(_change(array, np.zeros_like(array))) for array in base[0].values()]
-    )
-    rounding = ROUNDING[any(rounds(side.traced.jaxpr) for side in evidence.sides)] * outputs
+    rounding = evidence.read(_rounding)
     if 0 < max(size, distance) <= rounding:
         return _certified(entry, confirmed_by="nothing: the change is lost in rounding")
     if distance <= TOLERANCE * size + rounding:
@@ -107,12 +133,6 @@ def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) 
         f"nothing: the outputs of the two sides change differently, by {distance / max(size, distance):.2g}"
     )
     return _certified(entry, confirmed_by=words, contradicted=True)
-
-
-def _change(moved: np.ndarray, start: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        # infinite before and after: no change
-        return np.nan_to_num(moved.astype(np.float64) - start.astype(np.float64))
 
 
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:
