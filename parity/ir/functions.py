@@ -32,11 +32,13 @@ class Frame:
     Args:
         file, line: file and line of the source; the line is 0 if unknown.
         function: qualified name of the function the line is in; empty if unknown.
+        column: where the call begins; 0 if unknown. Lines are equal whatever it is.
     """
 
     file: str
     line: int
     function: str = ""
+    column: int = dataclasses.field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.place} in {self.function}" if self.function else self.place
@@ -150,13 +152,16 @@ def words_of(frame: Frame) -> set[str]:
 
 
 def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
-    """Returns the number of functions, counted from the outermost, that two call stacks share."""
+    """Returns the number of functions, counted from the outermost, that two call stacks share.
+
+    Two calls on one line differ by their columns.
+    """
     count = 0
     for left, right in zip(reversed(one), reversed(other), strict=False):
         if (left.file, left.function) != (right.file, right.function):
             break
         count += 1
-        if left.line != right.line:
+        if (left.line, left.column) != (right.line, right.column):
             break
     return count
 

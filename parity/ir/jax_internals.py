@@ -269,12 +269,12 @@ def scan_split(equation: Any) -> tuple[int, int]:
     return len(constants), len(carries)
 
 
-def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
-    """Returns ``(file, line, function)`` of each user frame behind an equation, innermost first (JAX 0.10 to 0.12)."""
+def equation_frames(equation: Any) -> list[tuple[str, int, str, int]]:
+    """Returns file, line, function and column of each user frame of an equation, innermost first (JAX 0.10 to 0.12)."""
     from jax._src import source_info_util
 
     frames = source_info_util.user_frames(equation.source_info.traceback)
-    return [(frame.file_name, frame.start_line, frame.function_name) for frame in frames]
+    return [(each.file_name, each.start_line, each.function_name, each.start_column) for each in frames]
 
 
 def equation_scope(equation: Any) -> str:

@@ -395,11 +395,16 @@ class Search:
         """Returns the differences of operands as text: literals by value, others together."""
         lines: list[str] = []
         others: list[str] = []
-        for position, (first, second) in enumerate(zip(*numbers, strict=False)):
-            read = [self.literal(side, op.operands[position]) for side, op in enumerate(pair)]
+        given = [list(zip(op.operands, own, strict=True)) for op, own in zip(pair, numbers, strict=True)]
+        if pair[0].form.kind in (Kind.REORDER, Kind.COMMUTE) and not set(numbers[0]).isdisjoint(numbers[1]):
+            kept = numbers[0][0] == numbers[1][0] or numbers[0][1] == numbers[1][1]
+            given[1] = given[1] if kept else given[1][::-1]
+        for position, pairs in enumerate(zip(*given, strict=False)):
+            (_, first), (_, second) = pairs
+            read = [self.literal(side, value) for side, (value, _) in enumerate(pairs)]
             texts = [
-                self._computed(side, op, op.operands[position]) if text is None else text
-                for side, (op, text) in enumerate(zip(pair, read, strict=True))
+                self._computed(side, op, value) if text is None else text
+                for side, (op, text, (value, _)) in enumerate(zip(pair, read, pairs, strict=True))
             ]
             if any(read) and texts[0] != texts[1]:
                 tables = all(text.startswith(('"', "[")) for text in texts)

@@ -31,6 +31,8 @@ MOVES = frozenset(
 
 RECAST = MOVES | {"convert_element_type", "reduce_precision"}
 """Operations that a value survives up to rounding."""
+COMMUTES = frozenset({"add", "add_any", "and", "eq", "max", "min", "mul", "ne", "or", "xor"})
+"""Operations whose operands may be exchanged."""
 ITERATIONS = frozenset({"transpose", "turn"})
 """Operations that only reorder entries, or pass them to the iterations of a loop."""
 PARTS = ITERATIONS | {"slice", "split"}
@@ -219,11 +221,16 @@ class Alignment:
             found.append(users)
         return found
 
-    def unlike(self, first: int, second: int) -> tuple[int, ...]:
-        """Returns the positions at which two operations take values that are not the same."""
+    def unlike(self, first: int, second: int) -> tuple[tuple[int, int], ...]:
+        """Returns the positions of both sides at which two operations take values that are not the same."""
         left, right = self.pair(first, second)
-        given = zip(left.inputs, right.inputs, strict=False)
-        return tuple(at for at, values in enumerate(given) if not self.same(*values))
+        places = [(at, at) for at in range(min(len(left.inputs), len(right.inputs)))]
+        crossed = [(0, 1), (1, 0)] if left.name == right.name and left.name in COMMUTES else places
+        found = [
+            tuple((i, j) for i, j in each if not self.same(left.inputs[i], right.inputs[j]))
+            for each in (places, crossed)
+        ]
+        return min(found, key=len)
 
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.

@@ -123,13 +123,18 @@ def _parts(path: str) -> set[str]:
 def _at_hand(divergence: Divergence, side: int, user: int, values: Sequence[int]) -> Frame | None:
     """Returns the line of the innermost function around an operation that also makes or uses some of the values.
 
-    Values of another iteration of a loop do not count.
+    Values of another iteration of a loop, or that are made later, do not count. If the function that the operation is in
+    makes none of the values, its caller is named.
     """
     nodes = divergence.alignment.traces[side].nodes
     own = site(nodes[user]).own
+    values = [value for value in values if value < user]
     around = [*values, *(other for value in values for other in divergence.alignment.users(side, value))]
     here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
-    depth = max((together(own, site(nodes[at]).own) for at in here), default=0)
+    depths = {at: together(own, site(nodes[at]).own) for at in here}
+    depth = max(depths.values(), default=0)
+    if depth == len(own) > max((depths.get(value, 0) for value in values), default=0) > 0:
+        depth -= 1  # the innermost function gets all these values: its caller may exchange them
     return divergence.alignment.innermost(own[len(own) - depth :] if depth else ())
 
 

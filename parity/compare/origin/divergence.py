@@ -30,7 +30,7 @@ class Divergence:
         alignment: the programs.
         ends: the number of the value on each side; None if a side has none there.
         place: progress of the reference, as the number of the last input.
-        operands: positions of operands that are not the same value.
+        operands: positions, on each side, of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
         kept: True for values that only a backward pass uses, which is what differs.
         nan: True if the value is NaN, which the other side's results are not.
@@ -41,7 +41,7 @@ class Divergence:
     ends: tuple[int | None, int | None]
     place: int
     _: dataclasses.KW_ONLY
-    operands: tuple[int, ...] = ()
+    operands: tuple[tuple[int, int], ...] = ()
     path: tuple[tuple[int, int], ...] = ()
     kept: bool = False
     nan: bool = False
@@ -77,7 +77,7 @@ class Divergence:
         if self.pair is None:
             return []
         one, other = self.alignment.pair(*self.pair)
-        return [(one.inputs[at], other.inputs[at]) for at in self.operands]
+        return [(one.inputs[i], other.inputs[j]) for i, j in self.operands]
 
     def differs_in_constants(self) -> bool:
         """True if all operands that are not the same value are constants."""
@@ -89,7 +89,9 @@ class Divergence:
         """True if both sides do one operation with different constants."""
         return self.differs_in_constants() and len({node.name for node in self.nodes if node}) == 1
 
-    def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> "Divergence":
+    def moved(
+        self, users: tuple[int, int], operands: tuple[tuple[int, int], ...] | None = None
+    ) -> "Divergence":
         """Returns the divergence at another pair of operations."""
         unlike = self.alignment.unlike(*users) if operands is None else operands
         return dataclasses.replace(self, ends=users, operands=unlike)
@@ -234,7 +236,7 @@ class _Search:
         """True if one operation takes values that differ in their form only, such as once for all rows."""
         one, other = self._alignment.pair(first, second)
         operands = self._alignment.unlike(first, second)
-        ends = [self._unmoved(one.inputs[at], other.inputs[at]) for at in operands]
+        ends = [self._unmoved(one.inputs[i], other.inputs[j]) for i, j in operands]
         return one.name == other.name and bool(ends) and all(itertools.starmap(self._alignment.same, ends))
 
     def front(self, side: int, ends: Mapping[int, int]) -> list[int]:
@@ -388,7 +390,7 @@ class _Search:
             left, right = self._alignment.pair(*path[-1])
             if left.name != right.name or len(left.inputs) != len(right.inputs):
                 break
-            pairs = [self._unmoved(left.inputs[at], right.inputs[at]) for at in found.operands]
+            pairs = [self._unmoved(left.inputs[i], right.inputs[j]) for i, j in found.operands]
             pairs = [pair for pair in pairs if not self._alignment.same(*pair)]
             if not pairs:
                 break  # the operands differ in their form only
@@ -442,7 +444,10 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         ends = ordered(side, at, other)
         made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, ends[0])
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
-            found.append((-len(made_of), ends))
+            nodes = alignment.traces[side].nodes
+            reached = _reached(at, functools.partial(alignment.users, side))
+            needed = any(nodes[each].around.backward for each in reached)  # else a statistic
+            found.append(((needed, -len(made_of)), ends))
     if not found:
         return []
     _, ends = max(found, key=lambda each: (each[0], each[1][0]))

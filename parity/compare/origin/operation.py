@@ -315,7 +315,8 @@ class _Entry:
                 unlike = f"two values of {left}" if left == right else f"{left} against {right}"
                 if all(nodes[at].literal for nodes, at in given):
                     unlike = "other entries"
-            words.append(f"operand {position}: {unlike}")
+            place = " / ".join(map(str, dict.fromkeys(position)))
+            words.append(f"operand {place}: {unlike}")
         return f" ({'; '.join(words)})" if words else ""
 
 
