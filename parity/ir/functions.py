@@ -213,7 +213,8 @@ def _holding(value: float, frame: Frame, scope: str) -> Iterator[Frame]:
         if not (isinstance(node, ast.Constant) and isinstance(node.value, int | float)):
             continue
         inside = f"{function}.".startswith(f"{scope}.") and math.isclose(node.value, value, rel_tol=1e-6)
-        if inside and (scope == frame.function or function.removeprefix(scope) in CONSTRUCTORS):
+        made = function.removeprefix(scope).partition(".<locals>")[0] in CONSTRUCTORS
+        if inside and (scope == frame.function or made):
             yield Frame(frame.file, node.lineno, function)
 
 

@@ -123,8 +123,8 @@ def _parts(path: str) -> set[str]:
 def _at_hand(divergence: Divergence, side: int, user: int, values: Sequence[int]) -> Frame | None:
     """Returns the line of the innermost function around an operation that also makes or uses some of the values.
 
-    Values of another iteration of a loop, or that are made later, do not count. If the function that the operation is in
-    makes none of the values, its caller is named.
+    Values of another iteration of a loop, or that are made later, do not count. If the innermost function makes none of
+    the values, its caller is named.
     """
     nodes = divergence.alignment.traces[side].nodes
     own = site(nodes[user]).own

@@ -27,6 +27,8 @@ NEAR = 200
 """Maximum number of operations around the first divergence whose functions are suspected."""
 MOST = 5
 """Maximum number of rows of the table of divergences."""
+WITH_MODES = ("BatchNorm.", "Dropout.")
+"""Layers whose mode is set, or not, outside of the classes that hold them."""
 
 
 def locate(case: Case, session: Session, channel: str) -> SearchResult:
@@ -286,7 +288,11 @@ class _Entry:
         others = len({node.name for node in self._nodes if node}) > 1 and all(
             len(each) > 1 for each in stacks
         )
-        call = deciding_call(own) or (own[1] if others else None)
+        source = self._sources[side]
+        caller = own[1] if others else None
+        if caller and source and any(frame.function.startswith(WITH_MODES) for frame in source.library):
+            caller = next((frame for frame in own[1:] if "." not in frame.function), caller)
+        call = deciding_call(own) or caller
         return f", called at {call}" if call else ""
 
     def _made(self) -> Sequence[str]:
@@ -307,14 +313,17 @@ class _Entry:
         for position, pair in list(zip(self._divergence.operands, self._divergence.given, strict=False))[:3]:
             given = [(trace.nodes, at) for trace, at in zip(self._alignment.traces, pair, strict=True)]
             texts = [_origin(*each) for each in given]
-            unlike = " against ".join(texts)
+            computed = [text == nodes[at].name for text, (nodes, at) in zip(texts, given, strict=True)]
             if all(_is_table(*each) for each in given):
                 unlike = TABLE
-            elif texts[0] == texts[1]:
-                left, right = (_made_at(*each) for each in given)
+            elif texts[0] == texts[1] and all(nodes[at].literal for nodes, at in given):
+                unlike = "other entries"
+            elif texts[0] == texts[1] or all(computed):
+                used = [None, None] if texts[0] == texts[1] else self._sources
+                left, right = (_made_at(*each, source) for each, source in zip(given, used, strict=True))
                 unlike = f"two values of {left}" if left == right else f"{left} against {right}"
-                if all(nodes[at].literal for nodes, at in given):
-                    unlike = "other entries"
+            else:
+                unlike = " against ".join(texts)
             place = " / ".join(map(str, dict.fromkeys(position)))
             words.append(f"operand {place}: {unlike}")
         return f" ({'; '.join(words)})" if words else ""
@@ -337,11 +346,11 @@ def _origin(nodes: list[Node], at: int) -> str:
     return node.label or node.name
 
 
-def _made_at(nodes: Sequence[Node], at: int) -> str:
-    """Returns the operation that makes a value, with the user's line."""
+def _made_at(nodes: Sequence[Node], at: int, used: SourceLocation | None) -> str:
+    """Returns the operation that makes a value, with the user's line if it is not that of its use."""
     node = nodes[before_moves(nodes, at)]
     own = site(node).own
-    return f"{node.name} at {own[0]}" if own else node.name
+    return f"{node.name} at {own[0]}" if own and not (used and own[:1] == used.own[:1]) else node.name
 
 
 def _is_table(nodes: Sequence[Node], at: int) -> bool:

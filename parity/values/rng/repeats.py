@@ -66,7 +66,9 @@ def compare_repeats(
 
 
 def _judged(left: np.ndarray, right: np.ndarray) -> list[int]:
-    """Returns the axes along which no two slices are equal by chance."""
+    """Returns the axes along which no two slices are equal by chance; none if a side is one number, not drawn."""
+    if any(leaf.size and (leaf == leaf.flat[0]).all() for leaf in (left, right)):
+        return []
     keys, *shape = left.shape
     single = min(_chance(left), _chance(right))
     size = math.prod(shape)
