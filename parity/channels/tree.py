@@ -4,16 +4,16 @@ import dataclasses
 
 from parity.builds.convert.exported import PROOF, Certified
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import ConflictError, MapError, normalise
+from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
-from parity.compare.certificate import certify, differs_before
+from parity.compare.certificate import UNLIKE, certify
 from parity.compare.evidence import Evidence
-from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_sided
+from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, grouped, one_sided
 
 UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""
@@ -94,12 +94,13 @@ def _alone(evidence: Evidence) -> str:
 
 
 def _is_open(evidence: Evidence) -> bool:
-    """Returns True if the verdict would depend on a guess that this run cannot confirm."""
+    """Returns True if the verdict would depend on a guess that this run can neither confirm nor contradict."""
     if not evidence.weights.guessed or evidence.rung is Verdict.PROVED:
         return False
-    return not evidence.reference.backend.executes or (
-        bool(evidence.read(_refuted)) and differs_before(evidence)
-    )
+    if not evidence.reference.backend.executes:
+        return True
+    unlike = evidence.read(_unlike_responses)
+    return bool(unlike) and not any(one.contradicted for one in unlike)
 
 
 def _confirmed(evidence: Evidence) -> str:
@@ -114,10 +115,9 @@ def _confirmed(evidence: Evidence) -> str:
 
 def _contradicted(evidence: Evidence) -> list[Finding]:
     """Finds guessed pairings that a probe contradicts: equal changes on both sides change the outputs differently."""
-    guessed = evidence.weights.guessed
-    if not guessed or evidence.rung is Verdict.PROVED or _is_open(evidence):
+    if not evidence.weights.guessed or evidence.rung is Verdict.PROVED or _is_open(evidence):
         return []
-    wrong = evidence.read(_refuted)
+    wrong = [one for one in evidence.read(_unlike_responses) if one.contradicted]
     if not wrong:
         return []
     found = [
@@ -136,9 +136,16 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))]
 
 
-def _refuted(evidence: Evidence) -> list[Certified]:
-    """Returns the guessed entries that the probe contradicts."""
-    return [one for one in certify(evidence, evidence.weights.guessed) if one.contradicted]
+def _unlike_responses(evidence: Evidence) -> list[Certified]:
+    """Returns the guessed entries to which both sides respond differently, of those that another guess may replace."""
+    leaves, guessed = evidence.builds[0].leaves, evidence.weights.guessed
+
+    def kind(entry: Entry) -> tuple:
+        return tuple((leaves[path].shape, leaves[path].dtype) for path in entry.reference)
+
+    groups = grouped(guessed, kind).values()
+    rivals = [one for group in groups if len(group) > 1 for one in group]
+    return [one for one in certify(evidence, rivals) if one.confirmed_by.startswith(UNLIKE)]
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

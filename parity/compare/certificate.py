@@ -22,6 +22,9 @@ from parity.verdicts import SIDES, Verdict, grouped
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
+UNLIKE = "nothing: the outputs of the two sides change differently"
+ALIKE = 0.5
+"""Largest relative difference of responses that contradicts nothing if the outputs differ before."""
 ROUNDING = {True: 2.0**-6, False: 2.0**-20}
 """Least relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
 
@@ -45,8 +48,8 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     return [_probe(evidence, entry) for entry in asked]
 
 
-def differs_before(evidence: Evidence) -> bool:
-    """True if outputs differ by more than rounding before a perturbation: then a response refutes no guess."""
+def _differ_before(evidence: Evidence) -> bool:
+    """True if outputs differ by more than rounding before a perturbation, so that responses differ, too."""
     reference, candidate = evidence.read(_base)
     return _distance(candidate, reference) > evidence.read(_rounding)
 
@@ -129,10 +132,9 @@ def _probe(evidence: Evidence, entry: Entry) -> Certified:
         return _certified(entry, confirmed_by="nothing: the change is lost in rounding")
     if distance <= TOLERANCE * size + rounding:
         return _certified(entry, confirmed_by="probe")
-    words = (
-        f"nothing: the outputs of the two sides change differently, by {distance / max(size, distance):.2g}"
-    )
-    return _certified(entry, confirmed_by=words, contradicted=True)
+    off = distance / max(size, distance)
+    contradicted = off > ALIKE or not _differ_before(evidence)
+    return _certified(entry, confirmed_by=f"{UNLIKE}, by {off:.2g}", contradicted=contradicted)
 
 
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:

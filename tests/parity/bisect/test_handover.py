@@ -485,6 +485,59 @@ def test_a_stop_that_only_decides_stops_no_gradient(decides, number):
     assert len(_stopped(aligned(jax.grad(cut), jax.grad(uncut), W, X), ["given_0"])) == number
 
 
+def test_a_stop_in_a_statistic_stops_no_gradient():
+    """It is made of fewer leaves than the value whose gradient only one side stops."""
+
+    def cost(w, x, y, stops):
+        h = shared(x, w)
+        return jnp.sum(jnp.sin(stops[0](h * y) + h)), 0.9 * jnp.sum(x) + 0.1 * stops[1](jnp.mean(h))
+
+    def keeping(w, x, y):
+        return cost(w, x, y, (lambda h: h, jax.lax.stop_gradient))
+
+    def stopping(w, x, y):
+        return cost(w, x, y, (jax.lax.stop_gradient, lambda h: h))
+
+    sides = (jax.grad(each, has_aux=True) for each in (stopping, keeping))
+    alignment = aligned(*sides, W, X, X + 1)
+    (found,) = _stopped(alignment, ["a leaf of the loss"])
+    assert alignment.pair(*found.ends)[0].sketch.kind[0] == X.size
+
+
+def scaled(x, shift, scale):
+    return x * (1 + scale) + shift
+
+
+def modulated(x, shift, scale):
+    return shift + (scale + 1) * x
+
+
+def test_the_order_of_a_product_is_no_difference():
+    def right(x):
+        one, other = jnp.tanh(x), jnp.sin(x)
+        return 3.25 * one, one + other
+
+    def exchanged(x):
+        one, other = jnp.tanh(x), jnp.sin(x)
+        return other * 3.25, one + other
+
+    finding, _ = first(right, exchanged, X)
+    assert "operand 1 / 0: tanh of given_0 against sin of given_0" in finding.sentence
+
+
+def test_the_caller_that_exchanges_arguments_is_named():
+    def right(x, w):
+        shift, scale = jnp.tanh(x @ w), jnp.sin(x @ w)
+        return scaled(x, shift, scale)
+
+    def exchanged(x, w):
+        shift, scale = jnp.tanh(x @ w), jnp.sin(x @ w)
+        return modulated(x, scale, shift)
+
+    _, blamed = first(right, exchanged, X, W)
+    assert blamed[1].endswith("exchanged"), blamed
+
+
 def test_a_result_that_follows_from_another_one_is_no_cause():
     """The decay of the weights has another form, and is correct; the gradient in their moment is wrong."""
 

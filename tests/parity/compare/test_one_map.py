@@ -202,6 +202,16 @@ def test_a_wrong_guess_is_named_by_its_leaves():
     assert "params/one_b: reference params/one, candidate paired by related name" in first.sentence()
 
 
+def test_a_guess_is_open_if_outputs_differ_for_another_reason():
+    right = build("candidate", ("bone", "twin"), {"forward": lambda *given: 1.1 * differing(*given)})
+    tree = outcome(build("reference", ("one", "two"), {"forward": forward}), right).channels["tree"]
+    assert tree.verdict is Verdict.OPEN and not tree.findings
+    assert (
+        "2 guessed, such as params/one with params/bone, confirmed by nothing while outputs differ"
+        in tree.detail
+    )
+
+
 def test_a_guess_that_nothing_can_confirm_blocks():
     candidate = build("candidate", ("bone", "twin"), {"forward": differing})
     reference = build("reference", ("one", "two"), {"forward": forward})

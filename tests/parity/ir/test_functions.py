@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.ir.functions import function_of, set_outside, written
+from parity.ir.functions import function_of, set_outside, together, written
 from parity.ir.location import Frame
 from parity.prove import prove
 
@@ -197,6 +197,15 @@ class Tower:
 
 def near(x):
     return x / 0.85
+
+class Net:
+    def setup(self):
+        def norm(x):
+            return dropped(x, 0.65)
+        self.norm = norm
+
+    def __call__(self, x):
+        return self.norm(x)
 """
 
 
@@ -207,7 +216,12 @@ def near(x):
         (0.85, [(3, "dropped"), (10, "Tower.__call__")], 7),  # one minus the rate
         (0.75, [(3, "dropped"), (10, "Tower.__call__")], None),
         (0.85, [(13, "near"), (10, "Tower.__call__")], None),  # the function itself holds it
-        (0.85, [(16, "plain"), (10, "Tower.__call__")], None),  # it subtracts nothing from one
+        (0.85, [(26, "plain"), (10, "Tower.__call__")], None),  # it subtracts nothing from one
+        (
+            0.65,
+            [(3, "dropped"), (22, "Net.__call__"), (10, "Tower.__call__")],
+            18,
+        ),  # before one minus the other rate
     ],
 )
 def test_the_line_of_a_constant_may_hold_one_minus_it(tmp_path, number, frames, line):
@@ -215,3 +229,9 @@ def test_the_line_of_a_constant_may_hold_one_minus_it(tmp_path, number, frames, 
     file.write_text(HELD)
     found = written(number, [Frame(str(file), at, function) for at, function in frames])
     assert (found and found.line) == line
+
+
+def test_two_calls_on_one_line_are_told_by_their_columns():
+    stacks = [[Frame("a.py", 2, "inner"), Frame("a.py", 9, "outer", column)] for column in (8, 8, 30)]
+    assert stacks[0] == stacks[2]
+    assert [together(stacks[0], each) for each in stacks[1:]] == [2, 1]

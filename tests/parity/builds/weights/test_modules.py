@@ -295,6 +295,50 @@ def test_a_program_of_one_module_does_not_tell_a_clone_from_the_model(one, other
         infer(of_params_and_ema(), of_flow_and_slow(Role.PARAMS), TRAINED, order=lambda: used)
 
 
+@pytest.mark.parametrize("role", [Role.STATE, Role.PARAMS])
+@pytest.mark.parametrize("late", [True, False])
+def test_an_average_of_one_module_follows_its_parameters(role, late):
+    """Such as the slow critic of a world model; one side holds it as a clone, or uses it before the critic."""
+    parts = (
+        (["prior/low"], ["critic/low", "critic/high"], ["slow/high", "slow/low"]),
+        (["world/prior/below"], ["critic/below", "critic/above"], ["late/below", "late/above"]),
+    )
+    used = order(*((a + b + c if late else a + c + b) for a, b, c in parts))
+    reference = leaves("critic/low 5x5, critic/high 5x5, prior/low 3x3")
+    candidate = leaves("critic/below 5x5, critic/above 5x5, world/prior/below 3x3")
+    found = infer(
+        reference | leaves("slow/low 5x5, slow/high 5x5", Role.STATE),
+        candidate | leaves("late/below 5x5, late/above 5x5", role),
+        [Rule(reference=("critic/low",), candidate=("critic/below",))],
+        order=lambda: used,
+    )
+    assert pairs(found) == {
+        "critic/low": "critic/below",
+        "critic/high": "critic/above",
+        "prior/low": "world/prior/below",
+        "slow/low": "late/below",
+        "slow/high": "late/above",
+    }
+
+
+def test_moments_follow_parameters_of_a_part_with_its_own_optimizer():
+    """The optimizer was made from the part, and has another name."""
+    names = {"prior": "world/guess", "posterior": "world/correct", "critic": "critic"}
+    shapes = {"prior": "5x5", "posterior": "5x5", "critic": "3x3"}
+    reference = leaves(", ".join(f"{name}/out/w {shape}" for name, shape in shapes.items()))
+    reference |= leaves(", ".join(f"0/mu/{name}/out/w {shapes[name]}" for name in shapes), Role.OPTIMIZER)
+    candidate = leaves(", ".join(f"{names[name]}/end/k {shape}" for name, shape in shapes.items()))
+    moments = "world_opt/0/mu/correct/end/k 5x5, world_opt/0/mu/guess/end/k 5x5, critic_opt/0/mu/end/k 3x3"
+    candidate |= leaves(moments, Role.OPTIMIZER)
+    rules = [
+        Rule(reference=(f"{name}/out/w",), candidate=(f"{other}/end/k",)) for name, other in names.items()
+    ]
+    found = infer(reference, candidate, rules)
+    assert pairs(found)["0/mu/prior/out/w"] == "world_opt/0/mu/guess/end/k"
+    assert pairs(found)["0/mu/critic/out/w"] == "critic_opt/0/mu/end/k"
+    assert {entry.matched_by for entry in found.entries} == {"rule", "parameter it belongs to"}
+
+
 def test_moments_follow_parameters_whose_holder_they_lack():
     """A trainer holds the model as ``net``; the optimizer was made from the model."""
     reference = leaves("scale 5, shift 5") | leaves("0/mu/scale 5, 0/mu/shift 5", Role.OPTIMIZER)
