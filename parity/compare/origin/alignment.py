@@ -32,7 +32,7 @@ MOVES = frozenset(
 RECAST = MOVES | {"convert_element_type", "reduce_precision"}
 """Operations that a value survives up to rounding."""
 COMMUTES = frozenset({"add", "add_any", "and", "eq", "max", "min", "mul", "ne", "or", "xor"})
-"""Operations whose operands may be exchanged."""
+"""Operations whose operands may be in either order."""
 ITERATIONS = frozenset({"transpose", "turn"})
 """Operations that only reorder entries, or pass them to the iterations of a loop."""
 PARTS = ITERATIONS | {"slice", "split"}
@@ -222,15 +222,21 @@ class Alignment:
         return found
 
     def unlike(self, first: int, second: int) -> tuple[tuple[int, int], ...]:
-        """Returns the positions of both sides at which two operations take values that are not the same."""
+        """Returns the positions of both sides at which two operations take values that are not the same.
+
+        An equal constant may be the first operand on one side and the second one on the other.
+        """
         left, right = self.pair(first, second)
         places = [(at, at) for at in range(min(len(left.inputs), len(right.inputs)))]
-        crossed = [(0, 1), (1, 0)] if left.name == right.name and left.name in COMMUTES else places
-        found = [
-            tuple((i, j) for i, j in each if not self.same(left.inputs[i], right.inputs[j]))
-            for each in (places, crossed)
-        ]
-        return min(found, key=len)
+        found = [(i, j) for i, j in places if not self.same(left.inputs[i], right.inputs[j])]
+        if len(found) == 2 and left.name == right.name and left.name in COMMUTES:
+            crossed = [(left.inputs[i], right.inputs[1 - i]) for i in (0, 1)]
+            constants = [
+                all(node.literal for node in self.pair(*pair)) and self.same(*pair) for pair in crossed
+            ]
+            if any(constants):
+                return tuple((i, 1 - i) for i in (0, 1) if not constants[i])
+        return tuple(found)
 
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.

@@ -25,11 +25,13 @@ class Blame(NamedTuple):
         frames: the reference's and the candidate's; None for the innermost function that only this side has.
         divergence: the operations to name, if not those at which the programs diverge.
         passing: the candidate's lines from the use of a wrong value outwards to the function that has the right one.
+        given: the calls that may exchange what the blamed functions get.
     """
 
     frames: Sequence[Frame | None]
     divergence: Divergence | None = None
     passing: Sequence[Frame] = ()
+    given: Sequence[Frame | None] = (None, None)
 
 
 Strategy = Callable[[Divergence], Blame | None]
@@ -63,7 +65,8 @@ def _exchanged(divergence: Divergence) -> Blame | None:
                 found[side] or next((each for each in stacks[side] if twins(each, found[1 - side])), None)
                 for side in (0, 1)
             ]
-            return Blame(frames, divergence.moved(users))
+            given = [_giver(divergence, side, users[side], there[side]) for side in (0, 1)]
+            return Blame(frames, divergence.moved(users), given=given)
     return None
 
 
@@ -123,19 +126,23 @@ def _parts(path: str) -> set[str]:
 def _at_hand(divergence: Divergence, side: int, user: int, values: Sequence[int]) -> Frame | None:
     """Returns the line of the innermost function around an operation that also makes or uses some of the values.
 
-    Values of another iteration of a loop, or that are made later, do not count. If the innermost function makes none of
-    the values, its caller is named.
+    Values of another iteration of a loop, or that are made later, do not count.
     """
     nodes = divergence.alignment.traces[side].nodes
     own = site(nodes[user]).own
     values = [value for value in values if value < user]
     around = [*values, *(other for value in values for other in divergence.alignment.users(side, value))]
     here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
-    depths = {at: together(own, site(nodes[at]).own) for at in here}
-    depth = max(depths.values(), default=0)
-    if depth == len(own) > max((depths.get(value, 0) for value in values), default=0) > 0:
-        depth -= 1  # the innermost function gets all these values: its caller may exchange them
+    depth = max((together(own, site(nodes[at]).own) for at in here), default=0)
     return divergence.alignment.innermost(own[len(own) - depth :] if depth else ())
+
+
+def _giver(divergence: Divergence, side: int, user: int, values: Sequence[int]) -> Frame | None:
+    """Returns the call that gives the innermost function around an operation all these values; None if it makes one."""
+    nodes = divergence.alignment.traces[side].nodes
+    own = site(nodes[user]).own
+    made = [together(own, site(nodes[value]).own) for value in values if value < user]
+    return own[1] if len(own) > 1 and made and 0 < max(made) < len(own) else None
 
 
 def _in_reach(node: Node, user: Node) -> bool:

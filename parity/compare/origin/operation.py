@@ -140,6 +140,7 @@ class _Entry:
         found = next((each for one in tried if (each := one(divergence))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
         common = divergence.alignment.common
+        self._given = found.given
         self.passing = [each for each in found.passing if function_of(each) not in common]
         self._after: tuple[str, ...] = ()
         self._divergence, self._alignment = found.divergence or divergence, divergence.alignment
@@ -277,13 +278,17 @@ class _Entry:
         return f", called at {called[0]}" if called else ""
 
     def _decided(self, side: int) -> str:
-        """Returns the call that decides what the function does, as text; empty if both sides do one operation.
+        """Returns the call that decides what the function does or gets, as text; empty if there is none.
 
         Sides that do different operations may be in different functions, so their callers decide.
         """
         stacks: list[Sequence[Frame]] = [one.own if one else () for one in self._sources]
         own = stacks[side]
-        if not self.is_alone or self.blamed[side] not in own[:1]:
+        if self.blamed[side] not in own[:1]:
+            return ""
+        if call := self._given[side]:
+            return f", called at {call}"
+        if not self.is_alone:
             return ""
         others = len({node.name for node in self._nodes if node}) > 1 and all(
             len(each) > 1 for each in stacks

@@ -534,8 +534,9 @@ def test_the_caller_that_exchanges_arguments_is_named():
         shift, scale = jnp.tanh(x @ w), jnp.sin(x @ w)
         return modulated(x, scale, shift)
 
-    _, blamed = first(right, exchanged, X, W)
-    assert blamed[1].endswith("exchanged"), blamed
+    finding, blamed = first(right, exchanged, X, W)
+    assert blamed[1] == "modulated" and finding.sentence.count(", called at") == 2, finding.sentence
+    assert "<locals>.exchanged" in finding.sentence
 
 
 def test_a_result_that_follows_from_another_one_is_no_cause():
