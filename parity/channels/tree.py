@@ -11,7 +11,7 @@ from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
-from parity.compare.certificate import UNLIKE, certify
+from parity.compare.certificate import DIFFERENT, certify
 from parity.compare.evidence import Evidence
 from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, grouped, one_sided
 
@@ -145,7 +145,7 @@ def _unlike_responses(evidence: Evidence) -> list[Certified]:
 
     groups = grouped(guessed, kind).values()
     rivals = [one for group in groups if len(group) > 1 for one in group]
-    return [one for one in certify(evidence, rivals) if one.confirmed_by.startswith(UNLIKE)]
+    return [one for one in certify(evidence, rivals) if one.confirmed_by.startswith(DIFFERENT)]
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

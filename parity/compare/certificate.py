@@ -22,9 +22,9 @@ from parity.verdicts import SIDES, Verdict, grouped
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
-UNLIKE = "nothing: the outputs of the two sides change differently"
-ALIKE = 0.5
-"""Largest relative difference of responses that contradicts nothing if the outputs differ before."""
+DIFFERENT = "nothing: the outputs of the two sides change differently"
+LEAST = 0.5
+"""Relative difference of responses from which they contradict a guess although the outputs differ before."""
 ROUNDING = {True: 2.0**-6, False: 2.0**-20}
 """Least relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
 
@@ -133,8 +133,8 @@ def _probe(evidence: Evidence, entry: Entry) -> Certified:
     if distance <= TOLERANCE * size + rounding:
         return _certified(entry, confirmed_by="probe")
     off = distance / max(size, distance)
-    contradicted = off > ALIKE or not _differ_before(evidence)
-    return _certified(entry, confirmed_by=f"{UNLIKE}, by {off:.2g}", contradicted=contradicted)
+    contradicted = off > LEAST or not _differ_before(evidence)
+    return _certified(entry, confirmed_by=f"{DIFFERENT}, by {off:.2g}", contradicted=contradicted)
 
 
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:

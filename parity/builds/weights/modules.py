@@ -158,8 +158,8 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
 
 def clones(parameters: Mapping[str, Leaf]) -> list[list[list[str]]]:
     """Returns the parameters of each two outermost modules that alone hold such names and types."""
-    alike = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
-    return [pair for pair in alike.values() if len(pair) == 2]
+    kinds = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
+    return [pair for pair in kinds.values() if len(pair) == 2]
 
 
 def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[str, tuple[str, str]]:
@@ -168,10 +168,10 @@ def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[
     Such as the average ``slow/hidden/kernel`` of ``critic/hidden/kernel``: no other outermost module of parameters has
     leaves of these names and types.
     """
-    alike = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
+    kinds = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
     found = {}
     for module, names in _outermost(state).items():
-        owners = alike.get(_held(state, names), [])
+        owners = kinds.get(_held(state, names), [])
         if len(owners) == 1:
             inside = {_inside(owner): owner for owner in owners[0]}
             found |= {name: (module, inside[_inside(name)]) for name in names}
