@@ -11,10 +11,12 @@ from parity.channels.channel import Aspect, Channel
 from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
-from parity.compare.certificate import DIFFERENT, certify
+from parity.compare.certificate import certify, differ_before, unlike
 from parity.compare.evidence import Evidence
 from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, grouped, one_sided
 
+MOST = 0.5
+"""Largest relative difference of responses that contradicts no guess if the outputs differ before."""
 UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""
 
@@ -99,8 +101,8 @@ def _is_open(evidence: Evidence) -> bool:
         return False
     if not evidence.reference.backend.executes:
         return True
-    unlike = evidence.read(_unlike_responses)
-    return bool(unlike) and not any(one.contradicted for one in unlike)
+    unsure, wrong = evidence.read(_refuted)
+    return bool(unsure) and not wrong
 
 
 def _confirmed(evidence: Evidence) -> str:
@@ -117,7 +119,7 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     """Finds guessed pairings that a probe contradicts: equal changes on both sides change the outputs differently."""
     if not evidence.weights.guessed or evidence.rung is Verdict.PROVED or _is_open(evidence):
         return []
-    wrong = [one for one in evidence.read(_unlike_responses) if one.contradicted]
+    _, wrong = evidence.read(_refuted)
     if not wrong:
         return []
     found = [
@@ -136,16 +138,23 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))]
 
 
-def _unlike_responses(evidence: Evidence) -> list[Certified]:
-    """Returns the guessed entries to which both sides respond differently, of those that another guess may replace."""
+def _refuted(evidence: Evidence) -> tuple[list[Certified], list[Certified]]:
+    """Returns the guessed entries to which both sides respond differently, of those that another guess may replace.
+
+    The first ones may do so because the outputs differ before; the second ones are wrong.
+    """
     leaves, guessed = evidence.builds[0].leaves, evidence.weights.guessed
 
     def kind(entry: Entry) -> tuple:
         return tuple((leaves[path].shape, leaves[path].dtype) for path in entry.reference)
 
-    groups = grouped(guessed, kind).values()
-    rivals = [one for group in groups if len(group) > 1 for one in group]
-    return [one for one in certify(evidence, rivals) if one.confirmed_by.startswith(DIFFERENT)]
+    rivals = [one for group in grouped(guessed, kind).values() if len(group) > 1 for one in group]
+    unsure, wrong = [], []
+    for entry, one in zip(rivals, certify(evidence, rivals), strict=True):
+        if one.contradicted:
+            is_unsure = unlike(evidence, entry) <= MOST and differ_before(evidence)
+            (unsure if is_unsure else wrong).append(one)
+    return unsure, wrong
 
 
 def _conflict(error: ConflictError) -> ChannelResult:

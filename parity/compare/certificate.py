@@ -22,9 +22,6 @@ from parity.verdicts import SIDES, Verdict, grouped
 
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
-DIFFERENT = "nothing: the outputs of the two sides change differently"
-LEAST = 0.5
-"""Relative difference of responses from which they contradict a guess although the outputs differ before."""
 ROUNDING = {True: 2.0**-6, False: 2.0**-20}
 """Least relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
 
@@ -48,7 +45,7 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     return [_probe(evidence, entry) for entry in asked]
 
 
-def _differ_before(evidence: Evidence) -> bool:
+def differ_before(evidence: Evidence) -> bool:
     """True if outputs differ by more than rounding before a perturbation, so that responses differ, too."""
     reference, candidate = evidence.read(_base)
     return _distance(candidate, reference) > evidence.read(_rounding)
@@ -112,6 +109,26 @@ def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[
 def _probe(evidence: Evidence, entry: Entry) -> Certified:
     if entry.role is not Role.PARAMS:
         return _certified(entry, confirmed_by="one-to-one")
+    size, distance = evidence.memo(_response, evidence, entry)
+    if size == distance == 0:
+        return _certified(entry, confirmed_by="nothing: the outputs do not depend on it")
+    rounding = evidence.read(_rounding)
+    if 0 < max(size, distance) <= rounding:
+        return _certified(entry, confirmed_by="nothing: the change is lost in rounding")
+    if distance <= TOLERANCE * size + rounding:
+        return _certified(entry, confirmed_by="probe")
+    words = f"nothing: the outputs of the two sides change differently, by {unlike(evidence, entry):.2g}"
+    return _certified(entry, confirmed_by=words, contradicted=True)
+
+
+def unlike(evidence: Evidence, entry: Entry) -> float:
+    """Returns the relative difference of the responses of both sides, at most 1."""
+    size, distance = evidence.memo(_response, evidence, entry)
+    return distance / max(size, distance)
+
+
+def _response(evidence: Evidence, entry: Entry) -> tuple[float, float]:
+    """Returns the change of the reference's outputs if a parameter is perturbed, and the distance of both changes."""
     rng = np.random.default_rng(SEED)
     moved = dict(evidence.state)
     for path in entry.reference:
@@ -124,17 +141,7 @@ def _probe(evidence: Evidence, entry: Entry) -> Certified:
             np.nan_to_num(_vector(run[Group.VALUES]) - start)
             for run, start in zip(runs, evidence.read(_base), strict=True)
         ]
-    size, distance = (float(np.linalg.norm(change)) for change in (changes[0], changes[1] - changes[0]))
-    if size == distance == 0:
-        return _certified(entry, confirmed_by="nothing: the outputs do not depend on it")
-    rounding = evidence.read(_rounding)
-    if 0 < max(size, distance) <= rounding:
-        return _certified(entry, confirmed_by="nothing: the change is lost in rounding")
-    if distance <= TOLERANCE * size + rounding:
-        return _certified(entry, confirmed_by="probe")
-    off = distance / max(size, distance)
-    contradicted = off > LEAST or not _differ_before(evidence)
-    return _certified(entry, confirmed_by=f"{DIFFERENT}, by {off:.2g}", contradicted=contradicted)
+    return float(np.linalg.norm(changes[0])), float(np.linalg.norm(changes[1] - changes[0]))
 
 
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:
