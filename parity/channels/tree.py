@@ -4,7 +4,7 @@ import dataclasses
 
 from parity.builds.convert.exported import PROOF, Certified
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import ConflictError, Entry, MapError, normalise
+from parity.builds.weights.map import GUESSED, ConflictError, Entry, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
@@ -15,7 +15,7 @@ from parity.compare.certificate import certify, differ_before, unlike
 from parity.compare.evidence import Evidence
 from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, grouped, one_sided
 
-MOST = 0.5
+MOST_UNLIKE = 0.5
 """Largest relative difference of responses that contradicts no guess if the outputs differ before."""
 UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""
@@ -101,7 +101,7 @@ def _is_open(evidence: Evidence) -> bool:
         return False
     if not evidence.reference.backend.executes:
         return True
-    unsure, wrong = evidence.read(_refuted)
+    unsure, wrong = evidence.read(_contradicted_guesses)
     return bool(unsure) and not wrong
 
 
@@ -119,7 +119,7 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     """Finds guessed pairings that a probe contradicts: equal changes on both sides change the outputs differently."""
     if not evidence.weights.guessed or evidence.rung is Verdict.PROVED or _is_open(evidence):
         return []
-    _, wrong = evidence.read(_refuted)
+    _, wrong = evidence.read(_contradicted_guesses)
     if not wrong:
         return []
     found = [
@@ -138,21 +138,22 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
     return [dataclasses.replace(found[0], follows=tuple(found[1:]))]
 
 
-def _refuted(evidence: Evidence) -> tuple[list[Certified], list[Certified]]:
-    """Returns the guessed entries to which both sides respond differently, of those that another guess may replace.
+def _contradicted_guesses(evidence: Evidence) -> tuple[list[Certified], list[Certified]]:
+    """Returns the guessed entries that the probe contradicts, of those that another guess, or axis, may replace.
 
-    The first ones may do so because the outputs differ before; the second ones are wrong.
+    Of the first ones, the responses may differ because the outputs differ before; the second ones are wrong.
     """
     leaves, guessed = evidence.builds[0].leaves, evidence.weights.guessed
 
     def kind(entry: Entry) -> tuple:
         return tuple((leaves[path].shape, leaves[path].dtype) for path in entry.reference)
 
-    rivals = [one for group in grouped(guessed, kind).values() if len(group) > 1 for one in group]
+    groups = grouped(guessed, kind).values()
+    rivals = [one for group in groups for one in group if len(group) > 1 or GUESSED in one.matched_by]
     unsure, wrong = [], []
     for entry, one in zip(rivals, certify(evidence, rivals), strict=True):
         if one.contradicted:
-            is_unsure = unlike(evidence, entry) <= MOST and differ_before(evidence)
+            is_unsure = unlike(evidence, entry) <= MOST_UNLIKE and differ_before(evidence)
             (unsure if is_unsure else wrong).append(one)
     return unsure, wrong
 

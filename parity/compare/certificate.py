@@ -3,6 +3,7 @@
 The certified map is data for converting checkpoints.
 """
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from parity.verdicts import SIDES, Verdict, grouped
 TOLERANCE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
 ROUNDING = {True: 2.0**-6, False: 2.0**-20}
-"""Least relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
+"""Relative rounding of outputs that are computed in bfloat16 (True) or float32, which a response inherits."""
 
 
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
@@ -46,31 +47,37 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
 
 
 def differ_before(evidence: Evidence) -> bool:
-    """True if outputs differ by more than rounding before a perturbation, so that responses differ, too."""
-    reference, candidate = evidence.read(_base)
-    return _distance(candidate, reference) > evidence.read(_rounding)
+    """True if outputs differ by more than noise before a perturbation, so that responses differ, too."""
+    left, right = evidence.read(_base)
+    gaps = {path: _norm(right[path] - array) for path, array in left.items()}
+    rounding, noise = evidence.read(_rounding), evidence.read(_noise)
+    return math.hypot(*gaps.values()) > rounding and any(gaps[path] > rounding + noise[path] for path in gaps)
 
 
-def _base(evidence: Evidence) -> tuple[np.ndarray, ...]:
-    """Returns the outputs of both sides, each as one vector."""
-    return tuple(_vector(outputs[Group.VALUES]) for outputs in evidence.read(judged_runs).outputs)
+def _base(evidence: Evidence) -> tuple[dict[str, np.ndarray], ...]:
+    """Returns the outputs of both sides as vectors in float64."""
+    return tuple(_vectors(outputs) for outputs in evidence.read(judged_runs).outputs)
 
 
 def _rounding(evidence: Evidence) -> float:
-    """Returns the largest change of the reference's outputs from nudged weights and inputs, or of their rounding."""
-    base = evidence.read(_base)[0]
-    least = ROUNDING[any(rounds(side.traced.jaxpr) for side in evidence.sides)] * _distance(base, 0 * base)
-    nudged = [_vector(outputs[Group.VALUES]) for outputs in evidence.read(judged_runs).nudged]
-    return max(least, *(2 * _distance(each, base) for each in nudged))
+    """Returns the rounding of the outputs together."""
+    size = math.hypot(*map(_norm, evidence.read(_base)[0].values()))
+    return ROUNDING[any(rounds(side.traced.jaxpr) for side in evidence.sides)] * size
 
 
-def _vector(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    return np.concatenate([outputs[path].astype(np.float64).ravel() for path in sorted(outputs)])
+def _noise(evidence: Evidence) -> dict[str, float]:
+    """Returns twice the largest change of each output of the reference from nudged weights and inputs."""
+    base, nudged = evidence.read(_base)[0], map(_vectors, evidence.read(judged_runs).nudged)
+    runs = list(nudged)
+    return {path: 2 * max(_norm(run[path] - array) for run in runs) for path, array in base.items()}
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    with np.errstate(invalid="ignore"):
-        return float(np.linalg.norm(np.nan_to_num(one - other)))  # infinite on both sides: no distance
+def _vectors(outputs: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {path: array.astype(np.float64).ravel() for path, array in outputs[Group.VALUES].items()}
+
+
+def _norm(change: np.ndarray) -> float:
+    return float(np.linalg.norm(np.nan_to_num(change)))  # infinite before and after: no change
 
 
 def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
@@ -109,7 +116,8 @@ def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[
 def _probe(evidence: Evidence, entry: Entry) -> Certified:
     if entry.role is not Role.PARAMS:
         return _certified(entry, confirmed_by="one-to-one")
-    size, distance = evidence.memo(_response, evidence, entry)
+    sizes, gaps = evidence.memo(_response, evidence, entry)
+    size, distance = (math.hypot(*each.values()) for each in (sizes, gaps))
     if size == distance == 0:
         return _certified(entry, confirmed_by="nothing: the outputs do not depend on it")
     rounding = evidence.read(_rounding)
@@ -117,18 +125,21 @@ def _probe(evidence: Evidence, entry: Entry) -> Certified:
         return _certified(entry, confirmed_by="nothing: the change is lost in rounding")
     if distance <= TOLERANCE * size + rounding:
         return _certified(entry, confirmed_by="probe")
+    noise = evidence.read(_noise)
+    if all(gaps[path] <= TOLERANCE * sizes[path] + rounding + noise[path] for path in gaps):
+        return _certified(entry, confirmed_by="nothing: the responses differ by noise")
     words = f"nothing: the outputs of the two sides change differently, by {unlike(evidence, entry):.2g}"
     return _certified(entry, confirmed_by=words, contradicted=True)
 
 
 def unlike(evidence: Evidence, entry: Entry) -> float:
     """Returns the relative difference of the responses of both sides, at most 1."""
-    size, distance = evidence.memo(_response, evidence, entry)
+    size, distance = (math.hypot(*each.values()) for each in evidence.memo(_response, evidence, entry))
     return distance / max(size, distance)
 
 
-def _response(evidence: Evidence, entry: Entry) -> tuple[float, float]:
-    """Returns the change of the reference's outputs if a parameter is perturbed, and the distance of both changes."""
+def _response(evidence: Evidence, entry: Entry) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns how a perturbed parameter changes each output of the reference, and the distance of both sides."""
     rng = np.random.default_rng(SEED)
     moved = dict(evidence.state)
     for path in entry.reference:
@@ -136,12 +147,12 @@ def _response(evidence: Evidence, entry: Entry) -> tuple[float, float]:
         moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
     runs = (evidence.reference.run(moved, SEED), evidence.candidate.run(evidence.as_candidate(moved), SEED))
     with np.errstate(invalid="ignore"):
-        # infinite before and after: no change
-        changes = [
-            np.nan_to_num(_vector(run[Group.VALUES]) - start)
+        left, right = (
+            {path: np.nan_to_num(array - start[path]) for path, array in _vectors(run).items()}
             for run, start in zip(runs, evidence.read(_base), strict=True)
-        ]
-    return float(np.linalg.norm(changes[0])), float(np.linalg.norm(changes[1] - changes[0]))
+        )
+    gaps = {path: _norm(right[path] - array) for path, array in left.items()}
+    return {path: _norm(array) for path, array in left.items()}, gaps
 
 
 def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:

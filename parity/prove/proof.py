@@ -168,24 +168,23 @@ def prove(  # noqa: PLR0913 - all but the programs by keyword
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
     written = attempt(as_written=True)  # settles most programs, without a search for products
     reported = strict = written if written.equal else attempt()
-    by_rules = reordered = False
-    used: dict[str, int] = {}
+    by_rules, ruled, loose = False, None, None
     if not strict.equal and not entries:
         reported = loose = attempt(rules=LOOSE, reorder=True)  # its rules include the exact ones
-        reordered = loose.equal
-        if reordered:
+        if loose.equal:
             ruled = attempt(rules=EXACT)
             by_rules = ruled.equal and shared_alike(strict.numberings, ruled.numberings)  # pyright: ignore
             # A difference that the order of operands explains is reported only if there is no other.
             reported = ruled if by_rules or not ruled.equal else strict
-            reordered = not by_rules
-            tried = functools.partial(attempt, reorder=reordered)
-            used = _needed(loose if reordered else ruled, tried)
-            reported = reported if used else strict
+    if entries or not (strict.equal or by_rules):
+        unproved()
+    used: dict[str, int] = {}
+    reordered = ruled is not None and not by_rules
+    if ruled is not None and loose is not None:
+        used = _needed(loose if reordered else ruled, functools.partial(attempt, reorder=reordered))
+        reported = reported if used else strict
     # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
     proved = not entries and (strict.equal or (by_rules and bool(used)))
-    if not proved:
-        unproved()
     entries += [] if reported.equal else reported.search()
     entries.sort(key=lambda entry: (not grade(entry), not has_other_constant(entry)))
     return Proof(

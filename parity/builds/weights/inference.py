@@ -174,22 +174,25 @@ class _Search:
             return
         found = [pair for pair in clones(more.parameters) if len(pair[0]) == more.own - fewer.own]
         state = fewer.unpaired(Role.STATE)
-        modules = averages(state, fewer.parameters)
-        held = {
-            name: owned[1]
-            for name in state
-            if (owned := moment_of(name, fewer.parameters) or modules.get(name))
-        }
-        if len(found) != 1 or sorted(state[name].shape for name in held) != sorted(
-            more.leaf(name).shape for name in found[0][0]
-        ):
+        if len(found) != 1:
+            return
+        shapes = sorted(more.leaf(name).shape for name in found[0][0])
+        moments = {name: owned for name in state if (owned := moment_of(name, fewer.parameters))}
+        modules = grouped(averages(state, fewer.parameters).items(), lambda one: one[1][0]).values()
+        fitting = (
+            each
+            for each in (moments, *map(dict, modules))
+            if sorted(state[name].shape for name in each) == shapes
+        )
+        held = next(fitting, {})
+        if not held:
             return
         places = dict(zip(self.sides, order(), strict=True))
 
         def first_use(side: _Side, names: Iterable[str]) -> float:
             return min(places[side].get(side.paths[name], math.inf) for name in names)
 
-        own, average = first_use(fewer, held.values()), first_use(fewer, held)
+        own, average = first_use(fewer, (owner for _, owner in held.values())), first_use(fewer, held)
         early, late = sorted(found[0], key=functools.partial(first_use, more))
         if all(map(math.isfinite, (own, average, first_use(more, early), first_use(more, late)))):
             more.copies = set(late if own < average else early)
@@ -399,12 +402,14 @@ class _Search:
         """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role."""
         paths = [path for entry in entries for path in (entry.candidate if side else entry.reference)]
         leaves, held = self.sides[side].leaves, self._of(side, role)
-        owners = short_names(map(normalise, paths))
+        owners, parts = short_names(map(normalise, paths))
+        parts = parts if role is Role.OPTIMIZER else {}
         modules = averages(held, {normalise(path): leaves[path] for path in paths})
         found: dict[str, dict[str, str]] = {}
         for name in held:
-            if owned := moment_of(name, owners) or modules.get(name):
-                found.setdefault(owners[owned[1]], {})[owned[0]] = name
+            if owned := moment_of(name, owners) or moment_of(name, parts) or modules.get(name):
+                owner = owners.get(owned[1]) or parts[owned[1]]
+                found.setdefault(owner, {})[owned[0]] = name
         return found
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:

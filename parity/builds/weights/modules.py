@@ -165,8 +165,8 @@ def clones(parameters: Mapping[str, Leaf]) -> list[list[list[str]]]:
 def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[str, tuple[str, str]]:
     """Returns ``{name: (module, parameter)}`` of the modules of a state that hold what one module of parameters holds.
 
-    Such as the average ``slow/hidden/kernel`` of ``critic/hidden/kernel``: no other outermost module of parameters has
-    leaves of these names and types.
+    They are taken for its averages, such as ``slow/hidden/kernel`` for that of ``critic/hidden/kernel``: no other
+    outermost module of parameters has leaves of these names and types.
     """
     kinds = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
     found = {}
@@ -190,18 +190,18 @@ def _held(leaves: Mapping[str, Leaf], names: Iterable[str]) -> Hashable:
     return frozenset((_inside(name), leaves[name].shape, leaves[name].dtype) for name in names)
 
 
-def short_names(names: Iterable[str]) -> dict[str, str]:
+def short_names(names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Returns parameters by the names that their moments may end with.
 
-    Those may lack the modules that hold all parameters, such as ``net`` of a trainer; or the outermost module, which
-    has an optimizer of its own, if the rest is the name of a part and of no other parameter.
+    The first ones may lack the modules that hold all parameters, such as ``net`` of a trainer. The second ones lack the
+    outermost module, which has an optimizer of its own: what is left has a module, and no other parameter ends so.
     """
     found = short = {name: name for name in names}
     while len({name.partition("/")[0] for name in short}) == 1 and all("/" in name for name in short):
         short = {_inside(name): owner for name, owner in short.items()}
         found = short | found
     parts = grouped(short, _inside)
-    return {part: short[held[0]] for part, held in parts.items() if "/" in part and len(held) == 1} | found
+    return found, {part: short[held[0]] for part, held in parts.items() if "/" in part and len(held) == 1}
 
 
 def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:

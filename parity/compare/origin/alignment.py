@@ -111,7 +111,7 @@ class Alignment:
             return distance(*(node.sketch for node in self.pair(one, other)))
 
         left, right = self.pair(first, second)
-        given = itertools.starmap(off, zip(left.inputs, right.inputs, strict=False))
+        given = (off(left.inputs[i], right.inputs[j]) for i, j in self._operands(left, right))
         return 0 < off(first, second) <= AMPLIFIED * max(filter(np.isfinite, given), default=0.0)
 
     def equals(self, side: int, at: int) -> list[int]:
@@ -222,21 +222,24 @@ class Alignment:
         return found
 
     def unlike(self, first: int, second: int) -> tuple[tuple[int, int], ...]:
-        """Returns the positions of both sides at which two operations take values that are not the same.
-
-        An equal constant may be the first operand on one side and the second one on the other.
-        """
+        """Returns the positions of both sides at which two operations take values that are not the same."""
         left, right = self.pair(first, second)
+        pairs = self._operands(left, right)
+        return tuple((i, j) for i, j in pairs if not self.same(left.inputs[i], right.inputs[j]))
+
+    def _operands(self, left: Node, right: Node) -> list[tuple[int, int]]:
+        """Returns the positions of operands that correspond; an equal constant may be at the other place."""
         places = [(at, at) for at in range(min(len(left.inputs), len(right.inputs)))]
-        found = [(i, j) for i, j in places if not self.same(left.inputs[i], right.inputs[j])]
-        if len(found) == 2 and left.name == right.name and left.name in COMMUTES:
-            crossed = [(left.inputs[i], right.inputs[1 - i]) for i in (0, 1)]
-            constants = [
-                all(node.literal for node in self.pair(*pair)) and self.same(*pair) for pair in crossed
-            ]
-            if any(constants):
-                return tuple((i, 1 - i) for i in (0, 1) if not constants[i])
-        return tuple(found)
+        if len(places) < 2 or left.name != right.name or left.name not in COMMUTES:
+            return places
+
+        def is_constant(i: int, j: int) -> bool:
+            one, other = left.inputs[i], right.inputs[j]
+            return all(node.literal for node in self.pair(one, other)) and self.same(one, other)
+
+        same = (self.same(left.inputs[i], right.inputs[j]) for i, j in places)
+        crossed = [(0, 1), (1, 0)]
+        return crossed if any(itertools.starmap(is_constant, crossed)) and not any(same) else places
 
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.

@@ -296,7 +296,8 @@ class _Entry:
         source = self._sources[side]
         caller = own[1] if others else None
         if caller and source and any(frame.function.startswith(WITH_MODES) for frame in source.library):
-            caller = next((frame for frame in own[1:] if "." not in frame.function), caller)
+            functions = (frame for frame in own[1:] if "." not in frame.function.replace(".<locals>.", ""))
+            caller = next(functions, caller)
         call = deciding_call(own) or caller
         return f", called at {call}" if call else ""
 

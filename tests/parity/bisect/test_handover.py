@@ -525,6 +525,12 @@ def test_the_order_of_a_product_is_no_difference():
     assert "operand 1 / 0: tanh of given_0 against sin of given_0" in finding.sentence
 
 
+def test_operands_that_are_the_same_in_either_order_are_none_to_name():
+    y = aligned(lambda x: -1.0001 + jnp.exp(x), lambda x: jnp.exp(x) + -1.0001, X)
+    (left, right) = (trace.outputs[0] for trace in y.traces)
+    assert y.unlike(left, right) == () and not y.follows(left, right)
+
+
 def test_the_caller_that_exchanges_arguments_is_named():
     def right(x, w):
         shift, scale = jnp.tanh(x @ w), jnp.sin(x @ w)

@@ -40,7 +40,7 @@ def test_one_trace_has_the_same_operations_at_the_same_lines():
     left = jax.make_jaxpr(create)(jax.random.key(3))
     assert str(left) == str(right)
     lines = [[equation_frames(equation)[0] for equation in jaxpr.eqns] for jaxpr in (left, right)]
-    assert lines[0] == lines[1] and all(file == __file__ for file, _, _ in lines[0])
+    assert lines[0] == lines[1] and all(file == __file__ for file, *_ in lines[0])
     made, again = create(jax.random.key(3)), fresh(jax.random.key(3))
     for path, leaf in example.items():
         assert (leaf.shape, leaf.dtype) == (again[path].shape, again[path].dtype)

@@ -23,7 +23,8 @@ def build(name, leaves, programs):
 
     def made(function):
         def run(state, inputs):
-            return {"values": {"out": function(inputs["x"], *(state["params"][leaf] for leaf in leaves))}}
+            out = function(inputs["x"], *(state["params"][leaf] for leaf in leaves))
+            return {"values": out if isinstance(out, dict) else {"out": out}}
 
         return run
 
@@ -210,6 +211,15 @@ def test_a_guess_is_open_if_outputs_differ_for_another_reason():
         "2 guessed, such as params/one with params/bone, confirmed by nothing while outputs differ"
         in tree.detail
     )
+
+
+def test_noise_of_one_output_hides_no_wrong_guess_of_another():
+    def noisy(function):
+        return lambda x, one, two: {"out": function(x, one, two), "noise": 1e3 * jnp.sin(1e8 * x)}
+
+    wrong = build("candidate", ("two_b", "one_b"), {"forward": noisy(differing)})
+    tree = outcome(build("reference", ("one", "two"), {"forward": noisy(forward)}), wrong).channels["tree"]
+    assert tree.verdict is Verdict.FAILED and tree.findings[0].leaf == "params/one"
 
 
 def test_a_guess_that_nothing_can_confirm_blocks():

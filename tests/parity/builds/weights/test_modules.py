@@ -321,6 +321,33 @@ def test_an_average_of_one_module_follows_its_parameters(role, late):
     }
 
 
+def test_a_clone_is_found_beside_a_state_with_the_leaves_of_another_module():
+    reference = leaves("net/a 5x5, net/b 5x5, head/w 3x3") | leaves(
+        "slow/net/a 5x5, slow/net/b 5x5, cache/w 3x3", Role.STATE
+    )
+    candidate = leaves("net/a 5x5, net/b 5x5, late/a 5x5, late/b 5x5, head/w 3x3")
+    candidate |= leaves("cache/w 3x3", Role.STATE)
+    used = order(
+        ["net/a", "net/b", "head/w", "slow/net/a", "slow/net/b", "cache/w"],
+        ["net/a", "net/b", "head/w", "late/a", "late/b", "cache/w"],
+    )
+    found = pairs(infer(reference, candidate, order=lambda: used))
+    assert (found["slow/net/a"], found["slow/net/b"]) == ("late/a", "late/b")
+
+
+def test_the_moments_of_two_optimizers_of_a_part_differ_by_their_numbers():
+    reference = leaves("decoder/y/w 5x5, encoder/x/w 5x5")
+    candidate = leaves("dec/a/k 5x5, enc/b/k 5x5")
+    names = {"decoder/y/w": ("dec", "a/k"), "encoder/x/w": ("enc", "b/k")}
+    for name, (part, inside) in names.items():
+        for at in (0, 1):
+            reference |= leaves(f"{at}/mu/{name} 5x5", Role.OPTIMIZER)
+            candidate |= leaves(f"{part}/{at}/mu/{inside} 5x5", Role.OPTIMIZER)
+    rules = [Rule(reference=(name,), candidate=("/".join(other),)) for name, other in names.items()]
+    found = pairs(infer(reference, candidate, rules))
+    assert found["1/mu/decoder/y/w"] == "dec/1/mu/a/k"
+
+
 def test_moments_follow_parameters_of_a_part_with_its_own_optimizer():
     """The optimizer was made from the part, and has another name."""
     names = {"prior": "world/guess", "posterior": "world/correct", "critic": "critic"}
