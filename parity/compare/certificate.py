@@ -49,7 +49,7 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
 def differ_before(evidence: Evidence) -> bool:
     """True if outputs differ by more than noise before a perturbation, so that responses differ, too."""
     left, right = evidence.read(_base)
-    gaps = {path: _norm(right[path] - array) for path, array in left.items()}
+    gaps = {path: _norm(_change(right[path], array)) for path, array in left.items()}
     rounding, noise = evidence.read(_rounding), evidence.read(_noise)
     return math.hypot(*gaps.values()) > rounding and any(gaps[path] > rounding + noise[path] for path in gaps)
 
@@ -60,24 +60,31 @@ def _base(evidence: Evidence) -> tuple[dict[str, np.ndarray], ...]:
 
 
 def _rounding(evidence: Evidence) -> float:
-    """Returns the rounding of the outputs together."""
-    size = math.hypot(*map(_norm, evidence.read(_base)[0].values()))
+    """Returns the rounding of the finite outputs together."""
+    size = math.hypot(*(_norm(array[np.isfinite(array)]) for array in evidence.read(_base)[0].values()))
     return ROUNDING[any(rounds(side.traced.jaxpr) for side in evidence.sides)] * size
 
 
 def _noise(evidence: Evidence) -> dict[str, float]:
     """Returns twice the largest change of each output of the reference from nudged weights and inputs."""
-    base, nudged = evidence.read(_base)[0], map(_vectors, evidence.read(judged_runs).nudged)
-    runs = list(nudged)
-    return {path: 2 * max(_norm(run[path] - array) for run in runs) for path, array in base.items()}
+    runs = [_vectors(outputs) for outputs in evidence.read(judged_runs).nudged]
+    return {
+        path: 2 * max(_norm(_change(run[path], array)) for run in runs)
+        for path, array in evidence.read(_base)[0].items()
+    }
 
 
 def _vectors(outputs: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {path: array.astype(np.float64).ravel() for path, array in outputs[Group.VALUES].items()}
 
 
+def _change(moved: np.ndarray, start: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(moved - start)  # infinite before and after: no change
+
+
 def _norm(change: np.ndarray) -> float:
-    return float(np.linalg.norm(np.nan_to_num(change)))  # infinite before and after: no change
+    return float(np.linalg.norm(change))
 
 
 def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
@@ -146,11 +153,10 @@ def _response(evidence: Evidence, entry: Entry) -> tuple[dict[str, float], dict[
         noise = rng.standard_normal(moved[path].shape)
         moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
     runs = (evidence.reference.run(moved, SEED), evidence.candidate.run(evidence.as_candidate(moved), SEED))
-    with np.errstate(invalid="ignore"):
-        left, right = (
-            {path: np.nan_to_num(array - start[path]) for path, array in _vectors(run).items()}
-            for run, start in zip(runs, evidence.read(_base), strict=True)
-        )
+    left, right = (
+        {path: _change(array, start[path]) for path, array in _vectors(run).items()}
+        for run, start in zip(runs, evidence.read(_base), strict=True)
+    )
     gaps = {path: _norm(right[path] - array) for path, array in left.items()}
     return {path: _norm(array) for path, array in left.items()}, gaps
 
