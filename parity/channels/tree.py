@@ -4,7 +4,7 @@ import dataclasses
 
 from parity.builds.convert.exported import PROOF, Certified
 from parity.builds.tree import Leaf, Role, is_counter
-from parity.builds.weights.map import GUESSED, ConflictError, Entry, MapError, normalise
+from parity.builds.weights.map import ConflictError, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
 from parity.channels.channel import Aspect, Channel
@@ -13,7 +13,7 @@ from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
 from parity.compare.certificate import certify, differ_before, unlike
 from parity.compare.evidence import Evidence
-from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, grouped, one_sided
+from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_sided
 
 MOST_UNLIKE = 0.5
 """Largest relative difference of responses that contradicts no guess if the outputs differ before."""
@@ -139,19 +139,12 @@ def _contradicted(evidence: Evidence) -> list[Finding]:
 
 
 def _contradicted_guesses(evidence: Evidence) -> tuple[list[Certified], list[Certified]]:
-    """Returns the guessed entries that the probe contradicts, of those that another guess, or axis, may replace.
+    """Returns the guessed entries that the probe contradicts.
 
     Of the first ones, the responses may differ because the outputs differ before; the second ones are wrong.
     """
-    leaves, guessed = evidence.builds[0].leaves, evidence.weights.guessed
-
-    def kind(entry: Entry) -> tuple:
-        return tuple((leaves[path].shape, leaves[path].dtype) for path in entry.reference)
-
-    groups = grouped(guessed, kind).values()
-    rivals = [one for group in groups for one in group if len(group) > 1 or GUESSED in one.matched_by]
-    unsure, wrong = [], []
-    for entry, one in zip(rivals, certify(evidence, rivals), strict=True):
+    guessed, unsure, wrong = evidence.weights.guessed, [], []
+    for entry, one in zip(guessed, certify(evidence, guessed), strict=True):
         if one.contradicted:
             is_unsure = unlike(evidence, entry) <= MOST_UNLIKE and differ_before(evidence)
             (unsure if is_unsure else wrong).append(one)

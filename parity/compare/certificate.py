@@ -16,7 +16,7 @@ from parity.builds.weights.map import Entry
 from parity.compare.backends.environment import describe_environment
 from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_fingerprints
-from parity.compare.runs import judged_runs
+from parity.compare.runs import judged_runs, pair_outputs
 from parity.ir.jax_internals import key_implementation
 from parity.ir.precision import rounds
 from parity.verdicts import SIDES, Verdict, grouped
@@ -55,8 +55,10 @@ def differ_before(evidence: Evidence) -> bool:
 
 
 def _base(evidence: Evidence) -> tuple[dict[str, np.ndarray], ...]:
-    """Returns the outputs of both sides as vectors in float64."""
-    return tuple(_vectors(outputs) for outputs in evidence.read(judged_runs).outputs)
+    """Returns the outputs that both sides have, as vectors in float64."""
+    left, right = (_vectors(outputs) for outputs in evidence.read(judged_runs).outputs)
+    both = [path for path, array in left.items() if path in right and array.size == right[path].size]
+    return {path: left[path] for path in both}, {path: right[path] for path in both}
 
 
 def _rounding(evidence: Evidence) -> float:
@@ -153,9 +155,10 @@ def _response(evidence: Evidence, entry: Entry) -> tuple[dict[str, float], dict[
         noise = rng.standard_normal(moved[path].shape)
         moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
     runs = (evidence.reference.run(moved, SEED), evidence.candidate.run(evidence.as_candidate(moved), SEED))
+    ends = map(_vectors, pair_outputs(evidence, *runs))
     left, right = (
-        {path: _change(array, start[path]) for path, array in _vectors(run).items()}
-        for run, start in zip(runs, evidence.read(_base), strict=True)
+        {path: _change(end[path], array) for path, array in start.items()}
+        for end, start in zip(ends, evidence.read(_base), strict=True)
     )
     gaps = {path: _norm(right[path] - array) for path, array in left.items()}
     return {path: _norm(array) for path, array in left.items()}, gaps

@@ -32,7 +32,7 @@ class Frame:
     Args:
         file, line: file and line of the source; the line is 0 if unknown.
         function: qualified name of the function the line is in; empty if unknown.
-        column: where the call begins; 0 if unknown. Lines are equal whatever it is.
+        column: where the call begins; 0 if unknown. It does not count when lines are compared.
     """
 
     file: str

@@ -158,8 +158,7 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
 
 def clones(parameters: Mapping[str, Leaf]) -> list[list[list[str]]]:
     """Returns the parameters of each two outermost modules that alone hold such names and types."""
-    kinds = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
-    return [pair for pair in kinds.values() if len(pair) == 2]
+    return [pair for pair in _by_content(parameters).values() if len(pair) == 2]
 
 
 def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[str, tuple[str, str]]:
@@ -168,10 +167,9 @@ def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[
     They are taken for its averages, such as ``slow/hidden/kernel`` for that of ``critic/hidden/kernel``: no other
     outermost module of parameters has leaves of these names and types.
     """
-    kinds = grouped(_outermost(parameters).values(), lambda names: _held(parameters, names))
-    found = {}
+    modules, found = _by_content(parameters), {}
     for module, names in _outermost(state).items():
-        owners = kinds.get(_held(state, names), [])
+        owners = modules.get(_held(state, names), [])
         if len(owners) == 1:
             inside = {_inside(owner): owner for owner in owners[0]}
             found |= {name: (module, inside[_inside(name)]) for name in names}
@@ -180,6 +178,11 @@ def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[
 
 def _outermost(leaves: Iterable[str]) -> dict[str, list[str]]:
     return grouped((name for name in leaves if "/" in name), lambda name: name.partition("/")[0])
+
+
+def _by_content(leaves: Mapping[str, Leaf]) -> dict[Hashable, list[list[str]]]:
+    """Returns the leaves of each outermost module, by the names and types that it holds."""
+    return grouped(_outermost(leaves).values(), lambda names: _held(leaves, names))
 
 
 def _inside(name: str) -> str:

@@ -222,6 +222,18 @@ def test_noise_of_one_output_hides_no_wrong_guess_of_another():
     assert tree.verdict is Verdict.FAILED and tree.findings[0].leaf == "params/one"
 
 
+def test_outputs_of_one_side_only_do_not_stop_the_probe():
+    def named(function, name):
+        return lambda x, one, two: {"out": function(x, one, two), name: x @ one}
+
+    right = build("candidate", ("bone", "twin"), {"forward": named(differing, "b")})
+    result = outcome(build("reference", ("one", "two"), {"forward": named(forward, "a")}), right)
+    assert (
+        result.channels["tree"].verdict is Verdict.EQUAL
+        and result.channels["values"].verdict is Verdict.FAILED
+    )
+
+
 def test_a_guess_that_nothing_can_confirm_blocks():
     candidate = build("candidate", ("bone", "twin"), {"forward": differing})
     reference = build("reference", ("one", "two"), {"forward": forward})
