@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -28,9 +28,11 @@ from parity.values.rng.distribution import (
     ENOUGH,
     FOUND,
     as_numbers,
+    compare_dependences,
     compare_distributions,
     compare_initial,
     compare_slices,
+    on_leaf,
     smallest_difference,
 )
 from parity.values.rng.draws import Recorder
@@ -193,20 +195,27 @@ def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Fin
     book = evidence.session.recipes
     ties = [_ties([one.left for one in drawn]), _ties([one.right for one in drawn])]
     tied = {index for group in ties[0] ^ ties[1] for index, _ in group}
+    numbers = [(book.distribution(one.left), book.distribution(one.right)) for one in drawn]
     unsettled = [
-        one.entry
-        for index, one in enumerate(drawn)
-        if index in tied
-        or (number := book.distribution(one.left)) is None
-        or number != book.distribution(one.right)
+        index for index, (left, right) in enumerate(numbers) if index in tied or left is None or left != right
     ]
+    entries = [one.entry for one in drawn]
     if not unsettled:
         return [], ""
-    if all(entry.reference == entry.candidate for entry in unsettled):
+    if all(entries[index].reference == entries[index].candidate for index in unsettled):
         first, second = (evidence.session.start(build).identity for build in evidence.builds)
         if first == second:
             return [], ""
-    return _compare_samples(evidence, [one.entry for one in drawn], unsettled)
+
+    def recipe(index: int) -> Hashable:
+        """Entries of one recipe on each side are distributed alike."""
+        alone = index in tied or None in numbers[index] or not isinstance(entries[index].transform, Identity)
+        return (
+            index if alone else (numbers[index], evidence.builds[0].leaves[entries[index].reference[0]].shape)
+        )
+
+    groups = grouped(unsettled, recipe).values()
+    return _compare_samples(evidence, entries, [[entries[index] for index in group] for group in groups])
 
 
 def _ties(made: Sequence[Sequence[LeafProvenance]]) -> set[frozenset[tuple[int, int]]]:
@@ -225,16 +234,22 @@ def _ties(made: Sequence[Sequence[LeafProvenance]]) -> set[frozenset[tuple[int, 
 
 
 def _compare_samples(
-    evidence: Evidence, drawn: Sequence[Entry], unsettled: Sequence[Entry]
+    evidence: Evidence, drawn: Sequence[Entry], unsettled: Sequence[Sequence[Entry]]
 ) -> tuple[list[Finding], str]:
-    """Compares repeats in all drawn leaves, and the distributions of the unsettled ones."""
+    """Compares repeats in all drawn leaves, and the distributions of the first entry of each unsettled group.
+
+    Findings on its distribution hold for the other entries of the group.
+    """
     paths = _paths(drawn)
     total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
     sides = [_first(evidence.session, *each, keys) for each in zip(evidence.builds, paths, strict=True)]
     sides[1] = _back(drawn, sides[1])
     repeats, kept = compare_repeats(*sides)
-    entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
+    without = ([one for one in group if not set(one.reference) & set(repeats)] for group in unsettled)
+    groups = [group for group in without if group]
+    entries = [group[0] for group in groups]
+    others = {path: group[1:] for group in groups for path in group[0].reference}
     places = {path: _places(as_numbers(sides[0][path][0][kept[path]]), keys) for path in _paths(entries)[0]}
 
     def sampled(path: str, leaf: np.ndarray) -> np.ndarray:
@@ -242,11 +257,18 @@ def _compare_samples(
 
     left, right = _samples(evidence, entries, sides, sampled)
     power, least = smallest_difference(left, right)
-    differing = compare_distributions(left, right)
-    covered = {finding.leaf for finding in differing}
+    differing, dependent = compare_distributions(left, right), compare_dependences(left, right)
+    covered = {finding.leaf for finding in (*differing, *dependent)}
     rest = {path: at for path, at in places.items() if path not in covered}
+    differing += compare_slices(left, right, rest)
+    differing += [
+        on_leaf(finding, path)
+        for finding in differing
+        for other in others[finding.leaf]
+        for path in other.reference
+    ]
     return (
-        [*repeats.values(), *differing, *compare_slices(left, right, rest)],
+        [*repeats.values(), *differing, *dependent],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
     )
 

@@ -1,5 +1,6 @@
 """Initial states: the same bits, or the same distributions if the sides do not share keys, leaf by leaf."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -76,6 +77,11 @@ def start_finding(path: str, words: Iterable[str], advice: tuple[str, str], dist
     )
 
 
+def on_leaf(finding: Finding, path: str) -> Finding:
+    """Returns a finding on the initial state as one on another leaf."""
+    return dataclasses.replace(finding, where=f"initial {path}", leaf=path)
+
+
 def as_numbers(array: np.ndarray) -> np.ndarray:
     """Returns an array in float64; a complex number is two numbers, along a last axis."""
     if np.iscomplexobj(array):
@@ -130,7 +136,7 @@ def _some(array: np.ndarray, differs: np.ndarray) -> str:
 
 
 def compare_distributions(reference: Samples, candidate: Samples) -> list[Finding]:
-    """Returns a finding for each leaf whose distributions differ, and each pair of leaves correlated on one side only.
+    """Returns a finding for each leaf whose distributions differ.
 
     Args:
         reference, candidate: numbers of each leaf under the same paths, one row per key, in float64.
@@ -143,7 +149,7 @@ def compare_distributions(reference: Samples, candidate: Samples) -> list[Findin
             findings.append(
                 start_finding(path, map(_words, (reference[path], candidate[path])), advice, distance)
             )
-    return findings + _dependences(reference, candidate)
+    return findings
 
 
 def compare_slices(
@@ -302,7 +308,7 @@ def _shape(left: np.ndarray, right: np.ndarray) -> str:
     return "distributions of other shapes" if chance < IMPROBABLE else ""
 
 
-def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
+def compare_dependences(reference: Samples, candidate: Samples) -> list[Finding]:
     """Returns a finding for each pair of leaves of one size that is correlated on one side only."""
 
     def suffice(path: str) -> bool:

@@ -14,6 +14,7 @@ from parity.builds.build import linen_build
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Stack
 from parity.cases.case import Case, Keys
+from parity.channels import starts
 from parity.channels.rng import rng
 from parity.channels.starts import _further
 from parity.compare.evidence import Evidence
@@ -547,3 +548,28 @@ def test_one_array_among_drawn_leaves_is_no_built_module():
     left = kernels(lambda a, b, *_: {"w": drawn(a), "v": drawn(b)})
     right = kernels(lambda a, *_: {"w": drawn(a), "v": MADE})
     assert found(left, right) == ["initial params/v"]
+
+
+def many(scale):
+    """A state of many drawn leaves of one recipe, of which the middle one is drawn by another."""
+
+    def create(key):
+        keys = dict(zip("abcdefg", jax.random.split(key, 7), strict=True))
+        made = {name: drawn(one) * scale for name, one in keys.items()}
+        return {"params": {**made, "d": jax.random.uniform(keys["d"], (D, D))}}
+
+    return create
+
+
+def test_of_leaves_of_one_recipe_one_is_sampled_and_all_are_named(monkeypatch):
+    sampled = []
+    monkeypatch.setattr(
+        starts,
+        "_further",
+        lambda session, build, paths, wanted: (
+            sampled.append(paths) or _further(session, build, paths, wanted)
+        ),
+    )
+    differing = [f"initial params/{name}" for name in "abcefg"]
+    assert found(many(1.0), many(1.5)) == differing
+    assert sampled == 2 * [["params/a"]]
