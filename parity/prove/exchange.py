@@ -61,7 +61,7 @@ class Exchange:
     def __init__(self, numberings: Sequence[Numbering], results: Sequence[tuple[int, int]]):
         self._numberings, self._results = numberings, results
         self._sides = [numbering.program for numbering in numberings]
-        self._ends: list[list[int]] = []
+        self._ends = [numbering.ends() for numbering in numberings]
         """The numbers of the results of both programs as they are."""
 
     def run(self, unequal: Sequence[int]) -> list[Frontier]:
@@ -76,7 +76,6 @@ class Exchange:
             for op in (op for side in self._sides for op in side.body.walk()):
                 _ = captures(op) if op.regions else ()  # cached before any exchange
             rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
-            self._ends = [self._renumbered(side) for side in (0, 1)]
             entries = [*(self._decisive(swaps, unequal, rounds) if swaps else []), *entries]
             if not any(map(grade, entries)):
                 if swaps:
