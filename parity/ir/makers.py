@@ -143,7 +143,9 @@ def _value(expression: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def _named(function: Any, deep: int) -> frozenset[str]:
-    """Returns the names of a function and of the functions in its package that it uses, up to a depth."""
+    """Returns the names of a function, or a class's methods, and of what it uses in its package, up to a depth."""
+    if isinstance(function, type):
+        return frozenset(f"{function.__name__}.{name}" for name in vars(function))
     if not isinstance(function, types.FunctionType):
         return frozenset()
     found = {function.__name__}
@@ -156,7 +158,7 @@ def _named(function: Any, deep: int) -> frozenset[str]:
     for name in _used(function.__code__):
         for names in known:
             other = names.get(name)
-            if isinstance(other, types.FunctionType) and _package(other) == _package(function):
+            if isinstance(other, types.FunctionType | type) and _package(other) == _package(function):
                 found |= _named(other, deep - 1)
                 break
     return frozenset(found)

@@ -273,6 +273,7 @@ class Alignment:
                 if node.sketch.shape not in {shapes[each] for each in near}:  # else it is in another order
                     found = near
             if node.sketch.plain and node.name not in GIVEN:
+                found = found[names[found] == node.name]
                 found = found[[self._made_equally(member, at) for member in found]]
             first[found[(first[found] < 0) | (names[found] == node.name)]] = at
             if found.size:

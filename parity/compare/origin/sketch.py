@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -118,7 +119,8 @@ def opposite(one: Sketch, other: Sketch) -> bool:
 def _distance(reference: Sketch, candidate: Sketch) -> float:
     if reference.kind != candidate.kind:
         return float("inf")
-    gap = float(np.sqrt(np.mean(np.abs(reference.projected - candidate.projected) ** 2)))
+    off = reference.projected - candidate.projected
+    gap = math.sqrt(np.vdot(off, off).real / off.size)
     if gap == 0:
         return 0.0
     return gap / reference.norm if reference.norm > 0 else float("inf")
