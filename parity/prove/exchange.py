@@ -1,5 +1,6 @@
 """Tests whether a difference is the only one: the candidate gets the reference's constant and is compared again."""
 
+import collections
 import contextlib
 import dataclasses
 import math
@@ -121,13 +122,13 @@ class Exchange:
         for side, program in enumerate(self._sides):
             others = frozenset(numbers[1 - side])
             found = Conditions(program, numbers[side], others).run()
-            conditions += [(side, op, values) for op, values in found]
+            conditions += [(side, op, "", values) for op, values in found]
             sums += [(side, *each) for each in _added(program, numbers[side], others)]
-        for side, op, values in conditions[: max(rounds, 1)]:
+        for side, op, _, values in _one_sides_own(conditions)[: max(rounds, 1)]:
             known = [once_known(self._sides[side], values, flag) for flag in (False, True)]
             if self._settles(side, known[0], unequal) is not self._settles(side, known[1], unequal):
                 return [_only(side, op, Trait.CONDITION)]
-        for side, constant, op, same in sums[: max(rounds, 1)]:
+        for side, op, constant, same in _one_sides_own(sums)[: max(rounds, 1)]:
             if self._settles(side, same, unequal):
                 return [_only(side, op, Trait.CONSTANT, constant)]
         return []
@@ -158,7 +159,7 @@ def _exchanged(swaps: Iterable[_Swap]) -> contextlib.AbstractContextManager[None
 
 def _added(
     program: StableProgram, numbers: Sequence[int], others: frozenset[int]
-) -> list[tuple[str, Op, dict[int, int]]]:
+) -> list[tuple[Op, str, dict[int, int]]]:
     """Returns the small constants that one side adds to floats in sums that the other side does not have.
 
     Larger ones change numbers, unless a softmax removes them. Each has its first sum, and the other operand of each of
@@ -176,7 +177,26 @@ def _added(
             found.setdefault(constant, {})[result] = op.operands[1 - place]
     parts = [(constant, same) for constant, same in found.items()]
     parts += [(constant, {one: same[one]}) for constant, same in parts if len(same) > 1 for one in same]
-    return [(f"{constant:g}", made[min(same)], same) for constant, same in parts]
+    return [(made[min(same)], f"{constant:g}", same) for constant, same in parts]
+
+
+def _one_sides_own(found: Sequence[tuple[int, Op, str, Any]]) -> list[tuple[int, Op, str, Any]]:
+    """Returns the operations that functions of one name make more often on their side, given after the side.
+
+    A function of both sides makes them of other values if an earlier operation differs.
+    """
+
+    def kind(op: Op, constant: str) -> tuple:
+        frames = inlined_source(op).frames
+        return op.form.name, op.form.word, constant, frames and frames[0].function
+
+    made = [(side, kind(op, constant)) for side, op, constant, _ in found]
+    counts = collections.Counter(made)
+    return [
+        one
+        for one, (side, each) in zip(found, made, strict=True)
+        if counts[side, each] > counts[1 - side, each]
+    ]
 
 
 def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
