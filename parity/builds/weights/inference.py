@@ -178,7 +178,12 @@ class _Search:
             return
         shapes = sorted(more.leaf(name).shape for name in found[0][0])
         moments = {name: owned for name in state if (owned := moment_of(name, fewer.parameters))}
-        modules = grouped(averages(state, fewer.parameters).items(), lambda one: one[1][0]).values()
+        followed = {
+            name: (module, owners[0])
+            for name, (module, owners) in averages(state, fewer.parameters).items()
+            if len(owners) == 1
+        }
+        modules = grouped(followed.items(), lambda one: one[1][0]).values()
         fitting = (
             each
             for each in (moments, *map(dict, modules))
@@ -399,17 +404,28 @@ class _Search:
                     self._pair(chosen[0], chosen[1], FOLLOWS, entry.transform)
 
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role."""
+        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role.
+
+        The only moment of several parameters with equal names in their modules may belong to any of them.
+        """
         paths = [path for entry in entries for path in (entry.candidate if side else entry.reference)]
         leaves, held = self.sides[side].leaves, self._of(side, role)
         owners, parts = short_names(map(normalise, paths))
         parts = parts if role is Role.OPTIMIZER else {}
         modules = averages(held, {normalise(path): leaves[path] for path in paths})
-        found: dict[str, dict[str, str]] = {}
+        claims = []
         for name in held:
-            if owned := moment_of(name, owners) or moment_of(name, parts) or modules.get(name):
-                owner = owners.get(owned[1]) or parts[owned[1]]
-                found.setdefault(owner, {})[owned[0]] = name
+            if owned := moment_of(name, owners):
+                claims.append((name, owned[0], _word(owned[0]), (owners[owned[1]],)))
+            elif owned := moment_of(name, parts):
+                claims.append((name, owned[0], _word(owned[0]), parts[owned[1]]))
+            elif name in modules:
+                claims.append((name, modules[name][0], "", modules[name][1]))
+        counts = collections.Counter(claim[2:] for claim in claims)
+        found: dict[str, dict[str, str]] = {}
+        for name, moment, word, parameters in claims:
+            for owner in parameters if len(parameters) == 1 or counts[word, parameters] == 1 else ():
+                found.setdefault(owner, {})[moment] = name
         return found
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:

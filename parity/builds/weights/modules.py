@@ -2,6 +2,7 @@
 
 import collections
 import difflib
+import itertools
 import math
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -161,18 +162,18 @@ def clones(parameters: Mapping[str, Leaf]) -> list[list[list[str]]]:
     return [pair for pair in _by_content(parameters).values() if len(pair) == 2]
 
 
-def averages(state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]) -> dict[str, tuple[str, str]]:
-    """Returns ``{name: (module, parameter)}`` of the modules of a state that hold what one module of parameters holds.
+def averages(
+    state: Mapping[str, Leaf], parameters: Mapping[str, Leaf]
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Returns ``{name: (module, parameters)}`` of the modules of a state that hold what modules of parameters hold.
 
-    They are taken for its averages, such as ``slow/hidden/kernel`` for that of ``critic/hidden/kernel``: no other
-    outermost module of parameters has leaves of these names and types.
+    They are taken for averages, such as ``slow/hidden/kernel`` for that of ``critic/hidden/kernel``, the only
+    parameter of a module with leaves of these names and types.
     """
     modules, found = _by_content(parameters), {}
     for module, names in _outermost(state).items():
-        owners = modules.get(_held(state, names), [])
-        if len(owners) == 1:
-            inside = {_inside(owner): owner for owner in owners[0]}
-            found |= {name: (module, inside[_inside(name)]) for name in names}
+        inside = grouped(itertools.chain(*modules.get(_held(state, names), ())), _inside)
+        found |= {name: (module, tuple(inside[_inside(name)])) for name in names if inside}
     return found
 
 
@@ -193,18 +194,18 @@ def _held(leaves: Mapping[str, Leaf], names: Iterable[str]) -> Hashable:
     return frozenset((_inside(name), leaves[name].shape, leaves[name].dtype) for name in names)
 
 
-def short_names(names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+def short_names(names: Iterable[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Returns parameters by the names that their moments may end with.
 
     The first ones may lack the modules that hold all parameters, such as ``net`` of a trainer. The second ones lack the
-    outermost module, which has an optimizer of its own: what is left has a module, and no other parameter ends so.
+    outermost module, which has an optimizer of its own: what is left has a module, and several parameters may end so.
     """
     found = short = {name: name for name in names}
     while len({name.partition("/")[0] for name in short}) == 1 and all("/" in name for name in short):
         short = {_inside(name): owner for name, owner in short.items()}
         found = short | found
     parts = grouped(short, _inside)
-    return found, {part: short[held[0]] for part, held in parts.items() if "/" in part and len(held) == 1}
+    return found, {part: tuple(short[name] for name in held) for part, held in parts.items() if "/" in part}
 
 
 def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:
