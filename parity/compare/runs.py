@@ -45,6 +45,7 @@ class Trial:
 
     Args:
         state: the reference's.
+        seed: of the batch of its first step.
         alter: changes a batch; None for the usual one.
         steps: number of steps; None for the program's own.
         move: perturbs state and batch, for the noise.
@@ -58,6 +59,7 @@ class Trial:
 
     name: str
     state: Flat
+    seed: int = SEED
     alter: Callable[[Flat], Flat] | None = None
     steps: int | None = 1
     move: Move = nudge
@@ -129,7 +131,7 @@ class Runs:
             return given if rng is None else trial.moved(given, rng)
 
         carried = self.evidence.as_candidate(state) if place else dict(state)
-        return self._sides[place].read(self.changed).run(carried, SEED, alter, trial.steps)
+        return self._sides[place].read(self.changed).run(carried, trial.seed, alter, trial.steps)
 
     @Once
     def outputs(self) -> tuple[Outputs, Outputs]:

@@ -18,6 +18,8 @@ from parity.values.noise import is_float, is_mask
 from parity.values.stress_inputs import EXTREMES, perturb
 
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_MARKS, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 4, 40, 16
+FURTHER = 1_000
+"""Distance from the usual seeds to those of further batches."""
 BELOW = 32.0
 """Factor by which numbers are below a constant so that their sum is about as small."""
 AIMED = 0.25
@@ -44,9 +46,10 @@ def extreme_trials(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
         return kept[:: max(1, len(kept) // MOST_CONSTANTS)]
 
     of_state, of_inputs = constants(False), constants(True)
-    for kind in EXTREMES:
+    for seed, kind in enumerate(EXTREMES, SEED + FURTHER):
         yield Trial(
             name=kind.name,
+            seed=seed,  # further batches cost nothing more, and one alone may hide which of its integers is read
             state=kind.state(evidence.state, evidence.builds[0].leaves, of_state),
             alter=functools.partial(kind.batch, constants=of_inputs),
             steps=1 if kind.edges else None,  # a second step on saturated gradients amplifies rounding

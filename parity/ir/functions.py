@@ -142,6 +142,33 @@ def deciding_call(frames: Sequence[Frame]) -> Frame | None:
     return None
 
 
+def giving_call(frames: Sequence[Frame]) -> Frame | None:
+    """Returns the innermost call that does not only pass on parameters of its function, under the names that they have.
+
+    Args:
+        frames: lines on a call stack, innermost first.
+    """
+    calls = itertools.pairwise(frames)
+    return next((frame for inner, frame in calls if not _passes_on(frame, inner)), None)
+
+
+def _passes_on(frame: Frame, inner: Frame) -> bool:
+    """True if a line only passes parameters of its function to parameters of the same names of an inner function."""
+    calls = [node for node in ast.walk(statement(frame)) if isinstance(node, ast.Call)]
+    own, others = (_parameters(_around(each, ast.FunctionDef)) for each in (frame, inner))
+    given = [*calls[0].args, *(each.value for each in calls[0].keywords)] if calls else []
+    names = [node.id for node in given if isinstance(node, ast.Name)]
+    plain = all(isinstance(node, ast.Name | ast.Constant | ast.Dict) for node in given)
+    return (
+        bool(names) and plain and set(names) <= {*own} and names == [each for each in others if each in names]
+    )
+
+
+def _parameters(function: ast.AST) -> list[str]:
+    arguments = getattr(function, "args", None)
+    return [] if arguments is None else [each.arg for each in (*arguments.args, *arguments.kwonlyargs)]
+
+
 def _names(nodes: Iterable[ast.AST]) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
@@ -169,9 +196,10 @@ def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
 def written(number: float | None, frames: Sequence[Frame], library: Sequence[Frame] = ()) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
-    Searches the innermost function, the fields and constructors of its class, then those of each caller. The result is
-    None if the function itself holds the constant, or if several lines do. If none does, and the function subtracts
-    from one, it may be one minus another, such as the rate of a dropout.
+    Searches the innermost function, the fields and constructors of its class, then those of each caller, then the calls
+    in these files that pass it under a name that the lines have. The result is None if the function itself holds the
+    constant, or if several lines do. If none does, and the function subtracts from one, it may be one minus another,
+    such as the rate of a dropout.
 
     Args:
         frames: the user's lines on the call stack, innermost first.
@@ -189,7 +217,23 @@ def written(number: float | None, frames: Sequence[Frame], library: Sequence[Fra
                 if lines := list(_holding(value, frame, scope)):
                     called = [line for line in lines if line.line == frame.line] or lines
                     return called[0] if len(called) == 1 and scope != frames[0].function else None
+        words = set().union(*map(words_of, frames))
+        passed = [line for file in {frame.file for frame in frames} for line in _passing(value, file, words)]
+        if passed:
+            return passed[0] if len(passed) == 1 else None
     return None
+
+
+def _passing(value: float, file: str, words: Container[str]) -> Iterator[Frame]:
+    """Yields the lines of a file that pass a number under one of some names."""
+    for node, function in nodes_in(file):
+        if isinstance(node, ast.keyword) and node.arg in words and _is_number(node.value, value):
+            yield Frame(file, node.value.lineno, function or "<module>")
+
+
+def _is_number(node: ast.AST, value: float) -> bool:
+    held = getattr(node, "value", None)
+    return isinstance(held, int | float) and math.isclose(held, value, rel_tol=1e-6)
 
 
 def holds(number: float, frame: Frame) -> bool:
@@ -210,9 +254,9 @@ def _subtracts_from_one(frame: Frame) -> bool:
 def _holding(value: float, frame: Frame, scope: str) -> Iterator[Frame]:
     """Yields the lines of a number in a function, or in the fields and constructors of a class, in a frame's file."""
     for node, function in nodes_in(frame.file):
-        if not (isinstance(node, ast.Constant) and isinstance(node.value, int | float)):
+        if not (isinstance(node, ast.Constant) and _is_number(node, value)):
             continue
-        inside = f"{function}.".startswith(f"{scope}.") and math.isclose(node.value, value, rel_tol=1e-6)
+        inside = f"{function}.".startswith(f"{scope}.")
         made = function.removeprefix(scope).partition(".<locals>")[0] in CONSTRUCTORS
         if inside and (scope == frame.function or made):
             yield Frame(frame.file, node.lineno, function)

@@ -148,9 +148,10 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
 
 def _with_callers(shown: Finding, found: Finding) -> Finding:
     """Returns a finding with the callers that another one of the same lines names."""
-    texts = {side: (getattr(shown, side), getattr(found, side)) for side in SIDES}
+    callers = {side: "".join(getattr(found, side).partition(", called at ")[1:]) for side in SIDES}
+    texts = {side: getattr(shown, side) for side in SIDES}
     return dataclasses.replace(
-        shown, **{side: text for side, (own, text) in texts.items() if text.startswith(f"{own}, called at ")}
+        shown, **{side: text + callers[side] for side, text in texts.items() if ", called at " not in text}
     )
 
 

@@ -13,7 +13,7 @@ from parity.builds.weights.map import HOLDERS
 from parity.compare.origin.alignment import GIVEN, before_moves, ordered
 from parity.compare.origin.divergence import Divergence, present
 from parity.compare.origin.trace import Node, functions_around, site
-from parity.ir.functions import function_of, made_at, origin, set_outside, together, words_of
+from parity.ir.functions import function_of, giving_call, made_at, origin, set_outside, together, words_of
 from parity.ir.location import Frame
 from parity.ir.makers import library_call, library_makers
 
@@ -142,7 +142,9 @@ def _giver(divergence: Divergence, side: int, user: int, values: Sequence[int]) 
     nodes = divergence.alignment.traces[side].nodes
     own = site(nodes[user]).own
     made = [together(own, site(nodes[value]).own) for value in values if value < user]
-    return own[1] if len(own) > 1 and made and 0 < max(made) < len(own) else None
+    if len(own) < 2 or not made or not 0 < max(made) < len(own):
+        return None
+    return giving_call(own[: len(own) - max(made) + 1]) or own[len(own) - max(made)]
 
 
 def _in_reach(node: Node, user: Node) -> bool:

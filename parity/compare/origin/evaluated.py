@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.build import SEED, Group
+from parity.builds.build import Group
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
 from parity.builds.weights.transforms import Identity
@@ -127,7 +127,7 @@ def _step(
 ) -> tuple[Evaluated, list[Outputs]]:
     sides, part = (work.reference, work.candidate), _part(work, group)
     with work.session.clock.phase("both sides", "execute"):
-        batch = [trial.batch(side.build.inputs(SEED + step - 1)) for side in sides]
+        batch = [trial.batch(side.build.inputs(trial.seed + step - 1)) for side in sides]
         layouts = [_layouts(work, side) for side in (0, 1)]
         how = (part, wide, str(layouts), work.case.prepare_state, step, trial.name)
         first, second = ((side.build, side.program.name, side.mesh, side.backend.name) for side in sides)

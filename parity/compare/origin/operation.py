@@ -15,7 +15,7 @@ from parity.compare.origin.result import SearchResult
 from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
-from parity.ir.functions import deciding_call, function_of, holds, written
+from parity.ir.functions import deciding_call, giving_call, function_of, holds, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, number
@@ -267,8 +267,9 @@ class _Entry:
         source, divergence = self._sources[side], self._divergence
         if source is None or not divergence.given:
             return ""
-        given = self._alignment.pair(*divergence.given[0])[side]
-        constant = number(given.sketch.shown) if given.literal else None
+        nodes, at = self._alignment.traces[side].nodes, divergence.given[0][side]
+        given, made = nodes[at], nodes[before_moves(nodes, at)]
+        constant = number(given.sketch.shown) if given.literal and not made.inputs else None
         if place := written(constant, source.own, source.library):
             return f", set at {place}" if place not in (self.blamed[side], *source.own[:1]) else ""
         single = divergence.differs_in_constants() and given.sketch.kind[0] == 1
@@ -294,7 +295,7 @@ class _Entry:
             len(each) > 1 for each in stacks
         )
         source = self._sources[side]
-        caller = own[1] if others else None
+        caller = (giving_call(own) or own[1]) if others else None
         if caller and source and any(frame.function.startswith(WITH_MODES) for frame in source.library):
             functions = (frame for frame in own[1:] if "." not in frame.function.replace(".<locals>.", ""))
             caller = next(functions, caller)

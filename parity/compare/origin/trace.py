@@ -114,6 +114,10 @@ class _Evaluation(Interpreter):
             "parts": tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ())),
         }
         node = Node(name, tuple(inputs), sketch(value, self._ascending), around, **facts, **more)
+        if name == "random_fold_in":  # with 0 it makes the key that a split makes first, by another way
+            node = dataclasses.replace(
+                node, sketch=dataclasses.replace(node.sketch, kind=(*node.sketch.kind, name))
+            )
         self.nodes.append(node)
         return len(self.nodes) - 1
 
