@@ -15,6 +15,7 @@ from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.ir.functions import ENGINE
 from parity.ir.jax_internals import TracingKey, key_difference, tracing_keys
+from parity.ir.location import result_source
 from parity.verdicts import SIDES, ChannelResult, Finding, one_sided
 
 MATRIX = f"{ENGINE}matrix"
@@ -105,7 +106,19 @@ def _drifted(side: Side) -> dict[str, str]:
     before = side.build.abstract
     after = _trace(side, side.function).out_info.get(Group.STATE, {})
     types = {path: (_type(before.get(path)), _type(after.get(path))) for path in sorted({*before, *after})}
-    return {path: f"takes {old}, returns {new}" for path, (old, new) in types.items() if old != new}
+    return {
+        path: f"takes {old}, returns {new}{_made(side, path)}"
+        for path, (old, new) in types.items()
+        if old != new
+    }
+
+
+def _made(side: Side, path: str) -> str:
+    """Returns the user's line that makes a leaf of the returned state, as text; empty if there is none."""
+    places, program = {result: at for at, result in enumerate(side.results)}, side.traced.jaxpr.jaxpr
+    at = places.get((Group.STATE, path))
+    source = None if at is None else result_source(program, program.outvars[at])
+    return f", made at {source.own[0]}" if source and source.own else ""
 
 
 def _trace(side: Side, function: Callable[..., Any]) -> jax.stages.Traced:

@@ -10,13 +10,15 @@ from jax.extend import core
 
 from parity.builds.build import SEED, Build
 from parity.builds.tree import as_data
+from parity.builds.weights.map import strip_container
 from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.backends.workers import GIB, machine_memory
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo, Once
+from parity.ir.functions import declaration
 from parity.ir.jax_internals import content, live
 from parity.ir.jaxprs import equations
-from parity.ir.location import SourceLocation, result_source
+from parity.ir.location import SourceLocation, equation_source, result_source
 
 MANY_OF_A_TYPE = 20
 """Number of leaves of a type, on average, from which a state is made operation by operation."""
@@ -55,17 +57,26 @@ class Start:
             return traced.lower()
 
     def source(self, path: str, *, stacking: bool = False) -> SourceLocation | None:
-        """Returns the lines of the user that make, or stack, a leaf; None if no line does, as before the trace.
+        """Returns the lines of the user that make, or stack, a leaf, else the line that declares it; None if none does.
 
         A framework's lines remain if they lead to the user's line that chose them, such as that of an optimizer.
         """
         jaxpr = self.traced.jaxpr.jaxpr
         found = result_source(jaxpr, jaxpr.outvars[sorted(self.build.leaves).index(path)])
         found = found and (found.stacking if stacking else found)
-        if found is None or found.maker:
+        if found is None:
+            line = None if stacking else declaration(strip_container(path).rpartition("/")[2], self._files)
+            return line and SourceLocation(frames=(line,))
+        if found.maker:
             return found
         kept = tuple(frame for frame in found.frames if not frame.in_library or frame.may_be_compared)
         return dataclasses.replace(found, frames=kept or found.frames)
+
+    @Once
+    def _files(self) -> set[str]:
+        """The files of the user's lines that make operations."""
+        sources = map(equation_source, equations(self.traced.jaxpr))
+        return {frame.file for source in sources for frame in source.own}
 
     @Once
     def identity(self) -> Hashable:

@@ -355,6 +355,29 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
     ]
 
 
+def declaration(name: str, files: Iterable[str]) -> Frame | None:
+    """Returns the only line of some files that declares a leaf, as an attribute of ``self`` or with `Module.param`.
+
+    If there is none, it is the only line that passes the leaf under its name.
+    """
+    nodes = [(file, node, function) for file in sorted(files) for node, function in nodes_in(file)]
+
+    def passes(node: Any) -> bool:
+        return isinstance(node, ast.keyword) and node.arg == name
+
+    def declares(node: Any) -> bool:
+        if isinstance(node, ast.Assign):
+            return any(name in _attributes(target, ast.Store) for target in node.targets)
+        named = isinstance(node, ast.Call) and _name(node.func) in ("param", "variable")
+        return named and any(getattr(argument, "value", None) == name for argument in node.args)
+
+    for chosen in (declares, passes):
+        lines = {(file, node.lineno, function) for file, node, function in nodes if chosen(node)}
+        if lines:
+            return Frame(*lines.pop()) if len(lines) == 1 else None
+    return None
+
+
 def named(frame: Frame, names: Container[str]) -> list[Frame]:
     """Returns the lines that assign some names, in the innermost function around a line or outside of all functions."""
     first, last = _span(frame)

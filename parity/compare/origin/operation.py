@@ -15,7 +15,7 @@ from parity.compare.origin.result import SearchResult
 from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
-from parity.ir.functions import deciding_call, giving_call, function_of, holds, written
+from parity.ir.functions import deciding_call, function_of, giving_call, holds, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, number
