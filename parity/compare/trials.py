@@ -18,7 +18,7 @@ from parity.values.noise import is_float, is_mask
 from parity.values.stress_inputs import EXTREMES, perturb
 
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_MARKS, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 4, 40, 16
-FURTHER = 1_000
+FURTHER = 10
 """Distance from the usual seeds to those of further batches."""
 BELOW = 32.0
 """Factor by which numbers are below a constant so that their sum is about as small."""

@@ -218,9 +218,10 @@ def written(number: float | None, frames: Sequence[Frame], library: Sequence[Fra
                     called = [line for line in lines if line.line == frame.line] or lines
                     return called[0] if len(called) == 1 and scope != frames[0].function else None
         words = set().union(*map(words_of, frames))
-        passed = [line for file in {frame.file for frame in frames} for line in _passing(value, file, words)]
+        files = {frame.file for frame in frames}
+        passed = {line for file in files for line in _passing(value, file, words)}
         if passed:
-            return passed[0] if len(passed) == 1 else None
+            return passed.pop() if len(passed) == 1 else None
     return None
 
 
@@ -356,14 +357,7 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
 
 
 def declaration(name: str, files: Iterable[str]) -> Frame | None:
-    """Returns the only line of some files that declares a leaf, as an attribute of ``self`` or with `Module.param`.
-
-    If there is none, it is the only line that passes the leaf under its name.
-    """
-    nodes = [(file, node, function) for file in sorted(files) for node, function in nodes_in(file)]
-
-    def passes(node: Any) -> bool:
-        return isinstance(node, ast.keyword) and node.arg == name
+    """Returns the only line of some files that declares a leaf, as an attribute of ``self`` or with `Module.param`."""
 
     def declares(node: Any) -> bool:
         if isinstance(node, ast.Assign):
@@ -371,11 +365,8 @@ def declaration(name: str, files: Iterable[str]) -> Frame | None:
         named = isinstance(node, ast.Call) and _name(node.func) in ("param", "variable")
         return named and any(getattr(argument, "value", None) == name for argument in node.args)
 
-    for chosen in (declares, passes):
-        lines = {(file, node.lineno, function) for file, node, function in nodes if chosen(node)}
-        if lines:
-            return Frame(*lines.pop()) if len(lines) == 1 else None
-    return None
+    lines = {(file, node.lineno, scope) for file in files for node, scope in nodes_in(file) if declares(node)}
+    return Frame(*lines.pop()) if len(lines) == 1 else None
 
 
 def named(frame: Frame, names: Container[str]) -> list[Frame]:

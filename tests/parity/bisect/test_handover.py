@@ -605,3 +605,20 @@ class Squashed:
 def test_values_that_each_side_computes_alone_leave_doubt():
     finding, _ = first(Divided().run, Squashed().start, X)
     assert "lacks" in finding.facts["doubt"], finding.sentence
+
+
+def test_a_key_that_is_folded_with_zero_is_none_that_is_split():
+    """Both are the same numbers, so that a step that folds nothing in seems to have the key."""
+
+    def folded(key, x):
+        return x * jax.random.normal(jax.random.split(jax.random.fold_in(key, 0))[0], x.shape)
+
+    def plain(key, x):
+        return x * jax.random.normal(jax.random.split(key)[0], x.shape)
+
+    key = jax.random.key(3)
+    assert (
+        jax.random.key_data(jax.random.split(key)[0]) == jax.random.key_data(jax.random.fold_in(key, 0))
+    ).all()
+    finding, blamed = first(folded, plain, key, X)
+    assert "fold_in" in finding.sentence and blamed[0] and blamed[0].endswith("folded"), finding.sentence

@@ -228,7 +228,7 @@ def test_a_leaf_that_comes_back_with_another_dtype():
     assert finding.where == "step of the candidate"
     assert (finding.reference, finding.candidate) == (
         "stable, or another name",
-        "takes uint32[], returns int32[]",
+        "takes uint32[], returns int32[], made at tests/parity/channels/test_retrace.py:45 in widening",
     )
     assert result.detail == "traces of a training loop: 1 -> 2 or more"
 
@@ -242,13 +242,14 @@ def test_a_weak_type_that_is_lost_is_one_more_trace():
         return {"state": {**plain(state, inputs)["state"], "step": jnp.float32(1) + state["step"]}}
 
     (finding,) = outcome(plain, strong, made=weak).findings
-    assert finding.candidate == "takes float32[], weakly typed, returns float32[]"
+    assert finding.candidate.startswith("takes float32[], weakly typed, returns float32[], made at ")
 
 
 def test_a_leaf_that_a_step_adds():
     (finding,) = outcome(plain, growing).findings
     assert finding.where == "sown of the candidate"
-    assert finding.candidate == "takes no such leaf, returns float32[]"
+    assert finding.candidate.startswith("takes no such leaf, returns float32[], made at ")
+    assert finding.candidate.endswith(" in growing")
 
 
 def test_a_program_without_state_is_skipped():

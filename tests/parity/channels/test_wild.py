@@ -10,7 +10,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.builds.build import Group, linen_build
+from parity.builds.build import SEED, Group, linen_build
 from parity.cases.case import Case
 from parity.compare import stress
 from parity.compare.runs import Trial
@@ -90,6 +90,33 @@ def test_a_schedule_past_its_end_is_found():
     result = outcome(normed, "train_step", rate=longer)
     assert result.channels["state"].verdict is Verdict.FAILED
     assert "stress inputs" in result.channels["state"].findings[0].sentence()
+
+
+def test_an_integer_that_only_another_batch_changes_is_found():
+    """In the first batches two inputs are equal, so that reading one for the other changes nothing."""
+
+    def inputs(seed):
+        given = np.random.default_rng(seed).standard_normal((B, D), np.float32)
+        row = np.random.default_rng(seed).integers(0, B, (), np.int32)
+        return {"x": given, "row": row, "other": row if seed < SEED + 3 else (row + 1) % B}
+
+    def reading(name):
+        def run(state, inputs):
+            return {"values": {"out": jnp.sin(inputs["x"][inputs[name]] @ state["params"]["w"])}}
+
+        return linen_build(
+            name,
+            lambda key: {"params": {"w": jax.random.normal(key, (D, F))}},
+            {"forward": (run, {})},
+            inputs=inputs,
+            specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+            input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+        )
+
+    left, right = reading("row"), reading("other")
+    case = Case(id="toy/forward@single", reference=lambda: left, candidate=lambda: right, program="forward")
+    result = run_case(case, Session()).channels["values"]
+    assert result.verdict is Verdict.FAILED and "stress inputs" in result.findings[0].sentence()
 
 
 def in_other_order(params, x):

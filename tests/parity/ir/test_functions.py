@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.ir.functions import function_of, set_outside, together, written
+from parity.ir.functions import declaration, function_of, giving_call, set_outside, together, written
 from parity.ir.location import Frame
 from parity.prove import prove
 
@@ -159,6 +159,9 @@ class Layer:
 
     def loss(self, x):
         return x.mean() + 3e-6
+
+def started():
+    return Config(base=3e4), Config(base=4e4), Config(rate=4e4), Config(base=4e4)
 """
 
 
@@ -172,6 +175,8 @@ class Layer:
         (0.25, [("rotated", 12), ("Layer.__call__", 21)], None),  # the place itself has it
         (2e-5, [("Norm.__call__", 9), ("Layer.__call__", 20)], None),  # two calls have it
         (7.0, [("rotated", 12), ("Layer.__call__", 23)], None),  # many lines have such a number
+        (3e4, [("rotated", 12), ("Layer.__call__", 21)], 29),  # a call passes it under a name in the lines
+        (4e4, [("rotated", 12), ("Layer.__call__", 21)], 29),
         (5e5, [("rotated", 12), ("Layer.__call__", 21)], None),  # nothing on the way has it
         (3e-6, [("rotated", 12), ("Layer.__call__", 21)], None),  # another method has it for itself
         (None, [("rotated", 12)], None),
@@ -235,3 +240,54 @@ def test_two_calls_on_one_line_are_told_by_their_columns():
     stacks = [[Frame("a.py", 2, "inner"), Frame("a.py", 9, "outer", column)] for column in (8, 8, 30)]
     assert stacks[0] == stacks[2]
     assert [together(stacks[0], each) for each in stacks[1:]] == [2, 1]
+
+
+GIVEN = """
+def energy(params, x, kind):
+    return params * x * kind
+
+def level(net, params, x, kind):
+    return energy({"params": params}, x, kind=kind)
+
+def swapped(net, params, x, kind):
+    return energy({"params": params}, kind, x)
+
+def contrast(net, params, batch, kind):
+    return level(net, params, batch["x"], kind)
+"""
+
+
+@pytest.mark.parametrize(("through", "function"), [(6, "contrast"), (9, "swapped")])
+def test_a_call_that_passes_its_parameters_on_gives_nothing(tmp_path, through, function):
+    path = tmp_path / "given.py"
+    path.write_text(GIVEN)
+    name = "level" if through == 6 else "swapped"
+    stack = [Frame(str(path), at, each) for at, each in ((3, "energy"), (through, name), (12, "contrast"))]
+    found = giving_call(stack)
+    assert found and found.function == function
+    assert giving_call(stack[:1]) is None
+
+
+DECLARED = """
+class Gate:
+    def __init__(self):
+        self.gate = Param(0.0)
+        self.twice = self.once = Param(1.0)
+
+    def reset(self):
+        self.twice = Param(2.0)
+
+class Mixed:
+    def __call__(self, x):
+        return x * self.param("gamma", constant(0.3), ())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("gate", 4), ("once", 5), ("gamma", 12), ("twice", None), ("other", None)]
+)
+def test_the_only_line_that_declares_a_leaf_is_found(tmp_path, name, line):
+    path = tmp_path / "declared.py"
+    path.write_text(DECLARED)
+    found = declaration(name, {str(path)})
+    assert (found and found.line) == line

@@ -17,6 +17,11 @@ def make(name):
         return optax.adam(1e-3)
     return optax.adamw(1e-3)
 {more}"""
+STEPS = """import optax
+
+def train(rate):
+    return optax.MultiSteps(optax.sgd(rate), every_k_schedule=3)
+"""
 CLOSURE = Frame(optax.__file__, 1, "scale_by_adam.<locals>.update_fn")
 
 
@@ -43,3 +48,12 @@ def test_a_function_that_alone_makes_the_closure_is_named(package):
     step = Frame(model, 1, "step")
     text = SourceLocation(frames=(CLOSURE, step)).against(SourceLocation(frames=(CLOSURE, step)))
     assert (f"made at {found}" in text) if found else (" made at " not in text)
+
+
+def test_a_closure_of_a_method_is_made_by_the_call_of_its_class(tmp_path, monkeypatch):
+    (tmp_path / "accumulated.py").write_text(STEPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = importlib.import_module("accumulated").__file__
+    found = library_call([Frame(optax.__file__, 1, "MultiSteps.update.<locals>._do_update")], {file})
+    del sys.modules["accumulated"]
+    assert found and (found.line, found.function) == (4, "train")

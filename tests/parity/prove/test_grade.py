@@ -310,6 +310,23 @@ ONE_SIDED = {
 }
 
 
+def guarded(x):
+    """One of many conditions that both sides have behind a difference."""
+    for _ in range(14):
+        x = jnp.where(jnp.abs(x) > 3, jnp.sin(x), x * 2)
+    return x
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["candidate", "reference"])
+def test_a_condition_behind_many_that_both_sides_have_is_graded(turned):
+    def rarely(x, ids):
+        return guarded(jnp.where((ids == 777).any(), x * 1.5, x)).sum()
+
+    left, right = (lambda x, ids: guarded(x).sum()), rarely
+    proof = compared(*((right, left) if turned else (left, right)), (X, IDS))
+    assert grades(proof)[:1] == ["a condition that only one side has"], proof.frontier
+
+
 @pytest.mark.parametrize("turned", [False, True], ids=["candidate", "reference"])
 @pytest.mark.parametrize("name", ONE_SIDED)
 def test_a_condition_that_only_one_side_has_is_graded(name, turned):

@@ -335,6 +335,28 @@ def test_a_clone_is_found_beside_a_state_with_the_leaves_of_another_module():
     assert (found["slow/net/a"], found["slow/net/b"]) == ("late/a", "late/b")
 
 
+@pytest.mark.parametrize("single", [True, False])
+def test_the_only_moments_and_averages_of_two_equal_parts_follow_either(single):
+    """Such as those of the fast weights of lookahead; the programs use the leaves in another order on each side."""
+    reference = leaves("fast/ask/w 5x5, fast/key/w 5x5, slow/ask/w 5x5, slow/key/w 5x5")
+    candidate = leaves("fast/net/q 5x5, fast/net/k 5x5, slow/net/q 5x5, slow/net/k 5x5")
+    rules = [
+        Rule(reference=(f"(fast|slow)/{one}/w",), candidate=(rf"\g<1>/net/{other}",))
+        for one, other in (("ask", "q"), ("key", "k"))
+    ]
+    more = {"0/trace": "0/trace"} | ({} if single else {"1/trace": "1/trace"})
+    for one, other in more.items():
+        reference |= leaves(f"{one}/ask/w 5x5, {one}/key/w 5x5", Role.OPTIMIZER)
+        candidate |= leaves(f"{other}/net/k 5x5, {other}/net/q 5x5", Role.OPTIMIZER)
+    reference |= leaves("average/ask/w 5x5, average/key/w 5x5", Role.STATE)
+    candidate |= leaves("smooth/net/k 5x5, smooth/net/q 5x5", Role.STATE)
+    found = infer(reference, candidate, rules, order=lambda: order(sorted(reference), sorted(candidate)))
+    matched = {entry.reference[0]: entry.matched_by for entry in found.entries}
+    assert pairs(found)["average/ask/w"] == "smooth/net/q"
+    assert (pairs(found)["0/trace/ask/w"] == "0/trace/net/q") is single
+    assert (matched["0/trace/ask/w"] == "as its parameter") is single or single
+
+
 def test_the_moments_of_two_optimizers_of_a_part_differ_by_their_numbers():
     reference = leaves("decoder/y/w 5x5, encoder/x/w 5x5")
     candidate = leaves("dec/a/k 5x5, enc/b/k 5x5")
