@@ -195,7 +195,7 @@ class Runs:
         exact = self._forced(side)
         wanted = exact.build.abstract_inputs  # some may stay float32, such as the scale of a loss
         with jax.enable_x64(True):
-            return exact.run(to_float64(self.trial.state), SEED, alter, self.trial.steps)
+            return exact.run(to_float64(self.trial.state), self.trial.seed, alter, self.trial.steps)
 
     @Once
     def _differs_anywhere(self) -> bool:
