@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -144,6 +145,7 @@ def _differing(entry: Entry, sides: Sequence[Mapping[str, Leaf]], related: AxisN
 
 
 def _next_step(wanted: Axes, got: Axes) -> str:
-    unlike = [one != other for one, other in zip(wanted or (), got or (), strict=False)]
-    leading = unlike[:1] == [True] and unlike[-1:] == [False] and unlike == sorted(unlike, reverse=True)
+    pairs = itertools.zip_longest((wanted or ())[::-1], (got or ())[::-1], fillvalue="")
+    unlike = [one != other for one, other in pairs]  # the last axis first; an axis without a name is None
+    leading = unlike[:1] == [False] and unlike[-1:] == [True] and unlike == sorted(unlike)
     return STACKED if leading else "compare the parameter's declaration on both sides"
