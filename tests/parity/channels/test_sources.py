@@ -76,7 +76,7 @@ class NnxStack(nnx.Module):
         self.layers = self.stacked(name)(rngs)
 
     def stacked(self, name):
-        create = nnx.vmap(Layer, transform_metadata={nnx.PARTITION_NAME: name})
+        create = nnx.vmap(Layer, transform_metadata={nnx.PARTITION_NAME: name} if name else {})
         return nnx.split_rngs(splits=3)(create)
 
     def __call__(self, x):
@@ -103,8 +103,10 @@ def test_equal_sides_pass():
     assert not failure()[0] and not failure(LinenStack, NnxStack)[0]
 
 
-def test_the_first_line_names_the_lines_that_stack_the_leaf():
-    line, _ = failure(LinenStack, NnxStack, name="layer")
+@pytest.mark.parametrize("name", ["layer", ""])
+def test_the_first_line_names_the_lines_that_stack_the_leaf(name):
+    """Whose stacked axis has another name, or none."""
+    line, _ = failure(LinenStack, NnxStack, name=name)
     assert "stacked by the candidate at " in line and "in NnxStack.__init__" in line, line
     assert "made by the reference at " in line and "in LinenStack.__call__" in line, line
 
