@@ -228,7 +228,7 @@ def written(number: float | None, frames: Sequence[Frame], library: Sequence[Fra
 def _passing(value: float, file: str, words: Container[str]) -> Iterator[Frame]:
     """Yields the lines of a file that pass a number under one of some names."""
     for node, function in nodes_in(file):
-        if isinstance(node, ast.keyword) and node.arg in words and _is_number(node.value, value):
+        if isinstance(node, ast.keyword) and (node.arg or "") in words and _is_number(node.value, value):
             yield Frame(file, node.value.lineno, function or "<module>")
 
 
@@ -359,14 +359,17 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
 def declaration(name: str, files: Iterable[str]) -> Frame | None:
     """Returns the only line of some files that declares a leaf, as an attribute of ``self`` or with `Module.param`."""
 
-    def declares(node: Any) -> bool:
-        if isinstance(node, ast.Assign):
-            return any(name in _attributes(target, ast.Store) for target in node.targets)
-        named = isinstance(node, ast.Call) and _name(node.func) in ("param", "variable")
-        return named and any(getattr(argument, "value", None) == name for argument in node.args)
-
-    lines = {(file, node.lineno, scope) for file in files for node, scope in nodes_in(file) if declares(node)}
-    return Frame(*lines.pop()) if len(lines) == 1 else None
+    lines = set()
+    for file in files:
+        for node, scope in nodes_in(file):
+            if isinstance(node, ast.Assign):
+                declared = any(name in _attributes(target, ast.Store) for target in node.targets)
+            elif isinstance(node, ast.Call) and _name(node.func) in ("param", "variable"):
+                declared = any(getattr(argument, "value", None) == name for argument in node.args)
+            else:
+                continue
+            lines |= {Frame(file, node.lineno, scope)} if declared else set()
+    return lines.pop() if len(lines) == 1 else None
 
 
 def named(frame: Frame, names: Container[str]) -> list[Frame]:
