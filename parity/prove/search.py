@@ -418,9 +418,7 @@ class Search:
 
     def _computed(self, side: int, op: Op, value: int) -> str:
         """Returns a computed operand as text, with the line that makes it if that is outside of the function."""
-        maker = self._makers[side].get(value)
-        while maker is not None and maker.form.name in _KEEPS:
-            maker = self._makers[side].get(maker.operands[0])
+        maker = self._made(side, value)
         here, lines = inlined_source(op).own, inlined_source(maker).own if maker else ()
         is_inside = not here or any(
             (one.file, one.function) == (here[0].file, here[0].function) for one in lines
