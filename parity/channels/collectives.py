@@ -1,6 +1,7 @@
 """The channel ``collectives``: transfers between devices by kind, dtype, bytes, group and number of runs."""
 
 import dataclasses
+import itertools
 from collections.abc import Hashable, Sequence
 
 from parity.cases.accepted import budgets_for
@@ -12,6 +13,9 @@ from parity.ir.hlo.collectives import Collective, read_collectives
 from parity.ir.jaxprs import equations
 from parity.ir.location import equation_source
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, grouped, one_sided
+
+NUMBER = 8
+"""Maximum bytes of an operand that is one number; the values of both sides show if one is not reduced."""
 
 
 def collectives(evidence: Evidence) -> ChannelResult:
@@ -76,21 +80,23 @@ def _target(one: Collective) -> Hashable:
 
 
 def _combined_differently(missing: Sequence[Collective], extra: Sequence[Collective]) -> set[Hashable]:
-    """Returns the targets to which both sides move equal operands that are grouped differently.
+    """Returns the targets to which both sides move equal arrays that are grouped differently, or with other numbers.
 
     The compiler combines collectives of one kind and group, within limits that depend on their order. A combined
-    collective has one source, so that its direction does not depend on its operands.
+    collective has one source, so that its direction does not depend on its operands. How a loss is written decides
+    which of its numbers move with the arrays.
     """
     left, right = (
         {target: [one.parts for one in moved] for target, moved in grouped(side, _target).items()}
         for side in (missing, extra)
     )
-    return {
-        target
-        for target in left.keys() & right.keys()
-        if sorted(sum(left[target], ())) == sorted(sum(right[target], ()))
-        and sorted(left[target]) != sorted(right[target])
-    }
+
+    def are_equal(one: list[tuple[int, ...]], other: list[tuple[int, ...]]) -> bool:
+        flat = [sorted(itertools.chain(*parts)) for parts in (one, other)]
+        arrays = [[part for part in parts if part > NUMBER] for parts in flat]
+        return sorted(one) != sorted(other) and (flat[0] == flat[1] or arrays[0] == arrays[1] != [])
+
+    return {target for target in left.keys() & right.keys() if are_equal(left[target], right[target])}
 
 
 def _counted(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:

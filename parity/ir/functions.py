@@ -358,7 +358,6 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
 
 def declaration(name: str, files: Iterable[str]) -> Frame | None:
     """Returns the only line of some files that declares a leaf, as an attribute of ``self`` or with `Module.param`."""
-
     lines = set()
     for file in files:
         for node, scope in nodes_in(file):
