@@ -210,9 +210,8 @@ def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Fin
     def recipe(index: int) -> Hashable:
         """Entries of one recipe on each side are distributed alike."""
         alone = index in tied or None in numbers[index] or not isinstance(entries[index].transform, Identity)
-        return (
-            index if alone else (numbers[index], evidence.builds[0].leaves[entries[index].reference[0]].shape)
-        )
+        loose = tuple(recipe.loose for recipe in (*drawn[index].left, *drawn[index].right))
+        return index if alone else (loose, evidence.builds[0].leaves[entries[index].reference[0]].shape)
 
     groups = grouped(unsettled, recipe).values()
     return _compare_samples(evidence, entries, [[entries[index] for index in group] for group in groups])

@@ -56,7 +56,7 @@ class Trial:
 
     Args:
         state: the reference's.
-        seed: of the batch of its first step.
+        seed: seed of the batch of its first step.
         alter: changes a batch; None for the usual one.
         steps: number of steps; None for the program's own.
         move: perturbs state and batch, for the noise.

@@ -9,7 +9,7 @@ import jax
 from jax.extend import core
 
 from parity.builds.build import SEED, Build
-from parity.builds.tree import as_data
+from parity.builds.tree import Role, as_data
 from parity.builds.weights.map import strip_container
 from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.backends.workers import GIB, machine_memory
@@ -65,8 +65,9 @@ class Start:
         found = result_source(jaxpr, jaxpr.outvars[sorted(self.build.leaves).index(path)])
         found = found and (found.stacking if stacking else found)
         if found is None:
-            line = None if stacking else declaration(strip_container(path).rpartition("/")[2], self._files)
-            return line and SourceLocation(frames=(line,))
+            declared = not stacking and self.build.leaves[path].role in (Role.PARAMS, Role.STATE)
+            line = declared and declaration(strip_container(path).rpartition("/")[2], self._files)
+            return SourceLocation(frames=(line,)) if line else None
         if found.maker:
             return found
         kept = tuple(frame for frame in found.frames if not frame.in_library or frame.may_be_compared)

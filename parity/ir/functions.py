@@ -14,6 +14,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+LARGEST = 1e300
+"""Larger whole numbers of a file may be beyond the range of floats."""
 COMMON = 10
 """Whole numbers below this are written in too many places to show where one comes from."""
 CONSTRUCTORS = frozenset({"", ".__init__", ".__post_init__", ".setup"})
@@ -143,7 +145,7 @@ def deciding_call(frames: Sequence[Frame]) -> Frame | None:
 
 
 def giving_call(frames: Sequence[Frame]) -> Frame | None:
-    """Returns the innermost call that does not only pass on parameters of its function, under the names that they have.
+    """Returns the innermost call that gives anything but parameters of its function, under the names that they have.
 
     Args:
         frames: lines on a call stack, innermost first.
@@ -153,15 +155,21 @@ def giving_call(frames: Sequence[Frame]) -> Frame | None:
 
 
 def _passes_on(frame: Frame, inner: Frame) -> bool:
-    """True if a line only passes parameters of its function to parameters of the same names of an inner function."""
-    calls = [node for node in ast.walk(statement(frame)) if isinstance(node, ast.Call)]
-    own, others = (_parameters(_around(each, ast.FunctionDef)) for each in (frame, inner))
-    given = [*calls[0].args, *(each.value for each in calls[0].keywords)] if calls else []
+    """True if a statement is a call that only passes parameters to parameters of the same names of an inner function.
+
+    It may pass a dictionary of parameters, too.
+    """
+    call, function = getattr(statement(frame), "value", None), _around(frame, ast.FunctionDef)
+    if not isinstance(call, ast.Call):
+        return False
+    given = [*call.args, *(each.value for each in call.keywords)]
     names = [node.id for node in given if isinstance(node, ast.Name)]
-    plain = all(isinstance(node, ast.Name | ast.Constant | ast.Dict) for node in given)
-    return (
-        bool(names) and plain and set(names) <= {*own} and names == [each for each in others if each in names]
-    )
+    held = [each.values if isinstance(each, ast.Dict) else [each] for each in given]
+    plain = all(values and all(isinstance(one, ast.Name) for one in values) for values in held)
+    stored = (node for node in ast.walk(function) if isinstance(getattr(node, "ctx", None), ast.Store))
+    kept = set(_parameters(function)) - {getattr(node, "id", "") for node in stored}
+    order = [each for each in _parameters(_around(inner, ast.FunctionDef)) if each in names]
+    return bool(names) and plain and kept.issuperset(names) and names == order
 
 
 def _parameters(function: ast.AST) -> list[str]:
@@ -217,24 +225,33 @@ def written(number: float | None, frames: Sequence[Frame], library: Sequence[Fra
                 if lines := list(_holding(value, frame, scope)):
                     called = [line for line in lines if line.line == frame.line] or lines
                     return called[0] if len(called) == 1 and scope != frames[0].function else None
-        words = set().union(*map(words_of, frames))
+        names = set().union(*map(words_of, frames))
         files = {frame.file for frame in frames}
-        passed = {line for file in files for line in _passing(value, file, words)}
+        passed = {line for file in files for line in _passing(value, file, names)}
         if passed:
             return passed.pop() if len(passed) == 1 else None
     return None
 
 
-def _passing(value: float, file: str, words: Container[str]) -> Iterator[Frame]:
-    """Yields the lines of a file that pass a number under one of some names."""
-    for node, function in nodes_in(file):
-        if isinstance(node, ast.keyword) and (node.arg or "") in words and _is_number(node.value, value):
-            yield Frame(file, node.value.lineno, function or "<module>")
+def _passing(value: float, file: str, names: Container[str]) -> Iterator[Frame]:
+    """Yields the lines of a file that give a number to a field, of one of some names, of a class that is not called."""
+    nodes = nodes_in(file)
+    fields = {
+        (scope, getattr(node.target, "id", "")) for node, scope in nodes if isinstance(node, ast.AnnAssign)
+    }
+    called = {scope for node, scope in nodes if isinstance(node, ast.FunctionDef) and node.name == "__call__"}
+    for node, function in nodes:
+        if not isinstance(node, ast.Call) or f"{_name(node.func)}.__call__" in called:
+            continue
+        for given in node.keywords:
+            known = (given.arg or "") in names and (_name(node.func), given.arg) in fields
+            if known and _is_number(given.value, value):
+                yield Frame(file, given.value.lineno, function or "<module>")
 
 
 def _is_number(node: ast.AST, value: float) -> bool:
     held = getattr(node, "value", None)
-    return isinstance(held, int | float) and math.isclose(held, value, rel_tol=1e-6)
+    return isinstance(held, int | float) and abs(held) < LARGEST and math.isclose(held, value, rel_tol=1e-6)
 
 
 def holds(number: float, frame: Frame) -> bool:
@@ -361,13 +378,14 @@ def declaration(name: str, files: Iterable[str]) -> Frame | None:
     lines = set()
     for file in files:
         for node, scope in nodes_in(file):
-            if isinstance(node, ast.Assign):
-                declared = any(name in _attributes(target, ast.Store) for target in node.targets)
-            elif isinstance(node, ast.Call) and _name(node.func) in ("param", "variable"):
-                declared = any(getattr(argument, "value", None) == name for argument in node.args)
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                declared = any(name in _attributes(target, ast.Store) for target in targets)
             else:
-                continue
-            lines |= {Frame(file, node.lineno, scope)} if declared else set()
+                declares = isinstance(node, ast.Call) and _name(node.func) in ("param", "variable")
+                arguments = node.args if isinstance(node, ast.Call) and declares else ()
+                declared = any(getattr(argument, "value", None) == name for argument in arguments)
+            lines |= {Frame(file, getattr(node, "lineno", 0), scope)} if declared else set()
     return lines.pop() if len(lines) == 1 else None
 
 

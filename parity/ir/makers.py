@@ -143,7 +143,10 @@ def _value(expression: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def _named(function: Any, deep: int) -> frozenset[str]:
-    """Returns the names of a function, or a class's methods, and of what it uses in its package, up to a depth."""
+    """Returns the names of a function and of the functions in its package that it uses, up to a depth.
+
+    For a class, they are its methods.
+    """
     if isinstance(function, type):
         return frozenset(f"{function.__name__}.{name}" for name in vars(function))
     if not isinstance(function, types.FunctionType):

@@ -124,11 +124,11 @@ class Exchange:
             found = Conditions(program, numbers[side], others).run()
             conditions += [(side, op, "", values) for op, values in found]
             sums += [(side, *each) for each in _added(program, numbers[side], others)]
-        for side, op, _, values in _one_sides_own(conditions)[: max(rounds, 1)]:
+        for side, op, _, values in _by_frequency(conditions)[: max(rounds, 1)]:
             known = [once_known(self._sides[side], values, flag) for flag in (False, True)]
             if self._settles(side, known[0], unequal) is not self._settles(side, known[1], unequal):
                 return [_only(side, op, Trait.CONDITION)]
-        for side, op, constant, same in _one_sides_own(sums)[: max(rounds, 1)]:
+        for side, op, constant, same in _by_frequency(sums)[: max(rounds, 1)]:
             if self._settles(side, same, unequal):
                 return [_only(side, op, Trait.CONSTANT, constant)]
         return []
@@ -180,23 +180,23 @@ def _added(
     return [(made[min(same)], f"{constant:g}", same) for constant, same in parts]
 
 
-def _one_sides_own(found: Sequence[tuple[int, Op, str, Any]]) -> list[tuple[int, Op, str, Any]]:
-    """Returns the operations that functions of one name make more often on their side, given after the side.
+def _by_frequency(found: Sequence[tuple[int, Op, str, Any]]) -> list[tuple[int, Op, str, Any]]:
+    """Returns operations, given after their side, those first that a function makes more often on that side.
 
-    A function of both sides makes them of other values if an earlier operation differs.
+    Others may be of both sides, and differ because an earlier operation does.
     """
 
     def kind(op: Op, constant: str) -> tuple:
         frames = inlined_source(op).frames
         return op.form.name, op.form.word, constant, frames and frames[0].function
 
-    made = [(side, kind(op, constant)) for side, op, constant, _ in found]
-    counts = collections.Counter(made)
-    return [
-        one
-        for one, (side, each) in zip(found, made, strict=True)
-        if counts[side, each] > counts[1 - side, each]
-    ]
+    counts = collections.Counter((side, kind(op, constant)) for side, op, constant, _ in found)
+
+    def is_more_often(one: tuple[int, Op, str, Any]) -> bool:
+        side, made = one[0], kind(*one[1:3])
+        return counts[side, made] > counts[1 - side, made]
+
+    return sorted(found, key=is_more_often, reverse=True)
 
 
 def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:

@@ -148,11 +148,11 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
 
 def _with_callers(shown: Finding, found: Finding) -> Finding:
     """Returns a finding with the callers that another one of the same lines names."""
-    callers = {side: "".join(getattr(found, side).partition(", called at ")[1:]) for side in SIDES}
-    texts = {side: getattr(shown, side) for side in SIDES}
-    return dataclasses.replace(
-        shown, **{side: text + callers[side] for side, text in texts.items() if ", called at " not in text}
-    )
+    texts = {}
+    for side in SIDES:
+        own, (line, *call) = getattr(shown, side), getattr(found, side).partition(", called at ")
+        texts[side] = f"{own}{''.join(call)}" if line and own.endswith(line) else own
+    return dataclasses.replace(shown, **texts)
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:

@@ -406,14 +406,19 @@ class _Search:
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
         """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role.
 
-        The only moment of several parameters with equal names in their modules may belong to any of them.
+        The only moment of several parameters with equal names in their modules may belong to any of them, if their
+        partners have equal names, too.
         """
         paths = [path for entry in entries for path in (entry.candidate if side else entry.reference)]
         leaves, held = self.sides[side].leaves, self._of(side, role)
         owners, parts = short_names(map(normalise, paths))
         parts = parts if role is Role.OPTIMIZER else {}
         modules = averages(held, {normalise(path): leaves[path] for path in paths})
-        claims = []
+        claims, paired = [], {}
+        for entry in entries:
+            names = [normalise(path).partition("/")[2] for path in (*entry.reference, *entry.candidate)]
+            for path in entry.candidate if side else entry.reference:
+                paired[normalise(path)] = (*names, str(entry.transform))
         for name in held:
             if owned := moment_of(name, owners):
                 claims.append((name, owned[0], _word(owned[0]), (owners[owned[1]],)))
@@ -424,7 +429,10 @@ class _Search:
         counts = collections.Counter(claim[2:] for claim in claims)
         found: dict[str, dict[str, str]] = {}
         for name, moment, word, parameters in claims:
-            for owner in parameters if len(parameters) == 1 or counts[word, parameters] == 1 else ():
+            pairings = {paired[owner] for owner in parameters}
+            for owner in (
+                parameters if len(parameters) == 1 or counts[word, parameters] == len(pairings) == 1 else ()
+            ):
                 found.setdefault(owner, {})[moment] = name
         return found
 

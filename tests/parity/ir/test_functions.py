@@ -160,8 +160,12 @@ class Layer:
     def loss(self, x):
         return x.mean() + 3e-6
 
+class Config:
+    base: float = 1.0
+
 def started():
-    return Config(base=3e4), Config(base=4e4), Config(rate=4e4), Config(base=4e4)
+    return Config(base=3e4), Config(base=4e4), Config(rate=4e4), Other(base=6e4), Config(base=4e4)
+
 """
 
 
@@ -175,8 +179,9 @@ def started():
         (0.25, [("rotated", 12), ("Layer.__call__", 21)], None),  # the place itself has it
         (2e-5, [("Norm.__call__", 9), ("Layer.__call__", 20)], None),  # two calls have it
         (7.0, [("rotated", 12), ("Layer.__call__", 23)], None),  # many lines have such a number
-        (3e4, [("rotated", 12), ("Layer.__call__", 21)], 29),  # a call passes it under a name in the lines
-        (4e4, [("rotated", 12), ("Layer.__call__", 21)], 29),
+        (3e4, [("rotated", 12), ("Layer.__call__", 21)], 32),  # a call passes it under a name in the lines
+        (4e4, [("rotated", 12), ("Layer.__call__", 21)], 32),
+        (6e4, [("rotated", 12), ("Layer.__call__", 21)], None),  # no class that declares the field
         (5e5, [("rotated", 12), ("Layer.__call__", 21)], None),  # nothing on the way has it
         (3e-6, [("rotated", 12), ("Layer.__call__", 21)], None),  # another method has it for itself
         (None, [("rotated", 12)], None),
@@ -184,7 +189,7 @@ def started():
 )
 def test_the_line_that_holds_a_constant_is_found(tmp_path, number, stack, line):
     path = tmp_path / "passed.py"
-    path.write_text(PASSED)
+    path.write_text(f"{PASSED}\nHUGE = {'9' * 400}\n")
     found = written(number, [Frame(str(path), at, name) for name, at in stack])
     assert (found.line if found else None) == line
 
@@ -252,17 +257,35 @@ def level(net, params, x, kind):
 def swapped(net, params, x, kind):
     return energy({"params": params}, kind, x)
 
+def chosen(net, params, x, kind):
+    return energy(params, x, "gelu")
+
+def changed(net, params, x, kind):
+    x, kind = kind, x
+    return energy(params, x, kind)
+
+def added(net, params, x, kind):
+    return net(x) + energy(params, x, kind)
+
 def contrast(net, params, batch, kind):
     return level(net, params, batch["x"], kind)
 """
 
 
-@pytest.mark.parametrize(("through", "function"), [(6, "contrast"), (9, "swapped")])
-def test_a_call_that_passes_its_parameters_on_gives_nothing(tmp_path, through, function):
+@pytest.mark.parametrize(
+    ("line", "through", "function"),
+    [
+        (6, "level", "contrast"),
+        (9, "swapped", "swapped"),
+        (12, "chosen", "chosen"),
+        (16, "changed", "changed"),
+        (19, "added", "added"),
+    ],
+)
+def test_a_call_that_passes_its_parameters_on_gives_nothing(tmp_path, line, through, function):
     path = tmp_path / "given.py"
     path.write_text(GIVEN)
-    name = "level" if through == 6 else "swapped"
-    stack = [Frame(str(path), at, each) for at, each in ((3, "energy"), (through, name), (12, "contrast"))]
+    stack = [Frame(str(path), at, each) for at, each in ((3, "energy"), (line, through), (22, "contrast"))]
     found = giving_call(stack)
     assert found and found.function == function
     assert giving_call(stack[:1]) is None
@@ -277,6 +300,8 @@ class Gate:
     def reset(self):
         self.twice = Param(2.0)
 
+        self.noted: Param = Param(3.0)
+
 class Mixed:
     def __call__(self, x):
         return x * self.param("gamma", constant(0.3), ())
@@ -284,7 +309,8 @@ class Mixed:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [("gate", 4), ("once", 5), ("gamma", 12), ("twice", None), ("other", None)]
+    ("name", "line"),
+    [("gate", 4), ("once", 5), ("gamma", 14), ("noted", 10), ("twice", None), ("other", None)],
 )
 def test_the_only_line_that_declares_a_leaf_is_found(tmp_path, name, line):
     path = tmp_path / "declared.py"

@@ -8,7 +8,7 @@ import pytest
 
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
-from parity.builds.weights.map import MapError, Rule
+from parity.builds.weights.map import FOLLOWS, MapError, Rule
 from parity.builds.weights.modules import pair_nearest
 from parity.builds.weights.transforms import Split
 from parity.ir.jaxprs import first_uses
@@ -338,23 +338,43 @@ def test_a_clone_is_found_beside_a_state_with_the_leaves_of_another_module():
 @pytest.mark.parametrize("single", [True, False])
 def test_the_only_moments_and_averages_of_two_equal_parts_follow_either(single):
     """Such as those of the fast weights of lookahead; the programs use the leaves in another order on each side."""
-    reference = leaves("fast/ask/w 5x5, fast/key/w 5x5, slow/ask/w 5x5, slow/key/w 5x5")
+    reference = leaves("fast/first/w 5x5, fast/second/w 5x5, slow/first/w 5x5, slow/second/w 5x5")
     candidate = leaves("fast/net/q 5x5, fast/net/k 5x5, slow/net/q 5x5, slow/net/k 5x5")
     rules = [
         Rule(reference=(f"(fast|slow)/{one}/w",), candidate=(rf"\g<1>/net/{other}",))
-        for one, other in (("ask", "q"), ("key", "k"))
+        for one, other in (("first", "q"), ("second", "k"))
     ]
     more = {"0/trace": "0/trace"} | ({} if single else {"1/trace": "1/trace"})
     for one, other in more.items():
-        reference |= leaves(f"{one}/ask/w 5x5, {one}/key/w 5x5", Role.OPTIMIZER)
+        reference |= leaves(f"{one}/first/w 5x5, {one}/second/w 5x5", Role.OPTIMIZER)
         candidate |= leaves(f"{other}/net/k 5x5, {other}/net/q 5x5", Role.OPTIMIZER)
-    reference |= leaves("average/ask/w 5x5, average/key/w 5x5", Role.STATE)
+    reference |= leaves("average/first/w 5x5, average/second/w 5x5", Role.STATE)
     candidate |= leaves("smooth/net/k 5x5, smooth/net/q 5x5", Role.STATE)
     found = infer(reference, candidate, rules, order=lambda: order(sorted(reference), sorted(candidate)))
     matched = {entry.reference[0]: entry.matched_by for entry in found.entries}
-    assert pairs(found)["average/ask/w"] == "smooth/net/q"
-    assert (pairs(found)["0/trace/ask/w"] == "0/trace/net/q") is single
-    assert (matched["0/trace/ask/w"] == "as its parameter") is single or single
+    assert pairs(found)["average/first/w"] == "smooth/net/q"
+    assert (pairs(found)["0/trace/first/w"] == "0/trace/net/q") is single
+    assert (matched["0/trace/first/w"] == FOLLOWS) is single
+
+
+def test_the_only_moment_of_parts_with_other_partners_follows_none():
+    """It may be that of the second part, which a rule turns or names crosswise."""
+    reference = leaves("actor/first 5x5, actor/second 5x5, critic/first 5x5, critic/second 5x5")
+    candidate = leaves("actor/q 5x5, actor/k 5x5, critic/q 5x5, critic/k 5x5")
+    reference |= leaves("0/trace/critic/first 5x5", Role.OPTIMIZER)
+    pairings = {
+        "actor/first": "actor/q",
+        "actor/second": "actor/k",
+        "critic/first": "critic/k",
+        "critic/second": "critic/q",
+    }
+    rules = [Rule(reference=(one,), candidate=(other,)) for one, other in pairings.items()]
+    reference |= leaves("slow/first 5x5, slow/second 5x5", Role.STATE)
+    candidate |= leaves("late/q 5x5, late/k 5x5", Role.STATE) | leaves("0/trace/critic/k 5x5", Role.OPTIMIZER)
+    used = order(["slow/first", "slow/second"], ["late/k", "late/q"])
+    found = infer(reference, candidate, rules, order=lambda: used)
+    assert pairs(found)["slow/first"] == "late/k"
+    assert all(one.matched_by != FOLLOWS for one in found.entries if one.role is Role.STATE)
 
 
 def test_the_moments_of_two_optimizers_of_a_part_differ_by_their_numbers():
