@@ -198,3 +198,24 @@ def test_a_branch_or_a_loop_is_named_itself():
 
     jaxpr = jax.make_jaxpr(made)(jnp.ones(2)).jaxpr
     assert {function_of(jaxpr, out).rpartition(".")[2] for out in jaxpr.outvars} == {"made"}
+
+
+class LinenGate(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(D, name="head")(x) * self.param("gate", linen.initializers.constant(0.3), ())
+
+
+class Gate(nnx.Module):
+    def __init__(self, rngs):
+        self.head = nnx.Linear(D, D, rngs=rngs)
+        self.gate = nnx.Param(jnp.float32(0.2))
+
+    def __call__(self, x):
+        return self.head(x) * self.gate[...]
+
+
+def test_the_first_line_names_the_lines_that_declare_a_leaf_of_a_constant():
+    line, _ = failure(LinenGate, Gate)
+    assert "reference starts 0.3, candidate starts 0.2" in line, line
+    assert "in LinenGate.__call__" in line and "in Gate.__init__" in line, line
