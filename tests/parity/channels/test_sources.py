@@ -203,7 +203,7 @@ def test_a_branch_or_a_loop_is_named_itself():
 class LinenGate(linen.Module):
     @linen.compact
     def __call__(self, x):
-        return linen.Dense(D, name="head")(x) * self.param("gate", linen.initializers.constant(0.3), ())
+        return linen.Dense(D, name="head")(x) * self.param("opening", linen.initializers.constant(0.3), ())
 
 
 class Gate(nnx.Module):
