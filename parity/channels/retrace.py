@@ -115,9 +115,10 @@ def _drifted(side: Side) -> dict[str, str]:
 
 def _made(side: Side, path: str) -> str:
     """Returns the user's line that makes a leaf of the returned state, as text; empty if there is none."""
-    places, program = {result: at for at, result in enumerate(side.results)}, side.traced.jaxpr.jaxpr
-    at = places.get((Group.STATE, path))
-    source = None if at is None else result_source(program, program.outvars[at])
+    result, program = (str(Group.STATE), path), side.traced.jaxpr.jaxpr
+    if result not in side.results:
+        return ""
+    source = result_source(program, program.outvars[side.results.index(result)])
     return f", made at {source.own[0]}" if source and source.own else ""
 
 

@@ -208,9 +208,9 @@ def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Fin
             return [], ""
 
     def recipe(index: int) -> Hashable:
-        """Entries of one recipe on each side are distributed alike."""
+        """Entries with one recipe on each side have one distribution."""
         alone = index in tied or None in numbers[index] or not isinstance(entries[index].transform, Identity)
-        loose = tuple(recipe.loose for recipe in (*drawn[index].left, *drawn[index].right))
+        loose = tuple(each.loose for each in (*drawn[index].left, *drawn[index].right))
         return index if alone else (loose, evidence.builds[0].leaves[entries[index].reference[0]].shape)
 
     groups = grouped(unsettled, recipe).values()

@@ -163,7 +163,7 @@ class Runs:
         return [self.perturbed(0, 1_000 + draw) for draw in range(DRAWS)]
 
     def _floor(self, group: str) -> dict[str, float]:
-        """Returns the noise of each leaf of a group: if one is not far beyond it, also that of other rounding.
+        """Returns the noise of each leaf of a group; of a leaf that is not far beyond it, also that of other rounding.
 
         Adam makes a step of rounding where a gradient is nearly zero, which few draws show.
         """
@@ -171,11 +171,15 @@ class Runs:
         found = measure_floor(left, [again[group] for again in self.nudged])
         shared = [path for path in left if path in right]
         off = filter(None, (deviation(path, left[path], right[path], place=False) for path in shared))
-        near = any(1 < distance_in_floors(each, found) / FLOOR_FACTOR <= MARGINAL for each in off)
-        if near and jax.process_count() == 1:
+        near = [
+            each.path
+            for each in off
+            if 1 < distance_in_floors(each, found) / FLOOR_FACTOR <= MARGINAL and jax.process_count() == 1
+        ]
+        if near:
             again = dataclasses.replace(self, changed=rerounded_side).nudged
-            more = measure_floor(left, [run[group] for run in again])
-            found = {path: max(noise, more[path]) for path, noise in found.items()}
+            more = measure_floor({path: left[path] for path in near}, [run[group] for run in again])
+            found |= {path: max(noise, found[path]) for path, noise in more.items()}
         return found
 
     @Once

@@ -190,13 +190,10 @@ def _by_frequency(found: Sequence[tuple[int, Op, str, Any]]) -> list[tuple[int, 
         frames = inlined_source(op).frames
         return op.form.name, op.form.word, constant, frames and frames[0].function
 
-    counts = collections.Counter((side, kind(op, constant)) for side, op, constant, _ in found)
-
-    def is_more_often(one: tuple[int, Op, str, Any]) -> bool:
-        side, made = one[0], kind(*one[1:3])
-        return counts[side, made] > counts[1 - side, made]
-
-    return sorted(found, key=is_more_often, reverse=True)
+    made = [(side, kind(op, constant)) for side, op, constant, _ in found]
+    counts = collections.Counter(made)
+    rest = [counts[side, each] <= counts[1 - side, each] for side, each in made]
+    return [found[at] for wanted in (False, True) for at in range(len(found)) if rest[at] is wanted]
 
 
 def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:

@@ -167,8 +167,8 @@ def averages(
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Returns ``{name: (module, parameters)}`` of the modules of a state that hold what modules of parameters hold.
 
-    They are taken for averages, such as ``slow/hidden/kernel`` for that of ``critic/hidden/kernel``, the only
-    parameter of a module with leaves of these names and types.
+    They are taken for averages, such as ``slow/hidden/kernel`` for that of ``critic/hidden/kernel``. The parameters are
+    those of all outermost modules with leaves of these names and types.
     """
     modules, found = _by_content(parameters), {}
     for module, names in _outermost(state).items():

@@ -33,7 +33,7 @@ def reduced(*parts, times=1, dtype="f32"):
         ([reduced(4, FOUR)], [reduced(4), reduced(FOUR, times=3)], Verdict.FAILED),  # inside a loop
         ([reduced(4, FOUR)], [reduced(4), reduced(FOUR, dtype="bf16")], Verdict.FAILED),
         ([reduced(4, EIGHT)], [reduced(4), reduced(FOUR), reduced(FOUR)], Verdict.FAILED),  # other arrays
-        ([reduced(4, FOUR)], [reduced(4, 4, 8, FOUR)], Verdict.EQUAL),  # other numbers beside them
+        ([reduced(4, FOUR)], [reduced(4, 4, 8, FOUR)], Verdict.EQUAL),  # with other numbers
         ([reduced(4, FOUR)], [reduced(12, FOUR)], Verdict.FAILED),
         ([reduced(4)], [reduced(4, 4)], Verdict.FAILED),  # numbers alone
     ],

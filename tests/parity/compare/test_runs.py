@@ -14,7 +14,9 @@ NUDGED, REROUNDED = 1e-6, 8e-6
 
 
 def moved(size: float) -> dict[str, dict[str, np.ndarray]]:
-    return {"values": {"y": (Y * (1 + size * np.cos(np.arange(64)))).astype(np.float32)}}
+    return {
+        "values": dict.fromkeys(("y", "far"), (Y * (1 + size * np.cos(np.arange(64)))).astype(np.float32))
+    }
 
 
 @dataclasses.dataclass
@@ -26,7 +28,7 @@ class Measured:
 
     @property
     def outputs(self):
-        return {"values": {"y": Y}}, moved(self.size)
+        return {"values": {"y": Y, "far": Y}}, {"values": moved(self.size)["values"] | {"far": Y + 1}}
 
     @property
     def nudged(self):
@@ -42,3 +44,4 @@ def test_only_a_leaf_near_its_noise_is_judged_by_other_rounding(size, noise):
     floor: Any = Runs._floor(Measured(size), "values")  # pyright: ignore[reportArgumentType]
     alone = Runs._floor(Measured(0.0), "values")["y"]  # pyright: ignore[reportArgumentType]
     assert floor["y"] / alone == pytest.approx(noise / NUDGED, rel=0.2)
+    assert floor["far"] == alone
