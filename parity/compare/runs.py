@@ -163,7 +163,7 @@ class Runs:
         return [self.perturbed(0, 1_000 + draw) for draw in range(DRAWS)]
 
     def _floor(self, group: str) -> dict[str, float]:
-        """Returns the noise of each leaf of a group; of a leaf that is not far beyond it, also that of other rounding.
+        """Returns the noise of each leaf of a group, and that of other rounding if the leaf is not far beyond its own.
 
         Adam makes a step of rounding where a gradient is nearly zero, which few draws show.
         """
