@@ -2,12 +2,13 @@
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import linen, nnx
 from jax.experimental import multihost_utils
 
@@ -97,15 +98,27 @@ def is_key(value: Any) -> bool:
     return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def _role(path: str, node: Any, value: Any) -> Role:
+def _role(path: str, node: Any, value: Any, optimizers: Set[str]) -> Role:
     if is_key(value) or isinstance(node, nnx.RngState):
         return Role.RNG
-    if isinstance(node, nnx.OptState) or _collection(path) == "opt_state":  # whose moments may be `nnx.Param`
-        return Role.OPTIMIZER
+    parts = path.split("/")
+    inside = isinstance(node, nnx.OptState) or _collection(path) == "opt_state"
+    if inside or any("/".join(parts[:depth]) in optimizers for depth in range(len(parts))):
+        return Role.OPTIMIZER  # its moments may be `nnx.Param`
     if isinstance(node, nnx.Variable):
         return Role.PARAMS if isinstance(node, nnx.Param) else Role.STATE
     top = {"params": Role.PARAMS, "step": Role.OPTIMIZER}
     return top.get(_collection(path), Role.STATE)
+
+
+def _optimizers(tree: Any) -> set[str]:
+    """Returns the paths of the states of Optax's optimizers, whatever the fields that hold them are called."""
+
+    def is_state(node: Any) -> bool:
+        return type(node).__module__.partition(".")[0] == "optax" and not isinstance(node, optax.EmaState)
+
+    nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_state)
+    return {path_name(path) for path, node in nodes if is_state(node)}
 
 
 def _collection(path: str) -> str:
@@ -124,13 +137,13 @@ def _axes(node: Any) -> tuple[str | None, ...] | None:
 
 def describe(tree: Any) -> dict[str, Leaf]:
     """Returns ``{path: Leaf}`` of a state that still has its boxes or Variables."""
-    leaves = {}
+    leaves, optimizers = {}, _optimizers(tree)
     for path, node, value in _entries(tree):
         leaves[path] = Leaf(
             path=path,
             shape=tuple(value.shape),
             dtype=str(value.dtype),
-            role=_role(path, node, value),
+            role=_role(path, node, value, optimizers),
             logical_axes=_axes(node),
         )
     return leaves

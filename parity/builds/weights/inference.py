@@ -121,8 +121,11 @@ class _Side:
 
     @property
     def own(self) -> int:
-        """The number of parameters without copies."""
-        return len(self.parameters) - len(self.copies)
+        """The number of elements of parameters without copies, which stacks and joined leaves do not change."""
+        return self.size(self.parameters.keys() - self.copies)
+
+    def size(self, names: Iterable[str]) -> int:
+        return sum(self.leaf(name).size for name in names)
 
     def leaf(self, name: str) -> Leaf:
         return self.leaves[self.paths[name]]
@@ -172,7 +175,7 @@ class _Search:
         fewer, more = sorted(self.sides, key=lambda side: side.own)
         if fewer.own == more.own:
             return
-        found = [pair for pair in clones(more.parameters) if len(pair[0]) == more.own - fewer.own]
+        found = [pair for pair in clones(more.parameters) if more.size(pair[0]) == more.own - fewer.own]
         state = fewer.unpaired(Role.STATE)
         if len(found) != 1:
             return

@@ -10,7 +10,7 @@ from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import FOLLOWS, MapError, Rule
 from parity.builds.weights.modules import pair_nearest
-from parity.builds.weights.transforms import Split
+from parity.builds.weights.transforms import Concat, Split
 from parity.ir.jaxprs import first_uses
 
 
@@ -231,6 +231,26 @@ def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
         "params/Dense_1/kernel": "model/down/kernel",
         "ema/Dense_0/kernel": "ema/params/up/kernel",
         "ema/Dense_1/kernel": "ema/params/down/kernel",
+    }
+
+
+def test_an_average_of_joined_leaves_is_no_parameter():
+    """Though the sides hold other numbers of parameters."""
+    reference = leaves("params/gate 5x4, params/value 5x4") | leaves("ema/gate 5x4, ema/value 5x4", Role.STATE)
+    candidate = leaves("params/both 5x8, average/both 5x8")
+    holders = {"params": "params", "ema": "average"}
+    rules = [
+        Rule(
+            reference=(f"{holder}/gate", f"{holder}/value"),
+            candidate=(f"{other}/both",),
+            transform=Concat(axis=1, sizes=(4, 4)),
+        )
+        for holder, other in holders.items()
+    ]
+    entries = infer(reference, candidate, rules).entries
+    assert {entry.candidate: entry.role for entry in entries} == {
+        ("params/both",): Role.PARAMS,
+        ("average/both",): Role.STATE,
     }
 
 
