@@ -11,6 +11,7 @@ from parity.prove.rules.types import is_whole_number
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
 WRITTEN = 1e-6
 """Relative tolerance within which two constants count as one, because people write constants with six digits."""
+SETTING = "another setting of a library's function"
 MASKS = -1e4, 1e30
 """Constants below or above these hide an entry, such as the fill of a mask or the start of a maximum."""
 
@@ -34,6 +35,12 @@ def has_other_constant(entry: Frontier) -> bool:
     """True if two operations on equal operands differ in a constant, by more than a rounding."""
     unlike = entry.unlike
     return unlike is not None and unlike.trait is Trait.CONSTANT and _apart(unlike)
+
+
+def is_setting(entry: Frontier) -> bool:
+    """True if one line of a library uses another constant on each side, as its caller chose."""
+    lines = [side.place.library[:1] for side in (entry.reference, entry.candidate) if side]
+    return has_other_constant(entry) and lines[0] == lines[-1] != ()
 
 
 def regrouped(several: Sequence[Unlike]) -> bool:

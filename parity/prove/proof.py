@@ -10,7 +10,7 @@ from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.exchange import Exchange
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
-from parity.prove.grade import grade, has_other_constant
+from parity.prove.grade import SETTING, grade, has_other_constant, is_setting
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.prove.rules.weight_views import WeightView, given, not_met
@@ -86,7 +86,7 @@ class Proof:
 
     def findings(self) -> tuple[Finding, ...]:
         """Returns the frontier as findings, each once."""
-        return tuple(dict.fromkeys(entry.finding() for entry in self.frontier))
+        return tuple(dict.fromkeys(map(_finding, self.frontier)))
 
     def reasons(self) -> dict[Finding, str]:
         """Returns the findings that may not rest on numbers, with the reasons."""
@@ -212,6 +212,11 @@ def is_one_program(
     """True if two programs that are already read are one program, as in `Proof.same_program`; tries no rules."""
     pair = ((reference, candidate), arguments, results, alone)
     return not _paired(*pair) and _Attempt(*pair).equal
+
+
+def _finding(entry: Frontier) -> Finding:
+    found = entry.finding()
+    return dataclasses.replace(found, cause=SETTING) if is_setting(entry) else found
 
 
 def _paired(

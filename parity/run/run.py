@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -19,6 +20,7 @@ from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.ir.functions import Frame, is_users
+from parity.prove.grade import SETTING
 from parity.run.explain import ELSEWHERE, blocking, innermost, unplaced
 from parity.run.manifest import opened
 from parity.run.record import CaseResult
@@ -125,24 +127,28 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         return results
     from parity.compare.origin.operation import locate  # few runs need it
 
+    first = next((one for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)), None)
+    certain = first and dataclasses.replace(first, doubts=(), next_step="")
+    setting = first is not None and first.cause == SETTING
+    changed: dict[str, Any] = {"findings": (certain, *channel.findings[1:])} if setting else {}
     try:
         with session.clock.book("judge"), session.clock.limit(SEARCH_SECONDS):
             found = locate(case, session, blocking(results.values())[0].name)
     except Exception as error:
-        changed = {"notes": (error_finding("search for the place by values", error), *channel.notes)}
+        changed["notes"] = (error_finding("search for the place by values", error), *channel.notes)
     else:
-        lines = innermost(found.finding) if found.finding else []
+        lines, own = (innermost(one) if one else [] for one in (found.finding, first))
         if found.finding is None or not (found.found or lines):
-            return results
-        first = [innermost(one) for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)]
-        if any(lines == own if found.found else set(lines) <= set(own) for own in first):  # in more detail
-            shown = _with_callers(channel.findings[0], found.finding)
-            shown = dataclasses.replace(shown, doubts=(), next_step="") if found.found else shown
-            changed = {"findings": (shown, *channel.findings[1:])}
-        else:
+            pass
+        elif first and (
+            lines == own or (not found.found and set(lines) <= set(own))
+        ):  # the proof has more details
+            shown = certain if certain and (lines == own or setting) else first
+            changed["findings"] = (_with_callers(shown, found.finding), *channel.findings[1:])
+        elif found.found or not setting:
             where = f"values of one batch differ first at {found.finding.where}"
             doubt = "" if found.found else f"not sure of the cause, {found.facts['doubt']}"
-            changed = {"located": dataclasses.replace(found.finding, where=where, next_step=doubt)}
+            changed["located"] = dataclasses.replace(found.finding, where=where, next_step=doubt)
     return {**results, channel.name: dataclasses.replace(channel, **changed)}
 
 
