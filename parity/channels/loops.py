@@ -267,17 +267,38 @@ def _bytes(leaves: Sequence[Shape]) -> int:
 
 
 def _are_parts(some: Sequence[Shape], others: Sequence[Shape]) -> bool:
-    """Returns True if arrays hold the same rows along an axis, as a fused weight and its parts do."""
+    """Returns True if arrays hold the same rows along an axis, as a fused weight and its parts do.
+
+    Equal parts may be stacked along an axis of their own.
+    """
 
     def rows(leaves: Sequence[Shape], axis: int) -> collections.Counter[Shape]:
         found: collections.Counter[Shape] = collections.Counter()
         for leaf in leaves:
-            at = max(0, len(leaf.sizes) - axis)
-            found[Shape(leaf.element, leaf.sizes[:at] + leaf.sizes[at + 1 :])] += leaf.sizes[at]
+            found[_without(leaf, max(0, len(leaf.sizes) - axis))] += leaf.sizes[-axis:][0]
         return found
 
-    axes = range(1, 1 + max(len(leaf.sizes) for leaf in (*some, *others)))
+    left, right = (
+        collections.Counter(Shape(leaf.element, leaf.sizes) for leaf in leaves) for leaves in (some, others)
+    )
+    _drop_stacks(left, right)
+    _drop_stacks(right, left)
+    some, others = tuple(left.elements()), tuple(right.elements())
+    axes = range(1, 1 + max((len(leaf.sizes) for leaf in (*some, *others)), default=1))
     return any(rows(some, axis) == rows(others, axis) for axis in axes)
+
+
+def _drop_stacks(leaves: collections.Counter[Shape], parts: collections.Counter[Shape]) -> None:
+    """Removes the arrays that stack equal ones of the other side, and these."""
+    for leaf in list(leaves.elements()):
+        stacked = (at for at, size in enumerate(leaf.sizes) if parts[_without(leaf, at)] >= size > 1)
+        if (axis := next(stacked, None)) is not None:
+            leaves[leaf] -= 1
+            parts[_without(leaf, axis)] -= leaf.sizes[axis]
+
+
+def _without(leaf: Shape, axis: int) -> Shape:
+    return Shape(leaf.element, leaf.sizes[:axis] + leaf.sizes[axis + 1 :])
 
 
 def _leaves(leaves: Sequence[Shape]) -> str:

@@ -22,6 +22,8 @@ from parity.compare.side import Side
 from parity.ir.epsilons import changed_epsilons
 from parity.ir.jax_internals import traceback_codes
 from parity.ir.location import call_stacks
+from parity.ir.settings import changed_setting
+from parity.prove.grade import SETTING
 from parity.values.vacuity import vacuous_finding
 from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Doubt, Finding, Verdict
 
@@ -64,7 +66,21 @@ def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tu
     """Returns the verdict on programs that differ: failed if neither numbers nor another proof can settle it."""
     assert evidence.proof is not None
     failed = _unsettled(evidence, evidence.proof.reasons() or _changed_epsilons(evidence))
-    return (Verdict.FAILED, failed) if failed else (Verdict.UNPROVED, _resting(found))
+    return (
+        (Verdict.FAILED, failed)
+        if failed
+        else (Verdict.UNPROVED, _resting(_changed_setting(evidence, found)))
+    )
+
+
+def _changed_setting(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Returns the findings; a setting of a library's function that differs, which the proof did not reach, is first."""
+    changed = changed_setting(*(side.traced.jaxpr for side in evidence.sides))
+    if changed is None or any(one.cause == SETTING for one in found):
+        return found
+    where, *places = changed
+    texts = {side: f"{place.own_place}{place.maker}" for side, place in zip(SIDES, places, strict=True)}
+    return (Finding(where=where, **texts, cause=SETTING), *found)
 
 
 def _unsettled(evidence: Evidence, reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:

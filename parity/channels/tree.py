@@ -29,9 +29,10 @@ def tree(evidence: Evidence) -> ChannelResult:
     except ConflictError as error:
         return _conflict(error)
     except MapError as error:
-        detail = "; ".join(("leaves without a partner", *error.hints))
-        left = tuple(with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error))
-        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=left)
+        found = [Finding(where=hint, reference="", candidate="") for hint in error.hints]
+        found += [with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error)]
+        detail = "leaves without a partner"
+        return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=tuple(found))
     findings: list[Finding] = []
     notes: list[Finding] = []
     for entry in entries:

@@ -10,6 +10,7 @@ from parity.verdicts import EXPECTED_GOT, Finding
 
 NOT_FINITE = "look for the first: an overflow, a logarithm of a negative number, a mask that hides everything"
 RANDOMISE = "randomise it"
+MEANT = "declare the leaf in the pair's zero_gradients if that is meant"
 
 Flat = Mapping[str, np.ndarray]
 
@@ -39,14 +40,14 @@ def constant_leaves(what: str, flat: Flat, next_step: str = RANDOMISE) -> list[F
 def dead_gradients(gradients: Flat, declared: Sequence[str]) -> list[Finding]:
     """Returns a finding for each gradient that is zero throughout, unless its leaf is declared to have none."""
     zeros = [path for path, array in gradients.items() if not array.any()]
-    advice = "declare the leaf in the pair's zero_gradients if that is meant"
-    return _undeclared(zeros, declared, "a gradient of zeros", "a gradient that is not zero", advice)
+    return _undeclared(zeros, declared, "a gradient of zeros", "a gradient that is not zero", MEANT)
 
 
 def nothing_moved(before: Flat, after: Flat, declared: Sequence[str]) -> list[Finding]:
     """Returns a finding for each parameter that training steps left unchanged."""
     still = [path for path in before if path in after and before[path].tobytes() == after[path].tobytes()]
-    return _undeclared(still, declared, "the same bits after the steps", "a parameter that training moves")
+    wanted = "a parameter that training moves"
+    return _undeclared(still, declared, "the same bits after the steps", wanted, MEANT)
 
 
 def not_finite(flat: Flat, declared: Sequence[str] = ()) -> list[Finding]:

@@ -10,7 +10,7 @@ import numpy as np
 from parity.builds.build import Group
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
-from parity.builds.weights.transforms import Identity
+from parity.builds.weights.transforms import Concat, Identity, Split, Stack, Unstack
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import RECAST, Alignment, floors
@@ -172,15 +172,18 @@ def _step(
 
 def _layouts(work: Evidence, side: int) -> Layouts:
     """Returns the layouts of the weights that are one array on a side and transformed, or several, on the other."""
-    found: dict[tuple[int, ...], list] = {}
+    found: dict[tuple, list] = {}
     for entry in work.weights.entries:
-        ends = (entry.reference, entry.candidate)
-        if isinstance(entry.transform, Identity) or len(ends[side]) > 1:
+        ends, transform = (entry.reference, entry.candidate), entry.transform
+        if isinstance(transform, Identity) or len(ends[side]) > 1:
             continue
-        layouts = found.setdefault(work.builds[side].leaves[ends[side][0]].shape, [])
-        layout = (entry.transform, side == 0)
-        if layout not in layouts:
-            layouts.append(layout)
+        shape: tuple = work.builds[side].leaves[ends[side][0]].shape
+        if isinstance(transform, Concat | Split | Stack | Unstack):
+            axis = transform.axis % len(shape) - len(shape)
+            transform, shape = dataclasses.replace(transform, axis=axis), (..., *shape[axis:])
+        layouts = found.setdefault(shape, [])
+        if (transform, side == 0) not in layouts:
+            layouts.append((transform, side == 0))
     return found
 
 

@@ -17,8 +17,11 @@ from parity.ir.jaxprs import bind
 from parity.ir.location import SourceLocation, equation_source
 from parity.ir.precision import widen, widened
 
-Layouts = Mapping[tuple[int, ...], Sequence[tuple[Transform, bool]]]
-"""Shape of a weight -> the transforms that carry it to the other side; False to invert the transform."""
+Layouts = Mapping[tuple[Any, ...], Sequence[tuple[Transform, bool]]]
+"""Shape -> the transforms that carry a value to the other side; False to invert the transform.
+
+A shape that starts with ``...`` is that of the last axes, as products with a joined weight have them.
+"""
 
 NO_LAYOUTS: Layouts = types.MappingProxyType({})
 TOP = Position()
@@ -111,7 +114,7 @@ class _Evaluation(Interpreter):
         facts = {
             "literal": name != "argument" and not computed,
             "leaf": leaves.pop() if len(leaves) == 1 else "",
-            "parts": tuple(_carried(value, *layout) for layout in self._layouts.get(np.shape(value), ())),
+            "parts": tuple(_carried(value, *layout) for layout in self._layouts_of(np.shape(value))),
         }
         node = Node(name, tuple(inputs), sketch(value, self._ascending), around, **facts, **more)
         if name == "random_fold_in":  # with 0 it makes the key that a split makes first, by another way
@@ -120,6 +123,10 @@ class _Evaluation(Interpreter):
             )
         self.nodes.append(node)
         return len(self.nodes) - 1
+
+    def _layouts_of(self, shape: tuple[int, ...]) -> list[tuple[Transform, bool]]:
+        keys = [shape, *((..., *shape[at:]) for at in range(len(shape)))]
+        return [layout for key in keys for layout in self._layouts.get(key, ())]
 
     def given(self, value: Any) -> Any:
         return widened(value) if self._wide else value

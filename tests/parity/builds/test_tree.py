@@ -120,7 +120,9 @@ def test_nnx_state_gives_roles_by_variable_type():
 def test_moments_are_the_optimizers_in_any_field():
     params = {"layer": nnx.Param(jnp.ones(3))}
     optimizer = optax.chain(optax.clip(1.0), optax.multi_transform({"all": optax.adam(1e-3)}, "all"))
-    found = roles(describe({"held": params, "memory": optimizer.init(params), "ema": optax.ema(0.9).init(params)}))
+    found = roles(
+        describe({"held": params, "memory": optimizer.init(params), "ema": optax.ema(0.9).init(params)})
+    )
     moments = {path: role for path, role in found.items() if path.startswith("memory/")}
     assert len(moments) == 3 and set(moments.values()) == {Role.OPTIMIZER}
     assert found["held/layer"] is Role.PARAMS and found["ema/count"] is Role.STATE

@@ -11,8 +11,11 @@ from flax import linen, nnx
 
 import parity
 from parity.bisect.report import bisect_case
+from parity.builds.weights.transforms import Concat
 from parity.compare.origin import evaluated, operation
+from parity.compare.origin.result import SearchResult
 from parity.compare.session import Session
+from parity.prove.grade import SETTING
 from parity.report.assertion import TwinsDifferError
 from parity.report.table import notes_text
 from parity.run import run
@@ -20,7 +23,7 @@ from parity.run.explain import explain
 from parity.run.record import CaseResult
 from parity.run.request import Request
 from parity.run.run import case_runner
-from parity.verdicts import ChannelResult, Finding, Verdict, plain
+from parity.verdicts import ChannelResult, Doubt, Finding, Verdict, plain
 
 
 def share(h):
@@ -321,3 +324,95 @@ def test_a_place_by_values_leads_also_if_it_is_not_sure(monkeypatch):
     text = line(run.run_case(case(), Session()))
     assert text.startswith("program differs: values of one batch differ first at mul (forward): reference ")
     assert "; not sure of the cause, because a caller may be; next: " in text
+
+
+class Two(linen.Module):
+    """Two layers where `Fused` has one."""
+
+    @linen.compact
+    def __call__(self, x):
+        one, two = (linen.Dense(3, name=name)(x) + self.shift(x) for name in ("one", "two"))
+        return jnp.tanh(one) * linen.sigmoid(two)
+
+    def shift(self, x):
+        return 2.0 * x[:, :1]
+
+
+class Fused(nnx.Module):
+    def __init__(self, rngs):
+        self.both = nnx.Linear(5, 6, rngs=rngs)
+
+    def __call__(self, x):
+        one, two = jnp.split(self.both(x) + self.moved(x), 2, -1)
+        return jnp.tanh(one) * jax.nn.sigmoid(two)
+
+    def moved(self, x):
+        return 2.5 * x[:, :1]
+
+
+def fused(candidate="both/"):
+    """A case whose weight rules join two layers."""
+    rules = [
+        parity.Rule(
+            reference=(f"one/{leaf}", f"two/{leaf}"),
+            candidate=(f"{candidate}{leaf}",),
+            transform=Concat(axis=-1, sizes=(3, 3)),
+        )
+        for leaf in ("kernel", "bias")
+    ]
+    pair = parity.twins(
+        "fused",
+        linen=Two,
+        nnx=Fused,
+        inputs=batch,
+        loss=lambda out, batch: out.sum(),
+        weight_rules=rules,
+        programs=("forward",),
+    )
+    return pair.cases({})[0]
+
+
+def test_a_product_with_a_joined_weight_is_no_difference():
+    result = run.run_case(fused(), Session())
+    assert "in Two.shift, candidate " in line(result) and "in Fused.moved" in line(result), line(result)
+
+
+def test_a_rule_that_pairs_nothing_comes_before_the_leaves_that_it_leaves():
+    found = line(run.run_case(fused("joint/"), Session()))
+    assert found.startswith(
+        "tree failed: weight rule one/kernel, two/kernel -> joint/kernel: it pairs one/kernel, but"
+    )
+
+
+def lost(*given):
+    raise TimeoutError
+
+
+ELSEWHERE = Finding(where="mul (forward)", reference="a.py:3 in scale", candidate="b.py:4 in scale")
+LOCATED = {
+    "lost": None,
+    "unsure": SearchResult(
+        axis="op", sentence="", found=False, finding=ELSEWHERE, facts={"doubt": "because"}
+    ),
+    "sure": SearchResult(axis="op", sentence="", found=True, finding=ELSEWHERE),
+}
+
+
+@pytest.mark.parametrize("searched", LOCATED)
+def test_a_setting_of_a_library_is_the_cause_unless_values_show_another_place(monkeypatch, searched):
+    monkeypatch.setattr(operation, "locate", lambda *given: LOCATED[searched] or lost())
+    setting = Finding(
+        where="minimum (operand 0: 2 against 1)",
+        reference="a.py:7 in step",
+        candidate="b.py:9 in step",
+        cause=SETTING,
+        doubts=(Doubt.NUMBERS,),
+    )
+    results = {
+        "program": ChannelResult(name="program", verdict=Verdict.UNPROVED, findings=(setting,)),
+        "values": ChannelResult(name="values", verdict=Verdict.FAILED, findings=(setting,)),
+    }
+    found = explain("two/forward", run._located(results, case(), Session()))
+    assert found is not None
+    place = "mul (forward)" if searched == "sure" else "minimum (operand 0: 2 against 1)"
+    assert place in found.line and "not sure" not in found.line, found.line

@@ -236,7 +236,9 @@ def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
 
 def test_an_average_of_joined_leaves_is_no_parameter():
     """Though the sides hold other numbers of parameters."""
-    reference = leaves("params/gate 5x4, params/value 5x4") | leaves("ema/gate 5x4, ema/value 5x4", Role.STATE)
+    reference = leaves("params/gate 5x4, params/value 5x4") | leaves(
+        "ema/gate 5x4, ema/value 5x4", Role.STATE
+    )
     candidate = leaves("params/both 5x8, average/both 5x8")
     holders = {"params": "params", "ema": "average"}
     rules = [

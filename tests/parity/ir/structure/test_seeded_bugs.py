@@ -347,6 +347,23 @@ def test_gradients_of_a_fused_weight_stack_as_those_of_its_parts(parts, dtype, v
     assert compare_loops(program([1200]), program(parts, dtype)).verdict is verdict
 
 
+@pytest.mark.parametrize(("others", "verdict"), [(3, Verdict.EQUAL), (2, Verdict.FAILED)])
+def test_parts_stacked_along_an_axis_of_their_own_are_the_same_arrays(others, verdict):
+    def program(shapes):
+        def loss(weights):
+            def body(c, row):
+                return jnp.sin(c + sum((each**2).sum() for each in row)), None
+
+            return jax.lax.scan(body, 1.0, weights)[0]
+
+        weights = tuple(jax.ShapeDtypeStruct((3, *shape), "float32") for shape in shapes)
+        return Loops(lowered=lowered_loops(jax.jit(jax.grad(loss)).lower(weights)))
+
+    whole = program([(20, 3, 8), (3, 80), (300,)])
+    parts = program([*[(20, 8)] * others, *[(80,)] * 3, (100,), (200,)])
+    assert compare_loops(whole, parts).verdict is verdict
+
+
 def test_an_axis_of_size_one_makes_no_other_stacked_array():
     def scan(stacked):
         return lambda: jax.lax.scan(lambda c, _: (jnp.sin(c), stacked(c)), jnp.ones(400), None, length=3)
