@@ -79,8 +79,8 @@ def _changed_setting(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Fi
     if changed is None or any(one.cause == SETTING for one in found):
         return found
     where, *places = changed
-    texts = {side: f"{place.own_place}{place.maker}" for side, place in zip(SIDES, places, strict=True)}
-    return (Finding(where=where, **texts, cause=SETTING), *found)
+    left, right = (f"{place.own_place}{place.maker}" for place in places)
+    return (Finding(where=where, reference=left, candidate=right, cause=SETTING), *found)
 
 
 def _unsettled(evidence: Evidence, reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:

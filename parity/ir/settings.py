@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
 from parity.ir.jaxprs import all_bodies, opened
@@ -66,4 +67,5 @@ def _lacking(own: Mapping[float, Any], other: Mapping[float, Any]) -> list[float
 
 def _is_real(value: Any) -> bool:
     kind = jnp.result_type(value)
-    return jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)
+    is_number = jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)
+    return np.ndim(value) == 0 and is_number
