@@ -41,9 +41,7 @@ def _constants(jaxpr: Any) -> Mapping[tuple[Frame, str], dict[float, SourceLocat
     """Returns the numbers that each operation on each line of a library reads, with the first place that does."""
     found = collections.defaultdict(dict)
     for equation, calls in _equations(jaxpr):
-        literals = [
-            one.val for one in equation.invars if isinstance(one, core.Literal) and not one.aval.shape
-        ]
+        literals = [one.val for one in equation.invars if isinstance(one, core.Literal)]
         numbers = [float(one) for one in literals if _is_real(one)]
         source = equation_source(equation, calls) if numbers else SourceLocation()
         for number in numbers if source.own else ():
