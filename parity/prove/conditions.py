@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Group, facts, names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram, makers
 from parity.prove.numbering import users
 from parity.prove.rules.types import is_whole_number
 
@@ -32,7 +32,7 @@ class Conditions:
     def __init__(self, program: StableProgram, numbers: Sequence[int], others: frozenset[int]):
         self._numbers, self._others = numbers, others
         self._ops = [op for op in program.body.walk() if op.live is not None]
-        self._made = {result: op for op in self._ops for result in op.results}
+        self._made = makers(program)
         self._users = users(program)
         self._written: set[int] = set()
         """Values that depend on no argument."""

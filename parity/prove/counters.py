@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity.ir.jax_internals import ir
-from parity.ir.stablehlo.program import Op, StableProgram
+from parity.ir.stablehlo.program import Op, StableProgram, makers
 from parity.prove.numbering import users
 
 PLACES = frozenset({"sdy.sharding_constraint", "annotate_device_placement"})
@@ -22,7 +22,7 @@ def increment(program: StableProgram, argument: int, result: int) -> tuple[int, 
     """
     counter, value = program.body.parameters[argument], program.body.outputs[result]
     readers = users(program)
-    made = {each: op for op in program.body.ops for each in op.results}
+    made = makers(program)
     sum_of, places = _unplaced(made, value)
     op = made.get(sum_of[-1])
     if op is None or op.form.name != "stablehlo.add" or op.form.attributed:

@@ -4,7 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Kind, Op, StableProgram, captures
+from parity.ir.stablehlo.program import Kind, Op, StableProgram, captures, makers
 from parity.prove.conditions import MOVES, Conditions, changed, filling, once_known, replacing
 from parity.prove.frontier import Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, regrouped
@@ -35,8 +35,6 @@ _ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "c
 _READS_TABLES = names_of("gather", "dynamic_slice")
 _SHAPED = names_of("constant", "reshape", "broadcast_in_dim")
 _COUNTING = _BOUNDED | names_of("multiply", "divide", "remainder")
-_READS_COUNTERS = _ARITHMETIC | names_of("convert")
-"""Operations that read counters, without indexing: one form wraps negative indices, another does not."""
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _LASTING = frozenset(
     (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")
@@ -116,22 +114,28 @@ class Exchange:
         return []
 
     def _one_sided(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
-        """Returns the first condition or added constant of one side that decides if some results are equal."""
+        """Returns the first operation of one side that decides if some results are equal."""
         numbers = [tuple(numbering.env) for numbering in self._numberings]
-        conditions, sums = [], []
+        found: dict[Trait, list[_OneSided]] = {Trait.CONDITION: [], Trait.CONSTANT: [], Trait.COUNTER: []}
         for side, program in enumerate(self._sides):
-            others = frozenset(numbers[1 - side])
-            found = Conditions(program, numbers[side], others).run()
-            conditions += [(side, op, "", values) for op, values in found]
-            sums += [(side, *each) for each in _added(program, numbers[side], others)]
-        for side, op, _, values in _by_frequency(conditions)[: max(rounds, 1)]:
-            known = [once_known(self._sides[side], values, flag) for flag in (False, True)]
-            if self._settles(side, known[0], unequal) is not self._settles(side, known[1], unequal):
-                return [_only(side, op, Trait.CONDITION)]
-        for side, op, constant, same in _by_frequency(sums)[: max(rounds, 1)]:
-            if self._settles(side, same, unequal):
-                return [_only(side, op, Trait.CONSTANT, constant)]
+            known = program, numbers[side], frozenset(numbers[1 - side])
+            conditions = Conditions(*known).run()
+            found[Trait.CONDITION] += [_OneSided(side, op, values) for op, values in conditions]
+            found[Trait.CONSTANT] += [_OneSided(side, *each) for each in _added(*known)]
+            found[Trait.COUNTER] += [_OneSided(side, *each) for each in _counted(*known)]
+        for trait, several in found.items():
+            for each in _by_frequency(several)[: max(rounds, 1)]:
+                if self._decides(trait, each, unequal):
+                    return [_only(trait, each)]
         return []
+
+    def _decides(self, trait: Trait, found: "_OneSided", unequal: Sequence[int]) -> bool:
+        """True if some results are equal without an operation, or for only one value of a condition."""
+        side, values = found.side, found.values
+        if trait is not Trait.CONDITION:
+            return self._settles(side, values, unequal)
+        known = [once_known(self._sides[side], values, flag) for flag in (False, True)]
+        return self._settles(side, known[0], unequal) is not self._settles(side, known[1], unequal)
 
     def _settles(self, side: int, same: Mapping[int, int], unequal: Sequence[int]) -> bool:
         """True if some results are equal once values of a side are replaced."""
@@ -157,15 +161,24 @@ def _exchanged(swaps: Iterable[_Swap]) -> contextlib.AbstractContextManager[None
     return changed([(swap.op, name, value) for swap in swaps for name, value in swap.other.items()])
 
 
+class _OneSided(NamedTuple):
+    """An operation of one side: its values if it is a condition, else the values without it by those with it."""
+
+    side: int
+    op: Op
+    values: Any
+    constant: str = ""
+
+
 def _added(
     program: StableProgram, numbers: Sequence[int], others: frozenset[int]
-) -> list[tuple[Op, str, dict[int, int]]]:
+) -> list[tuple[Op, dict[int, int], str]]:
     """Returns the small constants that one side adds to floats in sums that the other side does not have.
 
     Larger ones change numbers, unless a softmax removes them. Each has its first sum, and the other operand of each of
     its sums, by the sum; then follows each sum alone.
     """
-    made = {result: op for op in program.body.walk() if op.live is not None for result in op.results}
+    made = makers(program)
     found: dict[float, dict[int, int]] = {}
     for result, op in made.items():
         if op.form.name not in _SUMS or is_whole_number(op.form.elements[0]) or numbers[result] in others:
@@ -177,34 +190,56 @@ def _added(
             found.setdefault(constant, {})[result] = op.operands[1 - place]
     parts = [(constant, same) for constant, same in found.items()]
     parts += [(constant, {one: same[one]}) for constant, same in parts if len(same) > 1 for one in same]
-    return [(made[min(same)], f"{constant:g}", same) for constant, same in parts]
+    return [(made[min(same)], same, f"{constant:g}") for constant, same in parts]
 
 
-def _by_frequency(found: Sequence[tuple[int, Op, str, Any]]) -> list[tuple[int, Op, str, Any]]:
-    """Returns operations, given after their side, those first that a function makes more often on that side.
+def _counted(
+    program: StableProgram, numbers: Sequence[int], others: frozenset[int]
+) -> list[tuple[Op, dict[int, int]]]:
+    """Returns the operations on counters that one side reads in its own way, and the arguments behind their results."""
+    made, readers = makers(program), users(program)
+    origins = {value: value for value in program.body.parameters}
+    for op in program.body.ops:
+        inputs = [value for value in op.operands if filling(made, value) is None]
+        if op.form.name in _COUNTING and _counts(op.form.slots_out[0]) and len(inputs) == 1:
+            origins[op.results.start] = origins.get(inputs[0], -1)
+    return [
+        (made[value], {value: origin})
+        for value, origin in origins.items()
+        if value in made
+        and origin >= 0
+        and any(
+            user is None or not others.issuperset(numbers[each] for each in user.results)
+            for user, _ in readers[value]
+        )
+    ]
+
+
+def _by_frequency(found: Sequence[_OneSided]) -> list[_OneSided]:
+    """Returns operations, those first that a function makes more often on that side.
 
     Others may be of both sides, and differ because an earlier operation does.
     """
 
-    def kind(op: Op, constant: str) -> tuple:
-        frames = inlined_source(op).frames
-        return op.form.name, op.form.word, constant, frames and frames[0].function
+    def kind(each: _OneSided) -> tuple:
+        frames = inlined_source(each.op).frames
+        return each.op.form.name, each.op.form.word, each.constant, frames and frames[0].function
 
-    made = [(side, kind(op, constant)) for side, op, constant, _ in found]
+    made = [(each.side, kind(each)) for each in found]
     counts = collections.Counter(made)
     rest = [counts[side, each] <= counts[1 - side, each] for side, each in made]
     return [found[at] for wanted in (False, True) for at in range(len(found)) if rest[at] is wanted]
 
 
-def _only(side: int, op: Op, trait: Trait, constant: str = "") -> Frontier:
-    """Returns a condition, or an added constant, that only one side has."""
-    name, element = op.form.name, op.form.elements[0]
-    texts = one_sided(SIDES[side], constant, "0")
+def _only(trait: Trait, found: _OneSided) -> Frontier:
+    """Returns a difference that only one side has."""
+    name, constant, side = found.op.form.name, found.constant, SIDES[found.side]
+    texts = one_sided(side, constant, "0")
     return Frontier(
         where=name,
         differences=(f"constant {constant}",) if constant else (),
-        unlike=Unlike(trait=trait, operation=name, **texts, element=element, decides=True),
-        **one_sided(SIDES[side], side_of(op), None),
+        unlike=Unlike(trait=trait, operation=name, **texts, element=found.op.form.elements[0], decides=True),
+        **one_sided(side, side_of(found.op), None),
     )
 
 
@@ -216,38 +251,23 @@ def _swap(search: Search, entry: Frontier, env: list[int]) -> _Swap | None:
     """
     if entry not in search.compared:
         return None
-    left, right, loops = search.compared[entry]
-    for first, second in [(left, right)] if loops else _alike(search, left, right):
-        if first.form.name != second.form.name or first.regions or first.effect:
-            continue
-        if not search.types_alike(first, second):
-            continue
-        if unlike := _attribute(search, first, second):
-            other = {"form": first.form, "source": first.source}
-        elif found := _operand(search, first, second, loops):
-            unlike, place, number = found
-            other = {"operands": (*second.operands[:place], len(env), *second.operands[place + 1 :])}
-            env.append(number)
-        else:
-            continue
-        return _Swap(dataclasses.replace(entry, unlike=unlike), unlike, second, other)
-    return None
-
-
-def _alike(search: Search, left: Op, right: Op) -> Iterator[tuple[Op, Op]]:
-    """Yields pairs of operations to compare: the two, or readers of a counter in place of one or both."""
-    if left.form.name == right.form.name:
-        yield left, right
-        return
-    readers = [
-        _reader(program, op, name)
-        for program, op, name in zip(
-            search.programs, (left, right), (right.form.name, left.form.name), strict=True
-        )
-    ]
-    yield left, readers[1]
-    yield readers[0], right
-    yield readers[0], readers[1]
+    left, right = search.compared[entry]
+    if (
+        left.form.name != right.form.name
+        or left.regions
+        or left.effect
+        or not search.types_alike(left, right)
+    ):
+        return None
+    if unlike := _attribute(search, left, right):
+        other = {"form": left.form, "source": left.source}
+    elif found := _operand(search, left, right):
+        unlike, place, number = found
+        other = {"operands": (*right.operands[:place], len(env), *right.operands[place + 1 :])}
+        env.append(number)
+    else:
+        return None
+    return _Swap(dataclasses.replace(entry, unlike=unlike), unlike, right, other)
 
 
 def _attribute(search: Search, left: Op, right: Op) -> Unlike | None:
@@ -265,8 +285,8 @@ def _attribute(search: Search, left: Op, right: Op) -> Unlike | None:
     return Unlike(trait=trait, operation=left.form.name, reference=texts[0], candidate=texts[1])
 
 
-def _operand(search: Search, left: Op, right: Op, loops: int) -> tuple[Unlike, int, int] | None:
-    """Returns the only operand in which two operations of one form differ: a constant, or a counter.
+def _operand(search: Search, left: Op, right: Op) -> tuple[Unlike, int, int] | None:
+    """Returns the only operand in which two operations of one form differ, if it is a constant.
 
     Returns:
         The difference, the place of the operand in the second operation, and the number of the first one's operand.
@@ -286,52 +306,22 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> tuple[Unlike, i
     kind = parse_array(str(left.source.operands[one].type))
     if kind is None:
         return None
-    found = search.number(0, values[0])
-    if None not in texts and name in _ARITHMETIC | _READS_TABLES:
-        texts = apart_in(*map(_array, map(_made, search.programs), values)) or texts
-        if name not in _ARITHMETIC and texts[0] == search.literal(0, values[0]):
-            return None
-        flips = name not in _BOUNDED and len({str(text).lstrip("-") for text in texts}) == 1
-        lasts = not flips and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
-        unlike = Unlike(
-            trait=Trait.CONSTANT,
-            operation=name,
-            reference=str(texts[0]),
-            candidate=str(texts[1]),
-            element=kind.element,
-            lasts=lasts,
-        )
-        return unlike, other, found
-    counts = _counts(str(left.source.operands[one].type))
-    if loops or not counts or name not in _READS_COUNTERS or texts != [None, None]:
+    if None in texts or name not in _ARITHMETIC | _READS_TABLES:
         return None
-    paths = [_counted(program, value) for program, value in zip(search.programs, values, strict=True)]
-    if None in paths or search.number(0, paths[0][0]) != search.number(1, paths[1][0]):  # pyright: ignore
+    texts = apart_in(*map(_array, map(makers, search.programs), values)) or texts
+    if name not in _ARITHMETIC and texts[0] == search.literal(0, values[0]):
         return None
-    words = [path[1] for path in paths if path]
-    unlike = Unlike(trait=Trait.COUNTER, operation=name, reference=words[0], candidate=words[1])
-    return unlike, other, found
-
-
-def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
-    """Returns the only argument that a counter comes from, and the last operation on it as text."""
-    made = _made(program)
-    last = made.get(value)
-    words = f"{last.form.name} at {inlined_source(last)}" if last else ""
-    while value in made:
-        op = made[value]
-        inputs = [each for each in op.operands if filling(made, each) is None]
-        if op.form.name not in _COUNTING or len(inputs) != 1:
-            return None
-        value = inputs[0]
-    if not words and value not in program.body.parameters:  # a variable of a loop or a branch
-        return None
-    return value, words or f"the argument {program.argument_names[program.body.parameters.index(value)]}"
-
-
-def _made(program: StableProgram) -> dict[int, Op]:
-    """Returns the operations outside of loops and branches, by their results."""
-    return {result: op for op in program.body.ops for result in op.results}
+    flips = name not in _BOUNDED and len({str(text).lstrip("-") for text in texts}) == 1
+    lasts = not flips and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
+    unlike = Unlike(
+        trait=Trait.CONSTANT,
+        operation=name,
+        reference=str(texts[0]),
+        candidate=str(texts[1]),
+        element=kind.element,
+        lasts=lasts,
+    )
+    return unlike, other, search.number(0, values[0])
 
 
 def _array(made: Mapping[int, Op], value: int) -> np.ndarray | None:
@@ -369,18 +359,6 @@ def _chooses(search: Search, side: int, op: Op) -> bool:
         and said(user.operands[1:]) == said(op.operands)
         for user, _ in readers
     )
-
-
-def _reader(program: StableProgram, op: Op, name: str) -> Op:
-    """Returns the reader of a counter, after all arithmetic on it, that has the given name; else the last operation."""
-    readers, work = users(program), [op]
-    while work:
-        op = work.pop()
-        if op.form.name == name:
-            return op
-        if op.form.name in _COUNTING and _counts(op.form.slots_out[0]):
-            work += [user for user, _ in readers[op.results.start] if user is not None]
-    return op
 
 
 def _counts(text: str) -> bool:

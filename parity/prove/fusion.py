@@ -10,7 +10,7 @@ import math
 from collections.abc import Container, Iterator, Sequence
 
 from parity.ir.stablehlo.operations import Group, names_of
-from parity.ir.stablehlo.program import Kind, Op, StableProgram, is_float
+from parity.ir.stablehlo.program import Kind, Op, StableProgram, is_float, makers
 
 _FUSED = names_of(
     Group.ELEMENTWISE,
@@ -50,7 +50,7 @@ class Fusions:
 def fusions(program: StableProgram) -> Fusions:
     """Returns which operations of a program may be fused with sums, and which only with moves."""
     ops = [op for op in program.body.walk() if op.live is not None]
-    made = {result: op for op in ops for result in op.results}
+    made = makers(program)
     group: dict[int, int] = {}
 
     def root(value: int) -> int:

@@ -27,8 +27,7 @@ def grade(entry: Frontier) -> str:
         return ""
     if unlike.trait is Trait.CONSTANT and not _apart(unlike):
         return ""
-    values = f", {unlike.reference} against {unlike.candidate}" if unlike.trait is Trait.COUNTER else ""
-    return f"{unlike.trait}{values}"
+    return unlike.trait
 
 
 def has_other_constant(entry: Frontier) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, captures
+from parity.ir.stablehlo.program import Kind, Op, Region, captures, makers
 from parity.prove.frontier import (
     MOST_ENTRIES,
     TABLE,
@@ -58,8 +58,8 @@ class Search:
         self._table, self._numberings = numberings[0].table, numberings
         self.programs = [numbering.program for numbering in numberings]
         self._values: dict[int, Value] = self._table.values if isinstance(self._table, Terms) else {}
-        self.compared: dict[Frontier, tuple[Op, Op, int]] = {}
-        """The operations of each difference, and the number of loops around them."""
+        self.compared: dict[Frontier, tuple[Op, Op]] = {}
+        """The operations of each difference."""
         self._literals: dict[int, str] = {}
 
     def run(self, results: Sequence[tuple[int, int]], unequal: Sequence[int]) -> list[Frontier]:
@@ -86,7 +86,7 @@ class Search:
             numbering.forget(fenced)
             if changes:
                 numbering.region(body, 0)
-        return list(dict.fromkeys(self._compare(bodies, (set(), set()), 0, 0)))
+        return list(dict.fromkeys(self._compare(bodies, (set(), set()), 0)))
 
     def number(self, side: int, value: int) -> int:
         """Returns the number of a value."""
@@ -123,13 +123,13 @@ class Search:
         """Returns the numbers of those values that have one."""
         return {self._flat(side, value) for value in values if self.number(side, value) >= 0}
 
-    def _regions(self, regions: tuple, known: tuple, depth: int, loops: int) -> list[Frontier]:
+    def _regions(self, regions: tuple, known: tuple, depth: int) -> list[Frontier]:
         """Compares two regions whose parameters are numbered."""
         for numbering, region in zip(self._numberings, regions, strict=True):
             numbering.region(region, depth)
-        return self._compare(regions, known, depth, loops)
+        return self._compare(regions, known, depth)
 
-    def _compare(self, regions: tuple, known: tuple, depth: int, loops: int) -> list[Frontier]:
+    def _compare(self, regions: tuple, known: tuple, depth: int) -> list[Frontier]:
         """Compares two numbered regions."""
         live = [[op for op in region.ops if op.live is not None] for region in regions]
         here = tuple(
@@ -149,9 +149,9 @@ class Search:
         for pair in self._pair(*fronts):
             left, right = self._origin(pair, regions)
             if left and right:
-                entries += self._descend((left, right), here, depth, loops)
+                entries += self._descend((left, right), here, depth)
             else:
-                entries.append(self._entry(left, right, loops, ()))
+                entries.append(self._entry(left, right, ()))
             if len(entries) >= MOST_ENTRIES:
                 break
         return entries[:MOST_ENTRIES]
@@ -243,19 +243,19 @@ class Search:
         shared = not self._known(0, _inputs(left)).isdisjoint(self._known(1, _inputs(right)))
         return matching or shared if left.form.name == right.form.name else matching and shared
 
-    def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
+    def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int) -> list[Frontier]:
         left, right = pair
         lines = self._differences(left, right)
         entries: list[Frontier] = []
         if left.form.kind == right.form.kind and len(left.regions) == len(right.regions):
             if left.form.kind == Kind.WHILE:
-                entries, extra = self._loops(pair, known, depth, loops)
+                entries, extra = self._loops(pair, known, depth)
                 if extra:  # operations of only one body follow from carries of only one loop
                     both = [entry for entry in entries if entry.reference and entry.candidate]
                     return [
                         *both,
                         *self._carried(pair, extra.values()),
-                        self._entry(left, right, loops, (*lines, *extra)),
+                        self._entry(left, right, (*lines, *extra)),
                     ]
             elif left.form.name == right.form.name and not lines:
                 for number in range(len(left.regions)):
@@ -266,18 +266,18 @@ class Search:
                             outer | self._known(side, captures(op))
                             for side, (outer, op) in enumerate(zip(known, pair, strict=True))
                         ]
-                        entries += self._regions(regions, tuple(read), inner, loops)
-        return entries or [self._entry(left, right, loops, lines)]
+                        entries += self._regions(regions, tuple(read), inner)
+        return entries or [self._entry(left, right, lines)]
 
     def _loops(
-        self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int
+        self, pair: tuple[Op, Op], known: tuple, depth: int
     ) -> tuple[list[Frontier], dict[str, tuple[int, int]]]:
         """Compares two loops whose initial values agree, slot by slot under the likeliest pairing."""
         colours, entries = self._pair_carries(pair, depth), []
         tests, bodies = zip(*(op.regions for op in pair), strict=True)
         for regions in (tests, bodies):
             self._assign(regions, colours)
-            entries += self._regions(regions, known, depth + 1, loops + 1)
+            entries += self._regions(regions, known, depth + 1)
         lines = self._carry_lines(pair, colours)
         if not (entries or lines):
             slots = {colour: slot for slot, colour in colours[1].items()}
@@ -428,9 +428,9 @@ class Search:
     @functools.cached_property
     def _makers(self) -> list[dict[int, Op]]:
         """The operation that makes each value, for each program."""
-        return [{value: op for op in side.body.walk() for value in op.results} for side in self.programs]
+        return [makers(program) for program in self.programs]
 
-    def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
+    def _entry(self, left: Op | None, right: Op | None, lines: tuple[str, ...]) -> Frontier:
         names = [op.form.name for op in (left, right) if op is not None]
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
         entry = Frontier(
@@ -441,7 +441,7 @@ class Search:
             unsure=bool(left and right and not self._correspond(left, right)),
         )
         if left and right:
-            self.compared.setdefault(entry, (left, right, loops))
+            self.compared.setdefault(entry, (left, right))
         return entry
 
     def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int]) -> Frontier:

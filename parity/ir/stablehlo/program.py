@@ -212,3 +212,8 @@ class StableProgram:
     module_op: Any
     ignored_shardings: bool
     without: frozenset[int] = frozenset()
+
+
+def makers(program: StableProgram) -> dict[int, Op]:
+    """Returns the live operation that makes each value, outer before inner."""
+    return {value: op for op in program.body.walk() if op.live is not None for value in op.results}
