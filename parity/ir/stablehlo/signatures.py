@@ -39,7 +39,6 @@ _SHARDING_TARGETS = frozenset({'"Sharding"'})
 _MEMORY = '"annotate_device_placement"'
 """Declared as a side effect only to keep the compiler from moving it; it returns its operand."""
 _CHANNEL = re.compile(r"(#stablehlo\.channel_handle<handle = )0*[1-9]\d*(, type = \d+>)")
-_RESOURCE = re.compile(r'^\s*([\w.$-]+|"(?:[^"\\]|\\.)*"): "0x([0-9A-Fa-f]+)"', re.MULTILINE)
 _MAX_TEXT = 200
 _EMPTY = "{axes = []}"
 _unique = itertools.count()
@@ -51,18 +50,16 @@ class OpSignatures:
     Words of both sides are equal exactly if MLIR prints equal texts after these replacements: a mesh symbol by the
     mesh, a function symbol by its position (its body becomes a region of the operation), the identity of a positive
     channel of a collective by ``+``, a dense constant by a hash of its bytes. Text that cannot be resolved (another
-    symbol, a resource without a blob) equals no other text.
+    symbol, a resource) equals no other text.
 
     Args:
         ignore_shardings: True to drop sharding annotations.
     """
 
     def __init__(self, module: ir.Module, ignore_shardings: bool):
-        self._module = module
         self._ignore = ignore_shardings
         self._texts: dict[Any, str] = {}
         self._forms: dict[tuple, Form] = {}
-        self._resources: dict[str, bytes] | None = None
         self._private = f"known only to side {next(_unique)}"
         self._meshes: dict[str, str] = {}
         self._others: list[str] = []
@@ -180,8 +177,6 @@ class OpSignatures:
                 text = _dense_text(attribute)
             elif isinstance(attribute, UnreadAttribute) and len(attribute.text) > _MAX_TEXT:
                 text = _digest_text(attribute.text.encode(), "an attribute as text")
-            elif str(attribute).startswith("dense_resource<"):
-                text = self._resource_text(str(attribute))
             else:
                 text = self._resolve(self._without_single_axes(str(attribute)), found, len(symbols))
                 text = f"{text} {self._private}" if "dense_resource<" in text else text
@@ -217,15 +212,6 @@ class OpSignatures:
             return f"{reference} {self._private}"
 
         return replace_symbols(text, replace)
-
-    def _resource_text(self, text: str) -> str:
-        if self._resources is None:
-            footer = str(self._module.operation.get_asm()).rpartition("{-#")[2]
-            self._resources = {name: bytes.fromhex(blob) for name, blob in _RESOURCE.findall(footer)}
-        name, _, kind = text.removeprefix("dense_resource<").partition("> : ")
-        blob = self._resources.get(name)
-        # The first four bytes of a blob give its alignment in memory, which is not part of the value.
-        return f"{text} {self._private}" if blob is None else _digest_text(blob[4:], kind)
 
 
 def mesh_axes(text: str) -> tuple[tuple[str, int], ...]:

@@ -63,7 +63,6 @@ SABOTAGES = (
         'if "channel_handle" in texts:',
     ),
     (words, ' and "?" not in texts["sharding"]', ""),
-    (words, "_digest_text(blob[4:], kind)", "text"),
     (words, "_digest_text(array.tobytes(), str(attribute.type))", '"constant"'),
     (words, "_digest_text(str(attribute).encode()", '_digest_text(b""'),
     (words, 'texts["host function"] = self._private', "pass"),

@@ -246,18 +246,6 @@ CONSTANTS = (
         "element type", _constant("dense<1>", "tensor<3xi32>"), _constant("dense<1>", "tensor<3xui32>"), False
     ),
     pair(
-        "resources by value",
-        _resource("one", "0000803F0000004000004040"),
-        _resource("two", "0000803F0000004000004040"),
-        True,
-    ),
-    pair(
-        "resource and list",
-        _resource("one", "0000803F0000004000004040"),
-        _constant("dense<[1.0, 2.0, 3.0]>"),
-        True,
-    ),
-    pair(
         "resources of one name",
         _resource("one", "0000803F0000004000004040"),
         _resource("one", "0000803F0000004000008040"),
