@@ -27,7 +27,7 @@ def grade(entry: Frontier) -> str:
         return ""
     if unlike.trait is Trait.CONSTANT and not _apart(unlike):
         return ""
-    return unlike.trait
+    return str(unlike.trait)
 
 
 def has_other_constant(entry: Frontier) -> bool:

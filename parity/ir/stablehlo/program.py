@@ -148,6 +148,14 @@ class Region:
                 yield from inner.walk()
 
 
+def combiner(region: Region) -> str:
+    """Returns the operation by which a region combines its two parameters; empty if it does anything else."""
+    ops = [op for op in region.ops if op.live is not None]
+    if len(ops) != 1 or sorted(ops[0].operands) != sorted(region.parameters):
+        return ""
+    return ops[0].name if tuple(region.outputs) == tuple(ops[0].results) else ""
+
+
 def captures(op: Op) -> tuple[int, ...]:
     """Returns the outer values that an operation's regions read."""
     if op.captures is None:

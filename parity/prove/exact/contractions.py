@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.ir.mlir import numbers
-from parity.prove.exact.contents import Block, Step
+from parity.ir.stablehlo.program import combiner
+from parity.prove.exact.contents import Step
 from parity.prove.exact.operations import Handler, is_extreme, join, part, signed_index
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError
@@ -62,18 +63,14 @@ def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
     return Tensor(np.array(rows, np.int64).reshape(extents[:kept]), shape[:kept], REAL)
 
 
-def reducer(block: Block) -> str:
+def reducer(step: Step) -> str:
     """Returns the only operation of a reduction's body."""
-    names = [step.name.split(".")[1] for step in block.steps]
-    direct = len(block.steps) == 1 and (
-        sorted(block.steps[0].operands) == sorted(block.parameters)
-        and block.outputs == block.steps[0].results
-    )
-    if not direct or names[0] not in ("add", "maximum", "minimum", "and", "or", "multiply"):
+    name = combiner(step.op.regions[0]).partition(".")[2]
+    if name not in ("add", "maximum", "minimum", "and", "or", "multiply"):
         raise RefusalError(
-            f"reduction: got {names or 'no operation'}, expected one that commutes with itself"
+            f"reduction: got {name or 'other than one operation'}, expected one that commutes with itself"
         )
-    return names[0]
+    return name
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -81,7 +78,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     if len(operands) != 2:
         raise RefusalError("reduce: got several operands at once, expected one")
     x, start = operands
-    name, dims, sort = reducer(step.blocks[0]), step.dims("dimensions"), x.sort
+    name, dims, sort = reducer(step), step.dims("dimensions"), x.sort
     combine, along = _reduction(tensors, name, sort)
     axes = [(dim, x.shape[dim]) for dim in dims if not x.is_split(dim) and x.shape[dim] > 1]
     inner = tensors.map_cells(lambda cell: along(cell, axes), x.cells) if axes else x.cells
@@ -165,7 +162,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Returns a table with a row added for each index; batch dimensions in front have a table for each place."""
-    if len(operands) != 3 or reducer(step.blocks[0]) != "add" or operands[0].sort != REAL:
+    if len(operands) != 3 or reducer(step) != "add" or operands[0].sort != REAL:
         raise RefusalError("scatter: got another update than a sum of reals")
     table, indices, updates = operands
     text = step.text("scatter_dimension_numbers")

@@ -50,7 +50,7 @@ def _shardings(text: str) -> list[tuple[str, Sharding]]:
     return found
 
 
-def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any]) -> list[Tensor]:
+def manual(interpreter: Any, step: Step, operands: list[Any]) -> list[Tensor | None]:
     """Runs a manual region on all devices."""
     ins, outs = (_shardings(step.text(name)) for name in ("in_shardings", "out_shardings"))
     if interpreter.devices is not None:
@@ -58,19 +58,23 @@ def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any])
     named = {mesh for mesh, _ in (*ins, *outs)}
     if len(named) != 1 or len(ins) != len(operands) or len(outs) != len(step.results):
         raise RefusalError("manual_computation: got shardings on several meshes, or inlined ones")
-    axes = interpreter.module.meshes[named.pop()]
+    axes = interpreter.meshes[named.pop()]
     held = set(re.findall(r'"([^"]+)"', step.text("manual_axes")))
     if not {name for name, size in axes if size > 1} <= held:
         raise RefusalError(f"manual_computation: got the axes {sorted(held)} of {dict(axes)}, expected all")
     interpreter.terms.origin = interpreter.origin(step)
     given = [_shards(interpreter, axes, x, sharding) for x, (_, sharding) in zip(operands, ins, strict=True)]
     interpreter.devices = axes
-    results = interpreter.run(step.blocks[0], given, values)
+    results = interpreter.run(step.op.regions[0], given)
     interpreter.devices = None
     return [_joined(interpreter, axes, x, sharding) for x, (_, sharding) in zip(results, outs, strict=True)]
 
 
-def _shards(interpreter: Any, devices: Mesh, x: Tensor, sharding: Sharding) -> tuple[Tensor, ...]:
+def _shards(
+    interpreter: Any, devices: Mesh, x: Tensor | None, sharding: Sharding
+) -> tuple[Tensor, ...] | None:
+    if x is None:
+        return None
     found: list[Tensor] = []
     for device in range(device_count(devices)):
         part = x
@@ -82,8 +86,10 @@ def _shards(interpreter: Any, devices: Mesh, x: Tensor, sharding: Sharding) -> t
     return tuple(found)
 
 
-def _joined(interpreter: Any, devices: Mesh, parts: Any, sharding: Sharding) -> Tensor:
+def _joined(interpreter: Any, devices: Mesh, parts: Any, sharding: Sharding) -> Tensor | None:
     """Returns the whole array from its shards."""
+    if parts is None:
+        return None
     parts = (parts,) * device_count(devices) if isinstance(parts, Tensor) else parts
     found: dict[tuple[int, ...], Tensor] = {}
     for device, part in enumerate(parts):
@@ -147,11 +153,7 @@ def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
     devices: Mesh = interpreter.devices
     mesh = re.search(r"mesh = @([\w.]+)", text)
     names = re.findall(r'#stablehlo\.axis_ref<name = "([^"]+)">', text)
-    if (
-        mesh is None
-        or interpreter.module.meshes.get(mesh[1]) != devices
-        or text.count("axis_ref") != len(names)
-    ):
+    if mesh is None or interpreter.meshes.get(mesh[1]) != devices or text.count("axis_ref") != len(names):
         raise RefusalError(f"got groups over {text}, expected whole axes of the mesh {dict(devices)}")
     sizes = dict(devices)
     others = [name for name in sizes if name not in names]
@@ -161,7 +163,7 @@ def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
 
 
 def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    name, algebra, sort = reducer(step.blocks[0]), interpreter.algebra, x[0].sort
+    name, algebra, sort = reducer(step), interpreter.algebra, x[0].sort
     if sort != REAL or name not in ("add", "maximum", "minimum"):
         raise RefusalError(f"all_reduce: got {name} of {sort}, expected a sum or an extreme of reals")
 

@@ -4,9 +4,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.ir.stablehlo.functions import Functions
+from parity.ir.jax_internals import ir
+from parity.ir.mlir import symbol_of
+from parity.ir.stablehlo.program import Op, Region
+from parity.ir.stablehlo.reader import read_program
+from parity.ir.stablehlo.signatures import mesh_axes
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.contents import Block, Contents, Step, WalkedFunctions
+from parity.prove.exact.contents import Contents, Step, content_of
 from parity.prove.exact.contractions import CONTRACTIONS
 from parity.prove.exact.devices import collective, device_count, manual
 from parity.prove.exact.operations import OPERATIONS, Handler
@@ -21,8 +25,8 @@ SIZE_A_STEP = 10
 OF_NOTHING = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.slice"})
 """Operations that accept operands without elements."""
 
-Value = Tensor | tuple[Tensor, ...]
-"""A tensor; in a manual region one tensor per device if they differ."""
+Value = Tensor | tuple[Tensor, ...] | None
+"""A tensor; in a manual region one tensor per device if they differ; None if nothing needs it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,46 +124,42 @@ class Interpreter:
         turned: number of loop iterations among them.
     """
 
-    def __init__(self, program: Named, cache: ProofCache):
-        self.program, self.most = program, cache.most_steps
-        self.tensors, self.handlers = cache.tensors, cache.arithmetic.handlers
+    def __init__(self, named: Named, cache: ProofCache):
+        self.named, self.most, self.contents = named, cache.most_steps, cache.contents
+        self.tensors, self.arithmetic = cache.tensors, cache.arithmetic
         self.algebra, self.terms = cache.algebra, cache.algebra.terms
         self.devices: Any = None
         self.loop_indices: list[int] = []
         self.steps = self.turned = 0
-        functions = Functions(program.program, ignore_shardings=True)
+        self._known_steps: dict[Op, Step] = {}
+        without = [place for place, name in enumerate(named.results) if not name]
         try:
-            main = functions["main"].operation
+            self.program = read_program(named.program, ignore_shardings=True, without=without)
         except ValueError as error:
             raise RefusalError(str(error)) from error
-        self._context = functions.module.context
-        with self._context:
-            self.module = WalkedFunctions(functions, cache.contents, cache.arithmetic.sort_of)
-            self.module.results = program.results
-            types = [argument.type for argument in main.regions[0].blocks[0].arguments]
-            if len(types) != len(program.arguments):
-                raise RefusalError(
-                    f"got {len(types)} arguments of @main, expected {len(program.arguments)} with names"
-                )
-            self.types = {
-                name: (tuple(each.shape), cache.arithmetic.sort_of(str(each.element_type)))
-                for name, each in zip(program.arguments, types, strict=True)
-            }
+        self._values: list[Value] = [None] * self.program.values
+        with self.program.module_op.context:
+            self.meshes = _meshes(self.program.module_op)
+            self.types = self._types()
+
+    def _types(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        names, sort_of = self.named.arguments, self.arithmetic.sort_of
+        types = list(map(ir.Type.parse, self.program.body.types))
+        if len(types) != len(names):
+            raise RefusalError(f"got {len(types)} arguments of @main, expected {len(names)} with names")
+        return {
+            name: (tuple(each.shape), sort_of(str(each.element_type)))
+            for name, each in zip(names, types, strict=True)
+        }
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the results by name, for arguments by name."""
-        arguments = [given[name] for name in self.program.arguments]
+        arguments = [given[name] for name in self.named.arguments]
         exact = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
-        with self._context:
-            results = self.call("main", [self.one(x) for x in exact])
-        whole = [x for x in results if isinstance(x, Tensor)]
-        return dict(zip(filter(None, self.program.results), whole, strict=True))
-
-    def call(self, name: str, arguments: list[Value]) -> list[Value]:
-        """Returns the results of a function."""
-        block, count = self.module.function(name)
-        key = (block.content, self.devices, *arguments)
-        return self.remembered(key, lambda: self.run(block, arguments, [None] * count))
+        with self.program.module_op.context:
+            results = self.run(self.program.body, [self.one(x) for x in exact])
+        named = zip(self.named.results, results, strict=True)
+        return {name: x for name, x in named if name and isinstance(x, Tensor)}
 
     def remembered(self, key: tuple, make: Callable[[], Sequence[Value]]) -> list[Value]:
         """Returns the cached results for equal content and operands, or computes them."""
@@ -170,47 +170,58 @@ class Interpreter:
 
     def one(self, x: Value) -> Value:
         """Returns the canonical one of all equal values; for equal tensors on all devices, a single tensor."""
-        if isinstance(x, Tensor):
-            return self.tensors.one(x)
+        if x is None or isinstance(x, Tensor):
+            return x and self.tensors.one(x)
         first, *others = each = tuple([self.tensors.one(part) for part in x])
         return first if all(part is first for part in others) else each
 
-    def run(self, block: Block, arguments: Sequence[Value], values: list[Any]) -> list[Value]:
-        """Returns the outputs of a block; ``values`` are those of the function, by slot."""
-        for slot, value in zip(block.parameters, arguments, strict=True):
-            values[slot] = value
-        for step in block.steps:
+    def run(self, region: Region, arguments: Sequence[Value] = ()) -> list[Value]:
+        """Returns the outputs of a region."""
+        for parameter, value in zip(region.parameters, arguments, strict=True):
+            self._values[parameter] = value
+        for op in region.ops:
+            if op.live is None:
+                continue
+            step = self._step(op)
             try:
-                results = self.step(step, values)
+                results = self._results(step)
             except RefusalError as error:
                 error.step = error.step or step
                 raise
-            for slot, value in zip(step.results, results, strict=True):
-                values[slot] = value
-        return [values[slot] for slot in block.outputs]
+            for result, value in zip(op.results, results, strict=True):
+                self._values[result] = value
+        return [self._values[value] for value in region.outputs]
 
-    def step(self, step: Step, values: list[Any]) -> Sequence[Value]:
-        """Returns the results of one operation."""
-        operands = [values[slot] for slot in step.operands]
-        if step.name == "func.call":
-            return self.call(step.read.callee, operands)
-        captured = [values[slot] for slot in step.captured] if step.blocks else ()
+    def _step(self, op: Op) -> Step:
+        if op not in self._known_steps:
+            sorts = tuple(map(self.arithmetic.sort_of, op.form.elements))
+            self._known_steps[op] = Step(op, sorts, *content_of(op, self.contents))
+        return self._known_steps[op]
+
+    def _results(self, step: Step) -> Sequence[Value]:
+        operands, captured = (
+            [self._values[value] for value in values] for values in (step.operands, step.captured)
+        )
         key = (step.content, self.devices, *operands, *captured)
-        return self.remembered(key, lambda: self._made(step, operands, values))
+        return self.remembered(key, lambda: self._made(step, operands))
 
-    def _made(self, step: Step, operands: list[Any], values: list[Any]) -> Sequence[Value]:
+    def _made(self, step: Step, operands: list[Any]) -> Sequence[Value]:
         self.steps += 1
         if self.steps > self.most or self.terms.size > SIZE_A_STEP * self.most:
             raise RefusalError(
                 f"got over {self.most} operations of all iterations, or {SIZE_A_STEP} terms and arguments for each"
             )
+        if step.name == "stablehlo.optimization_barrier":
+            return operands
+        if step.name == "func.call":
+            return self.run(step.op.regions[-1], operands)
         if step.name == "stablehlo.while":
-            return self._loop(step, operands, values)
+            return self._loop(step, operands)
         if step.name in ("stablehlo.case", "stablehlo.if"):
-            return self._branch(step, operands[0], values)
+            return self._branch(step, operands[0])
         if step.name == "sdy.manual_computation":
-            return manual(self, step, operands, values)
-        handler = self.handlers.get(step.name)
+            return manual(self, step, operands)
+        handler = self.arithmetic.handlers.get(step.name)
         if handler is not None:
             return self._lockstep(handler, step, operands)
         if self.devices is None:
@@ -243,11 +254,11 @@ class Interpreter:
             found.append(self.remembered((step.content, None, *own), make))
         return list(zip(*found, strict=True))
 
-    def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
-        condition, body = step.blocks
+    def _loop(self, step: Step, carry: list[Value]) -> list[Value]:
+        condition, body = step.op.regions
         self.loop_indices.append(0)
-        while goes_on := self._known(self.run(condition, carry, values)[0]):
-            carry = self.run(body, carry, values)
+        while goes_on := self._known(self.run(condition, carry)[0]):
+            carry = self.run(body, carry)
             self.loop_indices[-1] += 1
         if goes_on is None:
             raise RefusalError(
@@ -258,21 +269,21 @@ class Interpreter:
 
     def _known(self, value: Value) -> Any:
         """Returns a constant that is equal everywhere; None for any other value."""
-        each = (value,) if isinstance(value, Tensor) else value
+        each = value if isinstance(value, tuple) else (value,)
         found = {self.algebra.literal(x.only) for x in each}
         return found.pop() if len(found) == 1 else None
 
-    def _branch(self, step: Step, index: Any, values: list[Any]) -> Sequence[Value]:
+    def _branch(self, step: Step, index: Any) -> Sequence[Value]:
         """Runs the branch that is known to be taken; else runs all and selects, as branches are total here."""
-        known, last = self._known(index), len(step.blocks) - 1
+        known, last = self._known(index), len(step.op.regions) - 1
         if known is not None:
             chosen = int(not known) if step.name == "stablehlo.if" else known
-            return self.run(step.blocks[chosen if 0 <= chosen <= last else last], (), values)
+            return self.run(step.op.regions[chosen if 0 <= chosen <= last else last])
         if self.devices is not None:
             raise RefusalError(
                 f"{step.name}: got an index that depends on the inputs, on devices in lockstep"
             )
-        *others, results = [self.run(block, (), values) for block in step.blocks]
+        *others, results = [self.run(region) for region in step.op.regions]
         tests = [index.only]
         if step.name == "stablehlo.case":
             places = [self.algebra.constant(place, index.sort) for place in range(last)]
@@ -281,8 +292,20 @@ class Interpreter:
             results = [self._selected(test, *each) for each in zip(options, results, strict=True)]
         return results
 
-    def _selected(self, test: int, yes: Any, no: Any) -> Tensor:
+    def _selected(self, test: int, yes: Any, no: Any) -> Value:
+        if yes is None or no is None:
+            return None
+
         def select(*cells: int) -> int:
             return self.algebra.map("select", [test, *cells], yes.sort)
 
         return self.tensors.zip_cells(select, [yes, no], yes.sort)
+
+
+def _meshes(module: Any) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Returns ``{name: ((axis, size), ...)}``."""
+    found = [op for op in module.body.operations if op.operation.name == "sdy.mesh"]
+    texts = {symbol_of(str(op.attributes["sym_name"])): str(op.attributes["mesh"]) for op in found}
+    if ordered := [name for name, text in texts.items() if "device_ids" in text]:
+        raise RefusalError(f"mesh {ordered[0]}: got devices in an order of their own")
+    return {name: mesh_axes(text) for name, text in texts.items()}

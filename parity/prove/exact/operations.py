@@ -247,6 +247,5 @@ OPERATIONS: dict[str, Handler] = {
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
     "stablehlo.reverse": reverse,
     "stablehlo.bitcast_convert": bitcast,
-    "stablehlo.optimization_barrier": lambda tensors, step, operands: list(operands),
     **dict.fromkeys(ELEMENTWISE, elementwise),
 }

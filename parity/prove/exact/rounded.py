@@ -15,7 +15,7 @@ import numpy as np
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
 from parity.prove.exact.algebra import COMMUTING, Algebra
-from parity.prove.exact.contents import SHARDING, Step
+from parity.prove.exact.contents import Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.tensors import Tensor, Tensors
@@ -24,6 +24,8 @@ from parity.prove.rules.types import is_whole_number
 
 PIECE = ("piece",)
 ZEROS = ("0x0.0p+0", "-0x0.0p+0")
+SHARDING = "sdy.sharding"
+"""The attribute that holds the shardings of results."""
 
 
 def sort_of(element: str) -> str:
@@ -239,7 +241,6 @@ ROUNDED = Arithmetic(
         "stablehlo.iota": iota,
         "stablehlo.dot_general": dot_general,
         "stablehlo.reduce": reduce,
-        "stablehlo.optimization_barrier": OPERATIONS["stablehlo.optimization_barrier"],
     },
     sort_of=sort_of,
 )

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from parity.ir.stablehlo.operations import OPERATIONS, Group, facts, names_of
+from parity.ir.stablehlo.program import combiner
 from parity.prove.exact.algebra import Algebra, Number
 from parity.prove.exact.contents import Step
 from parity.prove.exact.operations import direction
@@ -69,11 +70,11 @@ def _is_exact(algebra: Algebra, step: Step, operands: Sequence[Tensor], results:
     if step.name in KEEPS:
         return True
     if step.name == "stablehlo.reduce":
-        return all(inner.name in CHOICES for inner in step.blocks[0].steps)
+        return combiner(step.op.regions[0]) in CHOICES
     if step.name == "stablehlo.iota":
         return fits(step.shapes[0][step.dims("iota_dimension")[0]], step.element)
     if step.name == "stablehlo.convert":
-        source = str(step.read.source.operands[0].type.element_type)
+        source = str(step.op.source.operands[0].type.element_type)
         fit = (
             fits(1 << width(source), step.element)
             if is_whole_number(source)

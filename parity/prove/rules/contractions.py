@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 
 from parity.ir.mlir import numbers
-from parity.ir.stablehlo.program import Region
+from parity.ir.stablehlo.program import Region, combiner
 from parity.prove.rules.registry import RewriteRule, normal_form
 from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.views import View, whole
@@ -46,12 +46,9 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     """Returns the operand of a sum or conjunction over axes of size one, from its neutral element; else None."""
     if not table.allows("sum-of-one") or any(operand.type.shape[axis] > 1 for axis in axes):
         return None
-    if len(body.ops) != 1 or start.type.element != operand.type.element:
+    if start.type.element != operand.type.element:
         return None
-    (combine,) = body.ops
-    if sorted(combine.operands) != sorted(body.parameters) or list(body.outputs) != [combine.results.start]:
-        return None
-    known, neutral = table.known(start.view), _NEUTRAL.get(combine.form.name)
+    known, neutral = table.known(start.view), _NEUTRAL.get(combiner(body))
     if known is None or known != neutral or (neutral is True and operand.type.element != "i1"):
         return None
     table.use("sum-of-one")

@@ -11,10 +11,9 @@ import pytest
 from campaigns.prover.modules import parse_module
 
 from parity.ir.jax_internals import stablehlo_module
-from parity.ir.stablehlo.functions import Functions
+from parity.ir.stablehlo.reader import read_program
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.contents import Contents, WalkedFunctions
-from parity.prove.exact.terms import sort_of
+from parity.prove.exact.contents import content_of
 
 X = jax.ShapeDtypeStruct((3, 3), jnp.float32)
 
@@ -115,12 +114,9 @@ def test_placement_is_no_content_and_all_else_is():
     text = str(stablehlo_module(program))
 
     def content(text):
-        module = parse_module(text, stablehlo_module(program))
-        with module.context:
-            functions = Functions(module, ignore_shardings=True)
-            return WalkedFunctions(functions, contents, sort_of).function("main")[0].content
+        read = read_program(parse_module(text, stablehlo_module(program)), ignore_shardings=True)
+        return [content_of(op, {}) for op in read.body.ops]
 
-    contents = Contents()
     plain = content(text)
     placed = text.replace(
         "stablehlo.tanh %arg0",
