@@ -34,7 +34,7 @@ from parity.values.rng.demand import Demand
 from parity.verdicts import SIDES, Finding, Requirement, Verdict
 
 if TYPE_CHECKING:
-    from parity.prove.exact import Equality, ProofCache
+    from parity.prove.exact import Equality
 
 FORWARD = "forward"
 """The program of `twins` that only calls the model."""
@@ -235,7 +235,7 @@ class Evidence:
     @Once
     def exact_proof(self) -> "Equality":
         """The proof, or its failure, that both sides are equal in exact arithmetic."""
-        return self._equal_exactly(self.session.proof_cache)
+        return self._equal_exactly(requested=True)
 
     @Once
     def exact_claim(self) -> str:
@@ -245,15 +245,15 @@ class Evidence:
         claim = "equal for all inputs if numbers were exact"
         if self.rung is Verdict.REORDERED:  # which implies it
             return claim
-        found = self.exact_proof if self.case.accept.prove_exact else self._equal_exactly(None)
+        found = self.exact_proof if self.case.accept.prove_exact else self._equal_exactly(requested=False)
         assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
         return claim + assumed if found.proved else ""
 
-    def _equal_exactly(self, cache: "ProofCache | None") -> "Equality":
+    def _equal_exactly(self, *, requested: bool) -> "Equality":
         from parity.compare.exactness import equal_exactly  # most cases start faster without it
 
         with self.session.clock.phase("both sides", "prove"):
-            return equal_exactly(self.sides, self.weights, self.case, cache)
+            return equal_exactly(self.sides, self.weights, self.case, requested=requested)
 
     @property
     def accepted_exact_proof(self) -> "Equality | None":

@@ -3,6 +3,7 @@
 import dataclasses
 import fnmatch
 from collections.abc import Container
+from typing import Any
 
 from parity.builds.build import Group
 from parity.builds.weights.map import WeightMap
@@ -10,8 +11,8 @@ from parity.builds.weights.transforms import Identity
 from parity.cases.case import Case
 from parity.compare.side import Side
 from parity.prove import Frontier, Proof
-from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.rounded import ROUNDED, Rounding
+from parity.prove.exact import Equality, Link, Named, Relation, equal
+from parity.prove.exact.rounded import ROUNDED
 from parity.prove.rules.registry import MOVED
 from parity.verdicts import SIDES, Finding
 
@@ -19,7 +20,6 @@ MOST_STEPS = 300_000
 """Maximum number of operations, iteration by iteration, before the proof stops."""
 MOST_TRIED = 20_000
 """The same for a proof in exact arithmetic that no case asks for: two seconds at most."""
-VALUES = f"{Group.VALUES} "
 BROKEN = (AssertionError, LookupError, RecursionError, TypeError, ValueError)
 ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
 """Names of the rules in proofs, with `MOVED`."""
@@ -59,12 +59,12 @@ def _split(found: Equality) -> tuple[str, list[str]]:
     return where, [", ".join([made.removeprefix("made by "), *only]) for _, *only, made in sides]
 
 
-def named(side: Side, only: str = "") -> Named:
-    """Returns the lowered program of a side with the names of its arguments, and of results that begin with a text."""
+def named(side: Side) -> Named:
+    """Returns the lowered program of a side with the names of its arguments and results."""
     return Named(
         program=side.lowered,
         arguments=[" ".join(name) for _, name in sorted(side.read_arguments.items())],
-        results=[name if name.startswith(only) else "" for name in map(" ".join, side.results)],
+        results=list(map(" ".join, side.results)),
     )
 
 
@@ -108,28 +108,20 @@ def _leaves(weights: WeightMap, group: str, paths: Container[str]) -> list[Link]
 
 
 def equal_exactly(
-    sides: tuple[Side, Side], weights: WeightMap, case: Case, cache: ProofCache | None
+    sides: tuple[Side, Side], weights: WeightMap, case: Case, *, requested: bool = True
 ) -> Equality:
     """Proves both sides of a case equal in exact arithmetic.
 
     Args:
-        cache: shared with other proofs; None for a proof that the case does not request: it has few steps, its errors
-            are refusals, and it ends with the values if these differ, because their gradients take longer.
+        requested: False for a proof that the case does not request: it has few steps, and its errors are refusals.
     """
-    reference, candidate = map(named, sides)
-    links = relation(sides[0], weights, case)
-    if cache is not None:
-        return equal(reference, candidate, links, cache)
-    cache = ProofCache(most_steps=MOST_TRIED)
-    values = [link for link in links.results if link.reference[0].startswith(VALUES)]
-    first, second = (named(side, VALUES) for side in sides)
-    found = _claimed(first, second, dataclasses.replace(links, results=values), cache)
-    return _claimed(reference, candidate, links, cache) if found.proved else found
+    claim = named(sides[0]), named(sides[1]), relation(sides[0], weights, case)
+    return equal(*claim) if requested else _claimed(*claim, most_steps=MOST_TRIED)
 
 
-def _claimed(left: Named, right: Named, links: Relation, cache: ProofCache) -> Equality:
+def _claimed(left: Named, right: Named, links: Relation, **options: Any) -> Equality:
     try:
-        return equal(left, right, links, cache)
+        return equal(left, right, links, **options)
     except BROKEN as error:  # a failed optional proof must not end a run
         return Equality(proved=False, refusal=repr(error))
 
@@ -139,13 +131,11 @@ def walk(sides: tuple[Side, Side], weights: WeightMap, case: Case) -> Proof:
 
     The proof is ``reordered`` at best: compilers round differently at the end of a loop, and in another memory layout.
     """
-    reference, candidate = map(named, sides)
     links = dataclasses.replace(relation(sides[0], weights, case), split_axes={})
-    cache = ProofCache(most_steps=MOST_STEPS, arithmetic=ROUNDED)
-    found = _claimed(reference, candidate, links, cache)
-    zeros = len(cache.algebra.dropped) if isinstance(cache.algebra, Rounding) else 0
+    claim = named(sides[0]), named(sides[1]), links
+    found = _claimed(*claim, most_steps=MOST_STEPS, arithmetic=ROUNDED)
     moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
-    rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}
+    rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: found.zeros}
     return Proof(
         proved=False,
         reordered=found.proved,

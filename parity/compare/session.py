@@ -1,7 +1,7 @@
 """The sides and the initial states that the cases of a session share."""
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -13,15 +13,12 @@ from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.registry import find
 from parity.compare.clock import Clock
-from parity.compare.memo import Memo, Once
+from parity.compare.memo import Memo
 from parity.compare.side import Side
 from parity.compare.start import Start
 from parity.values.noise import randomise
 from parity.values.rng.recipes import Recipes
 from parity.verdicts import ANY_RUNG, Requirement
-
-if TYPE_CHECKING:
-    from parity.prove.exact import ProofCache
 
 KEPT_SIDES = 8
 """Number of traced and compiled sides kept in memory; the least recently used is dropped first."""
@@ -88,13 +85,6 @@ class Session:
     def evaluation(self, make: Callable[[], T], by: Hashable) -> T:
         """Returns ``make()``, or a recent result for the same values."""
         return _recent(self._evaluations, by, make, KEPT_EVALUATIONS)
-
-    @Once
-    def proof_cache(self) -> "ProofCache":
-        """The steps of proofs in exact arithmetic."""
-        from parity.prove.exact import ProofCache  # most sessions start faster without it
-
-        return ProofCache()
 
     def start(self, build: Build) -> Start:
         """Returns the program that makes the initial state of ``build``."""

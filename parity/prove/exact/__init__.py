@@ -1,7 +1,7 @@
 """Proves that two programs compute the same function in exact real arithmetic; see docs/exact.md."""
 
 from parity.prove.exact.claim import Equality, equal
-from parity.prove.exact.interpreter import Named, ProofCache
+from parity.prove.exact.interpreter import Named
 from parity.prove.exact.relation import Link, Relation
 
-__all__ = ["Equality", "Link", "Named", "ProofCache", "Relation", "equal"]
+__all__ = ["Equality", "Link", "Named", "Relation", "equal"]

@@ -38,6 +38,7 @@ class Algebra:
         past_reshape: True if functions of elements are applied to reshaped elements.
         assumed: terms that must be defined, because a rule dropped them (``0 * x``, ``x - x``).
         thresholds: jumps of rounded values, as text: these are assumptions, too.
+        dropped: sums from which arithmetic that rounds left out a zero, by their operands.
     """
 
     past_reshape = False
@@ -46,6 +47,7 @@ class Algebra:
         self.terms = terms
         self.assumed: dict[int, None] = {}
         self.thresholds: dict[str, None] = {}
+        self.dropped: set[tuple[int, ...]] = set()
         self.one = terms.leaf("one", ())
         self.zero = terms.make("sum", (), ())
         self.infinities = {terms.leaf("word", word): sign for word, sign in (("inf", 1), ("-inf", -1))}

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.builds.weights.transforms import Concat, Identity
 from parity.prove.exact.algebra import COMMUTING
-from parity.prove.exact.interpreter import Interpreter, Named, ProofCache
+from parity.prove.exact.interpreter import MOST_STEPS, REALS, Arithmetic, Interpreter, Named, Shared
 from parity.prove.exact.relation import Link, Relation, atom, carry
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import Node, RefusalError, Terms
@@ -29,6 +29,7 @@ class Equality:
         refusal: the part that was not understood; empty if none.
         sides: operations that were walked on each side.
         turned: loop iterations that were walked.
+        zeros: sums from which a zero was left out, in arithmetic that rounds.
     """
 
     proved: bool
@@ -38,6 +39,7 @@ class Equality:
     terms: int = 0
     sides: tuple[int, int] = (0, 0)
     turned: int = 0
+    zeros: int = 0
     seconds: float = 0.0
 
     @property
@@ -47,16 +49,22 @@ class Equality:
 
 
 def equal(
-    reference: Named, candidate: Named, relation: Relation, cache: ProofCache | None = None
+    reference: Named,
+    candidate: Named,
+    relation: Relation,
+    *,
+    arithmetic: Arithmetic = REALS,
+    most_steps: int = MOST_STEPS,
 ) -> Equality:
     """Decides whether two programs are equal; a program that is not understood is never called equal.
 
-    ``cache`` is shared with other claims.
+    Args:
+        arithmetic: semantics of the operations.
+        most_steps: limit of operations to walk; beyond it, the claim is refused.
     """
     start = time.perf_counter()
-    cache = cache or ProofCache()
-    cache.begin(reference, candidate, relation)
-    algebra = cache.algebra
+    shared = Shared(most_steps, arithmetic)
+    algebra = shared.algebra
     terms = algebra.terms
     sides: list[Interpreter] = []
 
@@ -67,14 +75,15 @@ def equal(
             terms=len(terms.nodes),
             sides=(walked[0], walked[1]),
             turned=sum(side.turned for side in sides),
+            zeros=len(algebra.dropped),
             seconds=time.perf_counter() - start,
         )
 
     try:
-        sides += [Interpreter(each, cache) for each in (reference, candidate)]
-        inputs = _inputs(sides, relation, cache.tensors)
+        sides += [Interpreter(each, shared) for each in (reference, candidate)]
+        inputs = _inputs(sides, relation, shared.tensors)
         results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
-        difference = _first_difference(cache.tensors, results, relation)
+        difference = _first_difference(shared.tensors, results, relation)
     except RefusalError as error:
         at = f"; at {error.step.name} {error.step.place}" if error.step is not None else ""
         return ended(proved=False, refusal=f"{error}{at}")
@@ -244,7 +253,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     """Returns a term as text, shortened."""
     node = terms.nodes[term]
     if node.kind == "input":
-        return terms.names[node.params]
+        return node.params
     if node.kind == "part":
         return words(terms, node.args[0][0], depth) + "".join(f"[{_bounds(*each)}]" for each in node.params)
     if node.kind in CONSTANTS:

@@ -67,7 +67,7 @@ def content_of(op: Op, contents: Contents) -> tuple[Hashable, tuple[int, ...]]:
     def written(region: Region) -> tuple:
         """Returns a region with its values numbered in the order of their first appearance."""
         made.update(region.parameters)
-        steps = [numbered(region.parameters)]
+        steps: list[Any] = [numbered(region.parameters)]
         for each in region.ops:
             if each.live is not None:
                 made.update(each.results)

@@ -14,7 +14,6 @@ from parity.prove.exact.contents import Contents, Step, content_of
 from parity.prove.exact.contractions import CONTRACTIONS
 from parity.prove.exact.devices import collective, device_count, manual
 from parity.prove.exact.operations import OPERATIONS, Handler
-from parity.prove.exact.relation import Relation
 from parity.prove.exact.tensors import Floats, Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
 from parity.prove.exact.thresholds import judged
@@ -62,7 +61,7 @@ class Named:
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        arguments, results: names by position in ``@main``; a result without a name is not computed.
+        arguments, results: names by position in ``@main``.
     """
 
     program: Any
@@ -71,15 +70,10 @@ class Named:
 
 
 MOST_STEPS = 100_000_000
-MOST_KEPT = 300_000
-"""Number of terms and results that are kept for the next claim."""
 
 
-class ProofCache:
-    """Shared state of consecutive claims: terms, and the results of each piece of a program by its operands.
-
-    The keys do not depend on names: inputs are numbered, and programs are identified by their content. Therefore twins
-    with other names, and one sequence compared with many schedules, are walked once.
+class Shared:
+    """The state that both sides of one claim share: terms, and the results of each operation by its operands.
 
     Args:
         most_steps: limit of operations to walk; beyond it, the claim is refused.
@@ -88,31 +82,8 @@ class ProofCache:
 
     def __init__(self, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
         self.most_steps, self.arithmetic = most_steps, arithmetic
-        self._clear()
-
-    def _clear(self) -> None:
-        self.algebra = self.arithmetic.algebra(Terms())
+        self.algebra = arithmetic.algebra(Terms())
         self.tensors, self.contents = Tensors(self.algebra), Contents()
-        self._claimed: tuple[Relation, tuple, tuple] | None = None
-
-    def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
-        """Prepares the cache for a claim.
-
-        Known ranges apply to numbered inputs, so they are valid only for the same relation. If the previous claim
-        required assumptions, the cache is cleared: a claim that reuses results based on them would not list them.
-        """
-        claimed = (relation, tuple(reference.arguments), tuple(candidate.arguments))
-        algebra = self.algebra
-        if (
-            (claimed != self._claimed and (relation.ranges or algebra.tables.ranges))
-            or algebra.thresholds
-            or algebra.definedness.all_undefined(algebra.assumed)
-            or len(algebra.terms.nodes) + len(self.tensors.results) > MOST_KEPT
-        ):
-            self._clear()
-        self._claimed = claimed
-        self.algebra.assumed.clear()
-        self.algebra.terms.rename()
 
 
 class Interpreter:
@@ -124,17 +95,16 @@ class Interpreter:
         turned: number of loop iterations among them.
     """
 
-    def __init__(self, named: Named, cache: ProofCache):
-        self.named, self.most, self.contents = named, cache.most_steps, cache.contents
-        self.tensors, self.arithmetic = cache.tensors, cache.arithmetic
-        self.algebra, self.terms = cache.algebra, cache.algebra.terms
+    def __init__(self, named: Named, shared: Shared):
+        self.named, self.most, self.contents = named, shared.most_steps, shared.contents
+        self.tensors, self.arithmetic = shared.tensors, shared.arithmetic
+        self.algebra, self.terms = shared.algebra, shared.algebra.terms
         self.devices: Any = None
         self.loop_indices: list[int] = []
         self.steps = self.turned = 0
         self._known_steps: dict[Op, Step] = {}
-        without = [place for place, name in enumerate(named.results) if not name]
         try:
-            self.program = read_program(named.program, ignore_shardings=True, without=without)
+            self.program = read_program(named.program, ignore_shardings=True)
         except ValueError as error:
             raise RefusalError(str(error)) from error
         self._values: list[Value] = [None] * self.program.values
@@ -144,7 +114,7 @@ class Interpreter:
 
     def _types(self) -> dict[str, tuple[tuple[int, ...], str]]:
         names, sort_of = self.named.arguments, self.arithmetic.sort_of
-        types = list(map(ir.Type.parse, self.program.body.types))
+        types: list[Any] = list(map(ir.Type.parse, self.program.body.types))
         if len(types) != len(names):
             raise RefusalError(f"got {len(types)} arguments of @main, expected {len(names)} with names")
         return {
@@ -152,14 +122,13 @@ class Interpreter:
             for name, each in zip(names, types, strict=True)
         }
 
-    def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def walk(self, given: Mapping[str, Tensor]) -> dict[str, Any]:
         """Returns the results by name, for arguments by name."""
         arguments = [given[name] for name in self.named.arguments]
         exact = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
         with self.program.module_op.context:
             results = self.run(self.program.body, [self.one(x) for x in exact])
-        named = zip(self.named.results, results, strict=True)
-        return {name: x for name, x in named if name and isinstance(x, Tensor)}
+        return dict(zip(self.named.results, results, strict=True))
 
     def remembered(self, key: tuple, make: Callable[[], Sequence[Value]]) -> list[Value]:
         """Returns the cached results for equal content and operands, or computes them."""
@@ -269,7 +238,7 @@ class Interpreter:
 
     def _known(self, value: Value) -> Any:
         """Returns a constant that is equal everywhere; None for any other value."""
-        each = value if isinstance(value, tuple) else (value,)
+        each: Any = value if isinstance(value, tuple) else (value,)
         found = {self.algebra.literal(x.only) for x in each}
         return found.pop() if len(found) == 1 else None
 

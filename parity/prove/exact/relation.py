@@ -50,7 +50,7 @@ def atom(
     """Returns an input: a term that represents any value."""
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     tensors.terms.origin = None
-    x = tensors.uniform(tensors.terms.input(name, axes, sort), shape, sort)
+    x = tensors.uniform(tensors.terms.leaf("input", name, axes, sort), shape, sort)
     for dim in split_axes:
         x = tensors.split(x, dim)
     return x

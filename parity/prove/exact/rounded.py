@@ -19,7 +19,7 @@ from parity.prove.exact.contents import Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.tensors import Tensor, Tensors
-from parity.prove.exact.terms import REAL, Label, RefusalError, Terms
+from parity.prove.exact.terms import REAL, Label, RefusalError
 from parity.prove.rules.types import is_whole_number
 
 PIECE = ("piece",)
@@ -36,17 +36,9 @@ def sort_of(element: str) -> str:
 
 
 class Rounding(Algebra):
-    """Constructors that leave every operation on floats unchanged, except for sums with zero.
-
-    Attributes:
-        dropped: sums from which a zero was left out, by their operands.
-    """
+    """Constructors that leave every operation on floats unchanged, except for sums with zero."""
 
     past_reshape = True
-
-    def __init__(self, terms: Terms):
-        super().__init__(terms)
-        self.dropped: set[tuple[int, ...]] = set()
 
     def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
         """Returns a function of cells, element by element; for floats it is a separate term."""

@@ -70,7 +70,6 @@ class Terms:
         nodes: terms by number.
         size: number of the terms and their arguments.
         origins: value of `origin` when each term was first made.
-        names: names of the inputs by number; they may be different in another claim.
     """
 
     def __init__(self) -> None:
@@ -78,8 +77,6 @@ class Terms:
         self.size = 0
         self.origins: list[Any] = []
         self.origin: Any = None
-        self.names: list[str] = []
-        self._named: dict[str, int] = {}
         self._numbers: dict[Node, int] = {}
         self._cells: list[tuple[int, tuple[Label, ...]]] = []
         self._cell_numbers: dict[tuple[int, tuple[Label, ...]], int] = {}
@@ -119,17 +116,6 @@ class Terms:
     def leaf(self, kind: str, params: Hashable, axes: Sequence[Axis] = (), sort: str = REAL) -> int:
         """Returns the cell of a term without arguments, with new axes."""
         return self.make(kind, params, (), sort, fresh=axes)
-
-    def input(self, name: str, axes: Sequence[Axis], sort: str = REAL) -> int:
-        """Returns the cell of an input; equal names give the same cell."""
-        if name not in self._named:
-            self._named[name] = len(self.names)
-            self.names.append(name)
-        return self.leaf("input", self._named[name], axes, sort)
-
-    def rename(self) -> None:
-        """Allows the inputs to have other names; they are numbered in the order of their first use."""
-        self.names, self._named = [], {}
 
     def make(
         self,

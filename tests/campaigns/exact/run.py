@@ -17,7 +17,7 @@ from parity.compare.backends.backend import UNOPTIMISED
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
 from parity.compare.session import Session
-from parity.prove.exact import Equality, ProofCache, equal
+from parity.prove.exact import Equality, equal
 
 __all__ = ["Campaign", "Kept"]
 
@@ -58,12 +58,14 @@ class Campaign:
         self._relation = relation(self.evidence.reference, self.evidence.weights, self.evidence.case)
         first = equal(*self._sides, self._relation)
         assert first.proved, first
-        self._desk = ProofCache(most_steps=10 * first.steps)
+        self._most = 10 * first.steps
 
     def claim(self, module: Any) -> Equality:
         """Returns whether a module in the place of the candidate is equal to the sequence."""
         reference, candidate = self._sides
-        return equal(reference, dataclasses.replace(candidate, program=module), self._relation, self._desk)
+        return equal(
+            reference, dataclasses.replace(candidate, program=module), self._relation, most_steps=self._most
+        )
 
     def results(self, count: int, seed: int, part: slice = slice(None)) -> Iterator[tuple[Mutant, Equality]]:
         """Yields mutants and the claim about each.

@@ -23,7 +23,7 @@ from parity.ir.stablehlo.operations import (
     facts,
     has_effect,
 )
-from parity.prove.exact import Link, Named, ProofCache, Relation, equal, scalars
+from parity.prove.exact import Link, Named, Relation, equal, scalars
 from parity.prove.exact.devices import COLLECTIVES
 from parity.prove.exact.interpreter import REALS
 from parity.prove.exact.rounded import ROUNDED
@@ -496,7 +496,7 @@ def claim(arithmetic, left, right, names, others):
     sides = [Named(program=each, arguments=names, results=["y"]) for each in (left, right)]
     links = [Link(reference=(x,), candidate=(y,)) for x, y in zip(names, others, strict=True)]
     result = [Link(reference=("y",), candidate=("y",))]
-    return equal(*sides, Relation(arguments=links, results=result), ProofCache(arithmetic=arithmetic))
+    return equal(*sides, Relation(arguments=links, results=result), arithmetic=arithmetic)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.weights.transforms import Stack
-from parity.prove.exact import Link, Named, ProofCache, Relation, equal
+from parity.prove.exact import Link, Named, Relation, equal
 from parity.prove.exact.rounded import ROUNDED
 
 LAYERS, ROWS, WIDTH = 3, 4, 6
@@ -157,7 +157,7 @@ def examine(seed):
     ]
     out = Link(reference=("out",), candidate=("out",))
     relation = Relation(arguments=links, results=[out, *(links if backward else [])])
-    shown = equal(*sides, relation, ProofCache(arithmetic=ROUNDED)).proved
+    shown = equal(*sides, relation, arithmetic=ROUNDED).proved
     # Rounding may change a maximum and so single numbers by far: a wrong program differs on any data.
     return shown, mistake, steps, shown and all(_differ(lowered, shapes, draw) for draw in range(3))
 

@@ -13,9 +13,8 @@ from parity.builds.build import Flavour
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
 from parity.compare.session import Session
-from parity.prove.exact import ProofCache, equal
 from parity.prove.exact.claim import _inputs
-from parity.prove.exact.interpreter import Interpreter
+from parity.prove.exact.interpreter import Interpreter, Shared
 
 
 def comparison(name, flavour=Flavour.NNX):
@@ -82,7 +81,7 @@ def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
 @pytest.mark.long
 def test_terms_of_both_sides_evaluate_like_both_sides():
     case = comparison("grad")
-    cache, sides = ProofCache(), []
+    cache, sides = Shared(), []
     for side in (case.reference, case.candidate):
         sides.append(Interpreter(named(side), cache))
     given = _inputs(sides, relation(case.reference, case.weights, case.case), cache.tensors)
@@ -111,13 +110,3 @@ def test_mutants_are_refused_or_compute_the_same():
     for mutant in kept[:3]:
         distance = campaign.distance(mutant.module)
         assert distance is None or distance < 1e-4, mutant.detail
-
-
-@pytest.mark.long
-def test_a_proof_cache_walks_a_side_once_and_agrees():
-    case, cache = comparison("forward"), ProofCache()
-    sides = named(case.reference), named(case.candidate)
-    first, again = (equal(*sides, relation(case.reference, case.weights, case.case), cache) for _ in range(2))
-    assert first.proved and again.proved
-    assert again.steps == 0
-    assert first.assumptions == again.assumptions == ()

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from parity.builds.weights.transforms import StackGrid
 from parity.ir.jax_internals import stablehlo_module
-from parity.prove.exact import Link, Named, ProofCache, Relation, equal
+from parity.prove.exact import Link, Named, Relation, equal
 
 S, R, M, B, D = 2, 3, 2, 3, 4
 LAYERS = R * S
@@ -486,7 +486,7 @@ def test_few_operations_on_ever_longer_sums_are_given_up():
         for factor in (2.0, 3.0)
     ]
     links = Relation(arguments=[_link(name) for name in sorted(parts)], results=[_link("total")])
-    found = equal(*sides, links, ProofCache(most_steps=5_000))
+    found = equal(*sides, links, most_steps=5_000)
     assert "terms and arguments for each" in found.refusal
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from parity.prove.exact import Named, ProofCache
-from parity.prove.exact.interpreter import Interpreter
+from parity.prove.exact import Named
+from parity.prove.exact.interpreter import Interpreter, Shared
 from parity.prove.exact.relation import atom
 from parity.prove.exact.terms import RefusalError
 
@@ -92,7 +92,7 @@ def function(rng, sort, depth):
 
 def classes(seed):
     """Returns, by term, the numbers that functions compute; the inputs cause hardly any rounding."""
-    rng, found, cache = random.Random(seed), collections.defaultdict(list), ProofCache()
+    rng, found, cache = random.Random(seed), collections.defaultdict(list), Shared()
     given = [
         np.random.default_rng((seed, i)).choice(np.array(VALUES[s], s), SIZE) for i, s in enumerate(INPUTS)
     ]

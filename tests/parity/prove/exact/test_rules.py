@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from campaigns.exact.evaluate import Evaluator
 
-from parity.prove.exact.interpreter import Interpreter, Named, ProofCache
+from parity.prove.exact.interpreter import Interpreter, Named, Shared
 from parity.prove.exact.relation import atom
 
 B, T, D, V = 3, 4, 5, 7
@@ -27,7 +27,7 @@ def walked(name, split_axes):
     """Returns the values of the terms of an operation."""
     arrays, (program, truth) = OPERATIONS[name][1], lowered(name)
     names = [f"x{i}" for i in range(len(arrays))]
-    cache = ProofCache()
+    cache = Shared()
     results = [f"y{i}" for i in range(len(truth))]
     with jax.enable_x64(True):
         side = Interpreter(Named(program=program, arguments=names, results=results), cache)

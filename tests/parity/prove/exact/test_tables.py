@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from campaigns.exact.evaluate import Evaluator
 
-from parity.prove.exact import Link, Named, ProofCache, Relation, equal
+from parity.prove.exact import Link, Named, Relation, equal
 from parity.prove.exact.claim import _inputs
-from parity.prove.exact.interpreter import Interpreter
+from parity.prove.exact.interpreter import Interpreter, Shared
 
 X = jax.ShapeDtypeStruct((2, 3), jnp.int32)
 WITHIN = (-6, 12)
@@ -51,11 +51,9 @@ def test_another_entry_is_not(miss):
 
 def test_a_proof_for_one_range_is_limited_to_it():
     pair = sides(lambda x: x < 12, lambda x: x == x)
-    cache = ProofCache()
-    assert equal(*pair, relation({"x": WITHIN}), cache).assumptions == ("x is in [-6, 12)",)
-    assert not equal(*pair, relation({"x": (-6, 13)}), cache).proved  # 12 breaks the assumption of the first
-    assert not equal(*pair, relation({}), cache).proved
-    assert equal(*pair, relation({"x": WITHIN}), cache).proved
+    assert equal(*pair, relation({"x": WITHIN})).assumptions == ("x is in [-6, 12)",)
+    assert not equal(*pair, relation({"x": (-6, 13)})).proved  # 12 breaks the assumption of the first
+    assert not equal(*pair, relation({})).proved
 
 
 def test_two_integers_are_no_one():
@@ -90,7 +88,7 @@ def test_tables_equal_jax(name, split_axes):
     truth = [np.asarray(y) for y in function(jnp.asarray(x))]
     results = [f"y{place}" for place in range(len(truth))]
     program = Named(program=jax.jit(function).lower(X), arguments=["x"], results=results)
-    cache = ProofCache()
+    cache = Shared()
     both, algebra = [Interpreter(program, cache), Interpreter(program, cache)], cache.algebra
     given = _inputs(both, relation({"x": WITHIN}, split_axes), cache.tensors)[0]
     made = both[0].walk(given).values()

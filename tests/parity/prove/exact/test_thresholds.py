@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.prove.exact import Link, Named, ProofCache, Relation, equal
+from parity.prove.exact import Link, Named, Relation, equal
 
 BF16, F16, F32, I8, I32 = jnp.bfloat16, jnp.float16, jnp.float32, jnp.int8, jnp.int32
 NEAR = np.array([0.9999, 1.0001, -2.5001, 7.0], F32)
@@ -20,11 +20,11 @@ def named(function, given):
     return Named(program=program, arguments=names, results=["y"])
 
 
-def claim(left, right, *given, cache=None):
+def claim(left, right, *given):
     """Returns whether two functions of the same arguments are equal."""
     sides = [named(function, given) for function in (left, right)]
     links = [Link(reference=(name,), candidate=(name,)) for name in sides[0].arguments]
-    return equal(*sides, Relation(arguments=links, results=[Link(reference=("y",), candidate=("y",))]), cache)
+    return equal(*sides, Relation(arguments=links, results=[Link(reference=("y",), candidate=("y",))]))
 
 
 def narrow(x):
@@ -215,14 +215,6 @@ def test_a_widened_input_is_not_rounded():
     whole = lambda x: jnp.floor(x.astype(F32))  # noqa: E731
     found = claim(whole, lambda x: whole(x) + 0, SQUARE.astype(BF16))
     assert found.proved and found.assumptions == (), found
-
-
-def test_a_jump_is_assumed_again_by_the_next_claim_and_not_by_one_without():
-    cache, (left, right, _) = ProofCache(), JUMPS["floor"]
-    first, again = (claim(left, right, NEAR, cache=cache) for _ in range(2))
-    assert first.assumptions == again.assumptions != ()
-    assert claim(jnp.floor, jnp.floor, NEAR, cache=cache).assumptions == ()
-    assert claim(left, right, NEAR, cache=cache).assumptions == first.assumptions
 
 
 def test_edges_that_cut_off_all_there_is_are_refused_or_empty():

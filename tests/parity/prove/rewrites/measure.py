@@ -20,7 +20,7 @@ from strangers import SUBJECTS  # pyright: ignore[reportMissingImports]
 from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.jax_internals import stablehlo_module
 from parity.prove import prove
-from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
+from parity.prove.exact import Equality, Link, Named, Relation, equal
 
 STEPS: tuple[Step, ...] = (
     *MOVES,
@@ -109,7 +109,7 @@ def exact(left: Any, right: Any) -> Equality:
     )
     links = [[Link(reference=(name,), candidate=(name,)) for name in names] for names in (arguments, results)]
     named = [Named(program=side, arguments=arguments, results=results) for side in (left, right)]
-    return equal(*named, Relation(arguments=links[0], results=links[1]), ProofCache(most_steps=MOST_STEPS))
+    return equal(*named, Relation(arguments=links[0], results=links[1]), most_steps=MOST_STEPS)
 
 
 def settled(left: Any, right: Any, proof: Any, backend: Any) -> str:
