@@ -7,7 +7,7 @@ each order of operands in the same fused loop counts.
 import collections
 import dataclasses
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram, is_float, makers
@@ -43,8 +43,8 @@ class Fusions:
             constants to results, on one device. Nothing else rounds.
     """
 
-    ordered: Container[int] = frozenset()
-    moved: Container[int] = frozenset()
+    ordered: frozenset[int] = frozenset()
+    moved: frozenset[int] = frozenset()
 
 
 def fusions(program: StableProgram) -> Fusions:

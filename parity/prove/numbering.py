@@ -393,7 +393,6 @@ def number_program(
     arguments: Mapping[int, int],
     *,
     reorder: bool = False,
-    as_written: bool = False,
     kind: type[Numbering] = Numbering,
 ) -> Numbering:
     """Numbers a program.
@@ -401,14 +400,10 @@ def number_program(
     Args:
         arguments: a number for each argument of ``@main`` by position, except hoisted constants.
         reorder: see `Numbering`.
-        as_written: True to keep the order of the operands of all operations.
     """
     numbering = kind(table, program, reorder)
-    if as_written:
-        numbering.fusions = Fusions(ordered=range(program.values))
-    else:
-        found = fusions(program)
-        numbering.fusions = Fusions(moved=found.moved) if reorder else found
+    found = fusions(program)
+    numbering.fusions = Fusions(moved=found.moved) if reorder else found
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

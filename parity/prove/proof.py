@@ -166,8 +166,7 @@ def prove(  # noqa: PLR0913 - all but the programs by keyword
         size, took = sides[0].size, time.perf_counter() - started
         return Proof(proved=True, operations=(size, size), seconds=took, ignored_shardings=ignore_shardings)
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
-    written = attempt(as_written=True)  # settles most programs, without a search for products
-    reported = strict = written if written.equal else attempt()
+    reported = strict = attempt()
     by_rules, ruled, loose = False, None, None
     if not strict.equal and not entries:
         reported = loose = attempt(rules=LOOSE, reorder=True)  # its rules include the exact ones
@@ -248,7 +247,7 @@ class _Attempt:
     Args:
         sides, arguments, results, alone: as for `prove`.
         rules: names of the rules that may be used; None for the strict proof.
-        **order: ``reorder`` or ``as_written`` of `number_program`.
+        reorder: as for `Numbering`.
     """
 
     def __init__(
@@ -259,7 +258,7 @@ class _Attempt:
         alone: UnpairedPositions,
         *,
         rules: Collection[str] | None = None,
-        **order: bool,
+        reorder: bool = False,
     ):
         self._results = results
         self.table = Table() if rules is None else Terms(rules)
@@ -272,7 +271,7 @@ class _Attempt:
             for side in (0, 1)
         ]
         kind = Numbering if rules is None else RuledNumbering
-        number = functools.partial(number_program, table=self.table, kind=kind, **order)
+        number = functools.partial(number_program, table=self.table, kind=kind, reorder=reorder)
         left, right = self.numberings = [
             number(side, arguments=numbers) for side, numbers in zip(sides, known, strict=True)
         ]

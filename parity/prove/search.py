@@ -278,16 +278,7 @@ class Search:
         for regions in (tests, bodies):
             self._assign(regions, colours)
             entries += self._regions(regions, known, depth + 1)
-        lines = self._carry_lines(pair, colours)
-        if not (entries or lines):
-            slots = {colour: slot for slot, colour in colours[1].items()}
-            for slot, colour in colours[0].items():
-                if colour not in slots:
-                    continue
-                ends = bodies[0].outputs[slot], bodies[1].outputs[slots[colour]]
-                if self.number(0, ends[0]) != self.number(1, ends[1]):
-                    entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends))
-        return entries, lines
+        return entries, self._carry_lines(pair, colours)
 
     def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> dict[str, tuple[int, int]]:
         """Returns a line for each kind of carry that only one loop has; with its side and the first slot."""

@@ -150,7 +150,7 @@ class Evaluator:
 
     def _leaf(self, node: Node) -> Any:
         if node.kind == "input":
-            return np.asarray(self.inputs[self.terms.names[node.params]]).reshape(node.shape)
+            return np.asarray(self.inputs[node.params]).reshape(node.shape)
         if node.kind == "data":
             data: Any = node.params
             return np.frombuffer(data.raw, data.dtype).reshape(node.shape)

@@ -3,7 +3,6 @@
 import pathlib
 import types
 
-import numpy as np
 import pytest
 from campaigns.prover import run as campaign_run
 from campaigns.prover.pairs import PAIRS, Pair
@@ -104,11 +103,3 @@ def _answer(pair: Pair) -> Verdict | None:
         return campaign_run.prove_pair(pair).rung
     except (AssertionError, IndexError, KeyError, ValueError):
         return None
-
-
-@pytest.mark.parametrize(("candidate", "searches"), [(lambda x, n: x[n + 1], 0), (lambda x, n: x[1 + n], 2)])
-def test_only_exchanged_operands_need_the_search_for_products(candidate, searches, check, monkeypatch):
-    found, search = [], numbering.fusions
-    monkeypatch.setattr(numbering, "fusions", lambda program: found.append(program) or search(program))
-    proof = check(lambda x, n: x[n + 1], candidate, (np.arange(6.0), np.int32(2)))
-    assert proof.proved and len(found) == searches
