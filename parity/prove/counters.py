@@ -1,8 +1,6 @@
 """Counters of two integer types, such as int32 and uint32: whether both count up by the same number."""
 
-from typing import Any
-
-from parity.ir.jax_internals import ir
+from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.program import Op, StableProgram, makers
 from parity.prove.numbering import users
 
@@ -31,8 +29,9 @@ def increment(program: StableProgram, argument: int, result: int) -> tuple[int, 
     if len(others) != 1 or any(len(readers[each]) != 1 for each in (counter, *sum_of)):
         return None
     constant, more = _unplaced(made, others[0])
-    number = _constant(made.get(constant[-1]))
-    return None if number is None else (number, (*places, *more))
+    of = made.get(constant[-1])
+    numbers = dense_numbers(of.source.operation) if of and set(of.form.attributes) == {"value"} else ()
+    return (int(numbers[0]), (*places, *more)) if numbers else None
 
 
 def _unplaced(made: dict[int, Op], value: int) -> tuple[list[int], list[str]]:
@@ -45,14 +44,3 @@ def _unplaced(made: dict[int, Op], value: int) -> tuple[list[int], list[str]]:
         places.append(f"{target} {sorted((name, str(text)) for name, text in op.form.attributes.items())}")
         values.append(op.operands[0])
     return values, places
-
-
-def _constant(op: Op | None) -> int | None:
-    """Returns the integer of a constant; None if it has other attributes, or if the operation is not a constant."""
-    if op is None or op.form.name != "stablehlo.constant" or len(op.form.attributes) > 1:
-        return None
-    value = op.form.attributes["value"]
-    if not isinstance(value, ir.DenseIntElementsAttr) or not value.is_splat:
-        return None
-    known: Any = value.get_splat_value()
-    return int(known.value)

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from parity.ir.hlo.hlo import Shape
 from parity.ir.hlo.model import Affine, Loop, LoopTree, constant, count_trips, fold
 from parity.ir.location import inlined_source
+from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.ir.stablehlo.reader import read_program
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
-_INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
 _INTEGER = re.compile(r"(?:i|ui|si)\d+")
 _SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 _FOLDED = {f"stablehlo.{name}": name for name in ("add", "subtract", "multiply")}
@@ -162,7 +162,9 @@ class _Values:
             return Affine(made.place, 1, 0) if made.region is region else self._outer(made, region)
         assert op is not None
         if op.name == "stablehlo.constant":
-            return _constant(op)
+            is_integer = op.form.shapes == ((),) and _INTEGER.fullmatch(op.form.elements[0])
+            numbers = dense_numbers(op.source.operation) if is_integer else ()
+            return constant(int(numbers[0])) if numbers else None
         if op.name in _SCALAR_MOVES:
             return self.affine(op.operands[0], region)
         if op.name == "stablehlo.select":
@@ -200,11 +202,3 @@ class _Values:
 def _made_by(made: _Made, name: str) -> Op | None:
     """Returns the op of a name that has a value as a result; None if it is no such result."""
     return made.op if made.op is not None and made.region is None and made.op.name == name else None
-
-
-def _constant(op: Op) -> Affine | None:
-    """Returns the integer of a scalar constant; the bindings cannot read constants of all types."""
-    if op.form.shapes != ((),) or not _INTEGER.fullmatch(op.form.elements[0]):
-        return None
-    match = _INT.match(str(op.form.attributes["value"]))
-    return constant(int(match.group(1))) if match else None

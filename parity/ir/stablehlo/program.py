@@ -203,6 +203,7 @@ class StableProgram:
         result_names: names of the results in ``jax.result_info``; for messages only.
         constants: word of each argument of ``@main`` that is a hoisted constant, by position.
         module: the semantic attributes of the module, and its definitions other than functions.
+        meshes: each mesh by name, as MLIR prints it.
         module_op: the MLIR module, kept alive because operations point into it.
         ignored_shardings: True if sharding annotations were dropped.
         without: positions of the results to leave out.
@@ -217,6 +218,7 @@ class StableProgram:
     result_names: tuple[str, ...]
     constants: dict[int, str]
     module: dict[str, str]
+    meshes: Mapping[str, str]
     module_op: Any
     ignored_shardings: bool
     without: frozenset[int] = frozenset()

@@ -66,6 +66,7 @@ def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
             if _HOISTED in side
         },
         module={**texts, **signatures.definitions(), **({"main": main.notes} if main.notes else {})},
+        meshes=signatures.meshes,
         module_op=functions.module,
         ignored_shardings=functions.ignored_shardings,
         without=without,

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.ir.jax_internals import ir
-from parity.ir.mlir import symbol_of
 from parity.ir.stablehlo.program import Op, Region
 from parity.ir.stablehlo.reader import read_program
 from parity.ir.stablehlo.signatures import mesh_axes
@@ -107,9 +106,12 @@ class Interpreter:
             self.program = read_program(named.program, ignore_shardings=True)
         except ValueError as error:
             raise RefusalError(str(error)) from error
+        for name, text in self.program.meshes.items():
+            if "device_ids" in text:
+                raise RefusalError(f"mesh {name}: got devices in an order of their own")
+        self.meshes = {name: mesh_axes(text) for name, text in self.program.meshes.items()}
         self._values: list[Value] = [None] * self.program.values
         with self.program.module_op.context:
-            self.meshes = _meshes(self.program.module_op)
             self.types = self._types()
 
     def _types(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -269,12 +271,3 @@ class Interpreter:
             return self.algebra.map("select", [test, *cells], yes.sort)
 
         return self.tensors.zip_cells(select, [yes, no], yes.sort)
-
-
-def _meshes(module: Any) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Returns ``{name: ((axis, size), ...)}``."""
-    found = [op for op in module.body.operations if op.operation.name == "sdy.mesh"]
-    texts = {symbol_of(str(op.attributes["sym_name"])): str(op.attributes["mesh"]) for op in found}
-    if ordered := [name for name, text in texts.items() if "device_ids" in text]:
-        raise RefusalError(f"mesh {ordered[0]}: got devices in an order of their own")
-    return {name: mesh_axes(text) for name, text in texts.items()}
