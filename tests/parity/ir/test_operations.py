@@ -387,9 +387,11 @@ UNREAD = {
     - {"stablehlo.dot_general"},
 }
 """Operations that a client does not handle: they are refused, or remain unchanged."""
+BARRIER = {"stablehlo.optimization_barrier"}
+"""The walk of the exact prover passes its operands on."""
 CLIENTS = {
-    "real numbers": REALS.handlers.keys() | COLLECTIVES.keys(),
-    "floats that round": ROUNDED.handlers.keys() | COLLECTIVES.keys(),
+    "real numbers": REALS.handlers.keys() | COLLECTIVES.keys() | BARRIER,
+    "floats that round": ROUNDED.handlers.keys() | COLLECTIVES.keys() | BARRIER,
     "rules": registry.NORMAL_FORMS.keys() | {each.name for each in ELEMENTWISE},
 }
 
