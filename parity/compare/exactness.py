@@ -28,24 +28,15 @@ ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
 def difference(found: Equality) -> Finding:
     """Returns the first difference of two sides that are not proved equal, as a finding."""
     where, made = _split(found)
-    if found.refusal:
-        expected, got = "operations that proofs in exact arithmetic know", found.refusal
-        next_step = "docs/exact.md says where such proofs end; let the case not ask for one"
-    elif not made:
-        expected, got = "results of equal shapes and kinds of numbers", where
-        next_step = "compare what both sides return"
-    else:
-        return Finding(
-            where=where,
-            **dict(zip(SIDES, made, strict=True)),
-            cause="another function",
-        )
+    if made:
+        return Finding(where=where, **dict(zip(SIDES, made, strict=True)), cause="another function")
+    ends = "docs/exact.md says where such proofs end; let the case not ask for one"
     return Finding(
         where="exact arithmetic",
-        reference=f"expected {expected}",
-        candidate=got,
+        reference="",
+        candidate=found.refusal or where,
         labels=("", ""),
-        next_step=next_step,
+        next_step=ends if found.refusal else "compare what both sides return",
     )
 
 

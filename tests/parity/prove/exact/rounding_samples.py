@@ -12,7 +12,6 @@ from parity.builds.weights.transforms import (
     Concat,
     Identity,
     Permute,
-    Reshape,
     Split,
     Stack,
     StackGrid,
