@@ -1,5 +1,6 @@
 """Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
+import collections
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -30,6 +31,8 @@ _MAX_ROUNDS = 6
 _KEEPS = names_of("broadcast_in_dim", "reshape", "convert")
 """Operations that keep a constant's text."""
 _Pair = tuple[Op | None, Op | None]
+_Slot = tuple[int, int]
+"""A side, and the position of a carry."""
 
 
 class _Marks(NamedTuple):
@@ -249,14 +252,11 @@ class Search:
         entries: list[Frontier] = []
         if left.form.kind == right.form.kind and len(left.regions) == len(right.regions):
             if left.form.kind == Kind.WHILE:
-                entries, extra = self._loops(pair, known, depth)
-                if extra:  # operations of only one body follow from carries of only one loop
+                entries, alone = self._loops(pair, known, depth)
+                if alone:  # operations of only one body follow from carries of only one loop
                     both = [entry for entry in entries if entry.reference and entry.candidate]
-                    return [
-                        *both,
-                        *self._carried(pair, extra.values()),
-                        self._entry(left, right, (*lines, *extra)),
-                    ]
+                    lines += self._carry_lines(pair, alone)
+                    return [*both, *self._carried(pair, alone), self._entry(left, right, lines)]
             elif left.form.name == right.form.name and not lines:
                 for number in range(len(left.regions)):
                     regions = (left.regions[number], right.regions[number])
@@ -269,41 +269,39 @@ class Search:
                         entries += self._regions(regions, tuple(read), inner)
         return entries or [self._entry(left, right, lines)]
 
-    def _loops(
-        self, pair: tuple[Op, Op], known: tuple, depth: int
-    ) -> tuple[list[Frontier], dict[str, tuple[int, int]]]:
-        """Compares two loops whose initial values agree, slot by slot under the likeliest pairing."""
+    def _loops(self, pair: tuple[Op, Op], known: tuple, depth: int) -> tuple[list[Frontier], list[_Slot]]:
+        """Compares two loops whose initial values agree, slot by slot under the likeliest pairing.
+
+        Returns:
+            The differences, and the carries that only one loop has.
+        """
         colours, entries = self._pair_carries(pair, depth), []
-        tests, bodies = zip(*(op.regions for op in pair), strict=True)
-        for regions in (tests, bodies):
+        for regions in zip(*(op.regions for op in pair), strict=True):
             self._assign(regions, colours)
             entries += self._regions(regions, known, depth + 1)
-        return entries, self._carry_lines(pair, colours)
+        others = [set(side.values()) for side in reversed(colours)]
+        return entries, [
+            (side, slot)
+            for side in (0, 1)
+            for slot, colour in colours[side].items()
+            if colour not in others[side]
+        ]
 
-    def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> dict[str, tuple[int, int]]:
-        """Returns a line for each kind of carry that only one loop has; with its side and the first slot."""
-        lines, found = [], {}
-        for side, label in enumerate(SIDES):
-            other = set(colours[1 - side].values())
-            env = self._numberings[side].env
-            for slot, colour in colours[side].items():
-                if colour not in other:
-                    start = env[pair[side].operands[slot]]
-                    text = self._literals.get(start, "a value")
-                    kind = pair[side].form.slots_out[slot]
-                    lines.append(f"only the {label} loop carries {kind} that starts from {text}")
-                    found.setdefault(lines[-1], (side, slot))
-        return {
-            line if lines.count(line) == 1 else f"{lines.count(line)} x {line}": place
-            for line, place in found.items()
-        }
+    def _carry_lines(self, pair: tuple[Op, Op], alone: Sequence[_Slot]) -> tuple[str, ...]:
+        """Returns a line for each kind of carry that only one loop has."""
+        lines = collections.Counter(
+            f"only the {SIDES[side]} loop carries {pair[side].form.slots_out[slot]} that starts from "
+            f"{self.literal(side, pair[side].operands[slot]) or 'a value'}"
+            for side, slot in alone
+        )
+        return tuple(line if count == 1 else f"{count} x {line}" for line, count in lines.items())
 
-    def _carried(self, pair: tuple[Op, Op], alone: Iterable[tuple[int, int]]) -> Iterator[Frontier]:
+    def _carried(self, pair: tuple[Op, Op], alone: Sequence[_Slot]) -> Iterator[Frontier]:
         """Yields the operations behind the first carry that only one loop has, unless it is for a backward pass.
 
         They make its start on both sides if the other loop has one of that type; else its value in the body.
         """
-        slots = dict(reversed(list(alone)))
+        slots = dict(reversed(alone))
         types = {pair[side].form.slots_out[slot] for side, slot in slots.items()}
         if len(slots) == 2 and len(types) == 1:
             where = "a loop carry that starts from another value"
@@ -365,8 +363,6 @@ class Search:
 
     def _differences(self, left: Op, right: Op) -> tuple[str, ...]:
         lines = attribute_differences(attributes_of(left), attributes_of(right))
-        if not lines and left.form.bare != right.form.bare:
-            lines = (f"attributes: {difference(left.form.bare, right.form.bare)}",)
         if left.form.name != right.form.name:
             lines = ()
         if not self.types_alike(left, right) and left.form.kind != Kind.WHILE:
