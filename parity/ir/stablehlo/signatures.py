@@ -231,10 +231,8 @@ def _slots(
     if kind == Kind.MANUAL:
         ins = _per_slot(shared, "in_shardings", ins)  # with the operand's type it gives the parameter's
         outs = _per_slot(shared, "out_shardings", outs)
-    elif "sdy.sharding" in shared:
-        outs = _per_slot(shared, "sdy.sharding", outs)
     if set(shared) - {"manual_axes"}:
-        ins, outs = _numbered(ins), _numbered(outs)
+        ins, outs = ([f"{place} {slot}" for place, slot in enumerate(slots)] for slots in (ins, outs))
     return tuple(ins), tuple(outs), shared
 
 
@@ -242,13 +240,9 @@ def _per_slot(shared: dict[str, str], name: str, slots: list[str]) -> list[str]:
     """Moves an attribute's entries to the slots if it has one entry for each; else leaves it shared."""
     entries = split_list(shared.get(name, ""))
     if len(entries) != len(slots):
-        return _numbered(slots)
+        return slots
     del shared[name]
     return [f"{slot} {entry}" for slot, entry in zip(slots, entries, strict=True)]
-
-
-def _numbered(slots: list[str]) -> list[str]:
-    return [f"{index} {slot}" for index, slot in enumerate(slots)]
 
 
 def _is_host_callback(name: str, texts: dict[str, str]) -> bool:
