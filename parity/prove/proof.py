@@ -53,7 +53,6 @@ class Proof:
             maxima, and up to rules under which compiled code may round differently.
         operations: number of operations numbered on each side, including loop rounds, unless both are one.
         seconds: time for reading, numbering and comparing.
-        ignored_shardings: True if sharding annotations were left out.
         frontier: the first differences, empty if proved.
         unequal_results: positions in ``results`` whose values were not shown equal.
         alone: number of results of each side that have no partner and were left out.
@@ -64,7 +63,6 @@ class Proof:
     proved: bool
     operations: tuple[int, int]
     seconds: float
-    ignored_shardings: bool = False
     frontier: tuple[Frontier, ...] = ()
     unequal_results: tuple[int, ...] = ()
     reordered: bool = False
@@ -101,19 +99,22 @@ class Proof:
 
     def outcome(self) -> str:
         """Returns the outcome as text."""
-        scope = " up to sharding annotations" if self.ignored_shardings else ""
+        scope = ""
         if self.counters:
             some = f"{self.counters} counter{'s' * (self.counters > 1)}"
             scope += f" but for {some} that both sides count up alike, in other integers"
         if any(self.alone):
             scope += f" but for {self.alone[0]} and {self.alone[1]} results that one side has alone"
-        if self.proved and self.rules:
-            return f"the same values{scope} (rules: {', '.join(self.rules)}; {self._counts()})"
+        rules = f"rules: {', '.join(self.rules)}" if self.rules else ""
         if self.proved:
-            return f"the same program{scope} ({self._counts()})"
-        if self.reordered and self.rules:
-            rules = ", ".join(self.rules)
-            return f"the same values{scope} but for what compiled code rounds otherwise (rules: {rules})"
+            counts = f"{self.operations[0]} and {self.operations[1]} operations"
+            return (
+                f"the same values{scope} ({rules}; {counts})"
+                if rules
+                else f"the same program{scope} ({counts})"
+            )
+        if self.reordered and rules:
+            return f"the same values{scope} but for what compiled code rounds otherwise ({rules})"
         if self.reordered:
             return f"the same program{scope} up to the order of operands of float operations"
         count = len(self.unequal_results)
@@ -121,9 +122,6 @@ class Proof:
         most = "at least " if len(self.frontier) >= MOST_ENTRIES else ""
         places = f"; {most}{len(self.frontier)} places differ" if len(self.frontier) > 1 else ""
         return f"not shown to be the same program{scope}{results}{places}"
-
-    def _counts(self) -> str:
-        return f"{self.operations[0]} and {self.operations[1]} operations"
 
 
 def prove(  # noqa: PLR0913 - all but the programs by keyword
@@ -164,7 +162,7 @@ def prove(  # noqa: PLR0913 - all but the programs by keyword
     in_place = alone == NO_UNPAIRED and all(left == right for left, right in (*arguments, *results))
     if sides[0] is sides[1] and in_place:  # it equals itself, without numbers
         size, took = sides[0].size, time.perf_counter() - started
-        return Proof(proved=True, operations=(size, size), seconds=took, ignored_shardings=ignore_shardings)
+        return Proof(proved=True, operations=(size, size), seconds=took)
     attempt = functools.partial(_Attempt, sides, arguments, results, alone)
     reported = strict = attempt()
     by_rules, ruled, loose = False, None, None
@@ -192,7 +190,6 @@ def prove(  # noqa: PLR0913 - all but the programs by keyword
         rules=used,
         operations=strict.visited,
         seconds=time.perf_counter() - started,
-        ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
         unequal_results=tuple(reported.unequal),
         alone=(len(alone.results[0]) - alone.counters, len(alone.results[1]) - alone.counters),

@@ -246,7 +246,6 @@ def test_ignoring_shardings_lists_differences_and_claims_no_bits():
     assert found.verdict == "same up to sharding"
     places = {row.place: (row.reference, row.candidate) for row in found.differing}
     assert places["argument params/layer_0"] == ("@mesh, [{}, {}]", '@mesh, [{"fsdp"}, {}]')
-    assert "up to sharding annotations" in found.proof.sentence()
     strict = Evidence.of(case(*sides, **MESHES), Session()).proof
     assert strict is not None and not strict.proved
 
