@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from parity.ir.location import inlined_source
 from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram, captures, makers
-from parity.prove.conditions import MOVES, Conditions, changed, filling, once_known, replacing
+from parity.prove.conditions import MOVES, Conditions, behind, changed, filling, once_known, replacing
 from parity.prove.frontier import Frontier, Trait, Unlike, number
 from parity.prove.grade import apart_in, grade, regrouped
 from parity.prove.numbering import Numbering, users
@@ -24,8 +23,6 @@ from parity.verdicts import SIDES, one_sided
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
 """Approximate limit of the operations that are numbered again to find the effect of a difference."""
-MOST_ENTRIES = 4_000_000
-"""Largest table that is read."""
 _SUMS = names_of("add", "subtract")
 _SMALL = 1e-15, 1e-3
 """Range of constants that only keep a number from zero; below it, floats of a usual size absorb them."""
@@ -33,7 +30,6 @@ _BOUNDED = names_of("add", "subtract", "maximum", "minimum", "clamp")
 _ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
 """Operations whose constants are graded. A selected, padded, sliced or initial constant may never be read."""
 _READS_TABLES = names_of("gather", "dynamic_slice")
-_SHAPED = names_of("constant", "reshape", "broadcast_in_dim")
 _COUNTING = _BOUNDED | names_of("multiply", "divide", "remainder")
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _LASTING = frozenset(
@@ -325,20 +321,11 @@ def _operand(search: Search, left: Op, right: Op) -> tuple[Unlike, int, int] | N
 
 
 def _array(made: Mapping[int, Op], value: int) -> np.ndarray | None:
-    """Returns the entries of a constant; None if it is computed, too large, or has no NumPy type."""
-    op = made.get(value)
-    if op is None or op.form.name not in _SHAPED:
+    """Returns the entries of a constant, before it is moved; None if it is computed or has no NumPy type."""
+    op = made.get(behind(made, value))
+    if op is None or op.form.name != "stablehlo.constant":
         return None
-    if op.form.name == "stablehlo.constant":
-        return dense_array(op.form.attributes["value"])
-    inner, shape = _array(made, op.operands[0]), op.form.shapes[0]
-    if inner is None or math.prod(shape) > MOST_ENTRIES:
-        return None
-    if op.form.name == "stablehlo.reshape":
-        return inner.reshape(shape)
-    places = list(op.form.attributes["broadcast_dimensions"])
-    added = [axis for axis in range(len(shape)) if axis not in places]
-    return np.broadcast_to(np.expand_dims(inner, added), shape)
+    return dense_array(op.form.attributes["value"])
 
 
 def _chooses(search: Search, side: int, op: Op) -> bool:
