@@ -1,7 +1,7 @@
 """The axis ``module``: distances of each module's activation and cotangent between both sides."""
 
 import collections
-import dataclasses
+import itertools
 
 from parity.bisect.axis import Question
 from parity.builds.tree import Role
@@ -10,32 +10,24 @@ from parity.compare.evidence import Evidence
 from parity.compare.origin.alignment import Alignment
 from parity.compare.origin.evaluated import evaluate_case, on_one_device
 from parity.compare.origin.result import SearchResult
-from parity.compare.origin.trace import Trace
+from parity.compare.origin.trace import Node, Trace
 from parity.values.ladder import FLOOR_FACTOR
 
 MOST_ROWS = 24
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Use:
-    """The first value that is computed from a weight and another value, forward or backward."""
+def uses(trace: Trace) -> list[tuple[str, int]]:
+    """Returns weight and number of each first value that is computed from a weight and another value, in order.
 
-    leaf: str
-    node: int
-    backward: bool
-    loop_indices: tuple[int, ...]
-
-
-def uses(trace: Trace) -> list[Use]:
-    """Returns the uses of weights, in the order of execution, without those after the backward pass."""
+    Those after the backward pass are left out.
+    """
     found = []
     for at, node in enumerate(trace.nodes):
         # A slice, cast or transposition of the weight counts as the weight.
         leaves = set() if node.leaf else {trace.nodes[number].leaf for number in node.inputs} - {""}
-        loop_indices = tuple(iteration for _, iteration in node.around.iterations)
-        found += [Use(leaf, at, node.around.backward, loop_indices) for leaf in sorted(leaves)]
-    start = next((use.node for use in found if use.backward), len(trace.nodes))
-    return [use for use in found if use.backward or use.node < start]
+        found += [(leaf, at) for leaf in sorted(leaves)]
+    start = next((at for _, at in found if trace.nodes[at].around.backward), len(trace.nodes))
+    return [(leaf, at) for leaf, at in found if at < start or trace.nodes[at].around.backward]
 
 
 def search_modules(question: Question) -> SearchResult:
@@ -45,45 +37,33 @@ def search_modules(question: Question) -> SearchResult:
     rows = _rows(work, evaluate_case(work).alignment)
     if not rows:
         return SearchResult.nothing("module", "no module has weights that both sides use")
-    differs = [row for row in rows if row.differs(False) or row.differs(True)]
-    forward = next((row for row in rows if row.differs(False)), None)
-    backward = [row for row in rows if row.differs(True)]
-    first = forward or (backward[-1] if backward else None)  # the backward pass has the reverse order
+    forward, backward = (
+        [name for name, off in rows.items() if (off[passes] or 0.0) > FLOOR_FACTOR] for passes in (0, 1)
+    )
+    first = next(iter((*forward, *reversed(backward))), None)  # the backward pass has the reverse order
     if first is None:
         sentence = "all modules agree, forward and backward: the difference is outside of them"
     else:
-        what = "activation" if forward else "cotangent"
-        number = first.forward if forward else first.backward
-        sentence = (
-            f"the first module that diverges is {first.name}: its {what} is {_text(number)} x noise apart"
-        )
-    start = max(rows.index(first) - 4, 0) if first and len(rows) > MOST_ROWS else 0
+        what, number = ("activation", rows[first][0]) if forward else ("cotangent", rows[first][1])
+        sentence = f"the first module that diverges is {first}: its {what} is {_text(number)} x noise apart"
+    start = max([*rows].index(first) - 4, 0) if first and len(rows) > MOST_ROWS else 0
+    shown = itertools.islice(rows.items(), start, start + MOST_ROWS)
     return SearchResult(
         axis="module",
         found=first is not None,
-        sentence=f"{sentence} ({len(differs)} of {len(rows)} modules)",
+        sentence=f"{sentence} ({len({*forward, *backward})} of {len(rows)} modules)",
         head=("module", "activation, x noise", "cotangent, x noise"),
-        rows=tuple(
-            (row.name, _text(row.forward), _text(row.backward)) for row in rows[start : start + MOST_ROWS]
-        ),
-        facts={"first": first.name if first else None, "modules": [dataclasses.astuple(row) for row in rows]},
+        rows=tuple((name, *map(_text, off)) for name, off in shown),
+        facts={"first": first, "modules": [[name, *off] for name, off in rows.items()]},
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Row:
-    name: str
-    forward: float | None
-    backward: float | None
+def _rows(work: Evidence, alignment: Alignment) -> dict[str, list[float | None]]:
+    """Returns the distances of each module, forward and backward, in the order of execution.
 
-    def differs(self, backward: bool) -> bool:
-        """True if the activation or the cotangent is beyond the floor."""
-        return ((self.backward if backward else self.forward) or 0.0) > FLOOR_FACTOR
-
-
-def _rows(work: Evidence, alignment: Alignment) -> list[_Row]:
-    """Returns the rows of the table; pairs the uses of weights on both sides in order, also in loops and stacks."""
-    held: list[dict[tuple[int, bool], list[Use]]] = []
+    Pairs the uses of weights on both sides in order, also in loops and stacks.
+    """
+    held: list[dict[tuple[int, bool], list[tuple[str, int]]]] = []
     for side, trace in enumerate(alignment.traces):
         numbers = {
             path: number
@@ -92,25 +72,26 @@ def _rows(work: Evidence, alignment: Alignment) -> list[_Row]:
             if entry.role is Role.PARAMS
         }
         held.append(collections.defaultdict(list))
-        for use in uses(trace):
-            if use.leaf in numbers:
-                held[side][numbers[use.leaf], use.backward].append(use)
+        for leaf, at in uses(trace):
+            if leaf in numbers:
+                held[side][numbers[leaf], trace.nodes[at].around.backward].append((leaf, at))
     rows: dict[str, list[float | None]] = {}
     order: dict[str, int] = {}
     for key, one in held[0].items():
-        other = held[1].get(key, [])
-        for left, right in zip(one, other, strict=True) if len(one) == len(other) else ():
-            name, backward = _name(left), left.backward
+        other, (_, backward) = held[1].get(key, []), key
+        for (leaf, left), (_, right) in zip(one, other, strict=True) if len(one) == len(other) else ():
+            name = _name(leaf, alignment.traces[0].nodes[left])
             row = rows.setdefault(name, [None, None])
-            row[backward] = max(row[backward] or 0.0, alignment.in_floors(left.node, right.node))
+            row[backward] = max(row[backward] or 0.0, alignment.in_floors(left, right))
             if not backward:
-                order[name] = min(order.get(name, left.node), left.node)
-    return [_Row(name, *rows[name]) for name in sorted(rows, key=lambda name: order.get(name, 1 << 62))]
+                order[name] = min(order.get(name, left), left)
+    return {name: rows[name] for name in sorted(rows, key=lambda name: order.get(name, 1 << 62))}
 
 
-def _name(use: Use) -> str:
-    path = strip_container(use.leaf).rpartition("/")[0] or strip_container(use.leaf)
-    return f"{path}, turn {'.'.join(map(str, use.loop_indices))}" if use.loop_indices else path
+def _name(leaf: str, node: Node) -> str:
+    path = strip_container(leaf).rpartition("/")[0] or strip_container(leaf)
+    turns = ".".join(str(iteration) for _, iteration in node.around.iterations)
+    return f"{path}, turn {turns}" if turns else path
 
 
 def _text(number: float | None) -> str:
