@@ -347,9 +347,8 @@ def made_at(caller: Frame, inner: Frame) -> Frame | None:
     name = caller.function.partition(".")[0]
     calls = [
         node.func
-        for kind in _classes(caller.file, name)
-        for node in ast.walk(kind)
-        if isinstance(node, ast.Call) and node.lineno == caller.line
+        for node, scope in nodes_in(caller.file)
+        if isinstance(node, ast.Call) and node.lineno == caller.line and scope.startswith(f"{name}.")
     ]
     by_name = [each for each in calls if inner.function.rpartition(".")[2] == _name(each)]
     if not all(map(_name, calls)):
@@ -363,12 +362,9 @@ def assigned(frame: Frame, attributes: Container[str]) -> list[Frame]:
     """Returns the lines that assign some attributes of ``self``, in the class of a method."""
     name = frame.function.partition(".")[0]
     return [
-        Frame(frame.file, node.lineno, f"{name}.{method.name}")
-        for kind in _classes(frame.file, name)
-        for method in ast.iter_child_nodes(kind)
-        if isinstance(method, ast.FunctionDef)
-        for node in ast.walk(method)
-        if isinstance(node, ast.Assign)
+        Frame(frame.file, node.lineno, scope.partition(".<locals>")[0])
+        for node, scope in nodes_in(frame.file)
+        if isinstance(node, ast.Assign) and scope.startswith(f"{name}.")
         if any(each in attributes for target in node.targets for each in _attributes(target, ast.Store))
     ]
 
@@ -399,10 +395,6 @@ def named(frame: Frame, names: Container[str]) -> list[Frame]:
         if isinstance(node, ast.Assign) and node.lineno != frame.line
         if any(name in names for name in _targets(node))
     ]
-
-
-def _classes(file: str, name: str) -> list[ast.ClassDef]:
-    return [node for node in parsed(file).body if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 def _name(function: ast.expr) -> str:
