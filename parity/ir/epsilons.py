@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import CALLS, MOVES, all_bodies, opened
+from parity.ir.jaxprs import CALLS, MOVES, all_bodies, equations, opened
 from parity.ir.location import equation_source
 
 LARGEST = 1e-3
@@ -48,7 +48,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     lacking = [
         [use for use in uses if use not in other] for uses, (_, other) in zip(more, pairs, strict=True)
     ]
-    sizes = frozenset.union(*(_summed_sizes(opened(jaxpr)) for jaxpr in programs))
+    sizes = set().union(*map(_summed_sizes, programs))
     if all(more):
         numbers = [{number for _, number in uses} for uses in more]
         changed = any(lacking) and not _are_related(numbers[0], numbers[1], sizes)
@@ -78,26 +78,16 @@ def _are_related(some: Iterable[float], others: Iterable[float], sizes: Iterable
     )
 
 
-@functools.lru_cache(maxsize=1_024)
-def _small_numbers(jaxpr: Any) -> frozenset[float]:
+def _small_numbers(jaxpr: Any) -> set[float]:
     """Returns the small floats that any operation of a program reads."""
-    known = _constants(jaxpr)
-    operands = (operand for equation in opened(jaxpr).eqns for operand in equation.invars)
-    own = (_small(_number(operand, known)) for operand in operands)
-    inner = (body for each in all_bodies(opened(jaxpr)) for body in each)
-    return frozenset(filter(None, own)).union(*map(_small_numbers, inner))
+    read = [_number(operand, {}) for equation in equations(jaxpr) for operand in equation.invars]
+    return set(filter(None, map(_small, [*read, *_constants(jaxpr).values()])))
 
 
-@functools.lru_cache(maxsize=1_024)
-def _summed_sizes(jaxpr: Any) -> frozenset[int]:
-    """Returns the numbers of entries that a program, not closed, adds up at once."""
-    own = (
-        math.prod(equation.invars[0].aval.shape[axis] for axis in equation.params["axes"])
-        for equation in jaxpr.eqns
-        if equation.primitive.name == "reduce_sum"
-    )
-    inner = (opened(body) for each in all_bodies(jaxpr) for body in each)
-    return frozenset(own).union(*map(_summed_sizes, inner))
+def _summed_sizes(jaxpr: Any) -> set[int]:
+    """Returns the numbers of entries that a program adds up at once."""
+    sums = (equation for equation in equations(jaxpr) if equation.primitive.name == "reduce_sum")
+    return {math.prod(one.invars[0].aval.shape[axis] for axis in one.params["axes"]) for one in sums}
 
 
 def _described(use: Use, found: collections.Counter[str], other: int) -> str:
