@@ -1,6 +1,7 @@
 """Pairs the arguments and results of two lowered programs, under a weight map that may move numbers."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 from parity.builds.build import Group
@@ -97,16 +98,15 @@ def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairi
             (*weights.alone[1], *(entry.candidate[0] for entry in counters)),
         ),
     )
-    pairing = pair_positions(*sides, others)
-    alone = dataclasses.replace(pairing.alone, counters=len(counters))
-    pairing = dataclasses.replace(pairing, alone=alone)
-    if not weights.is_identity:
-        moves = _moves(sides, weights)
-        if moves is None or loop_counts_differ(reference.operations, candidate.operations):
-            return None
-        alone = dataclasses.replace(pairing.alone, moved_arguments=moves[0], moved_results=moves[1])
-        pairing = dataclasses.replace(pairing, alone=alone)
-    return pairing
+    moves = _moves(sides, weights)
+    if moves is None or (
+        not weights.is_identity and loop_counts_differ(reference.operations, candidate.operations)
+    ):
+        return None
+    pairing, moved = pair_positions(*sides, others), {"moved_arguments": moves[0], "moved_results": moves[1]}
+    return dataclasses.replace(
+        pairing, alone=dataclasses.replace(pairing.alone, counters=len(counters), **moved)
+    )
 
 
 def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
@@ -255,21 +255,17 @@ def _moves(
     """Returns the transforms of the entries that move numbers, of arguments and of results; None if one is unknown."""
     moving = _moving(weights)
 
-    def views(positions: Sequence[Mapping[str, int]], prefix: str) -> list[WeightView | None]:
-        return [_view(entry, positions, sides, prefix) for entry in moving]
-
-    arguments = views([state_arguments(side) for side in sides], "")
-    groups = [group for group in sorted(sides[0].traced.out_info) if Group(group).by_leaf]
-    results = [
-        view for group in groups for view in views([_returned(side, group) for side in sides], f"{group} ")
-    ]
-    if None in arguments or None in results:
+    groups = [group for group in sorted(sides[0].traced.out_info) if Group(group).by_leaf] if moving else []
+    places = [("", [state_arguments(side) for side in sides])]
+    places += [(f"{group} ", [_returned(side, group) for side in sides]) for group in groups]
+    found = [[_view(entry, each, sides, prefix) for entry in moving] for prefix, each in places]
+    known = [[view for view in views if view is not None] for views in found]
+    if known != found:
         return None
-    return _used(arguments), _used(results)
-
-
-def _used(found: Sequence[WeightView | None]) -> tuple[WeightView, ...]:
-    return tuple(move for move in found if move is not None and (move.positions(0) or move.positions(1)))
+    arguments, *results = (
+        [view for view in views if view.positions(0) or view.positions(1)] for views in known
+    )
+    return tuple(arguments), tuple(itertools.chain(*results))
 
 
 def _view(
