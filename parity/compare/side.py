@@ -71,12 +71,14 @@ class Side:
         found = specs(self.device_mesh) if self.device_mesh else {}
         return {path: self.mesh.essential(spec) for path, spec in found.items()}
 
-    def _shardings(self, specs: Mapping[str, jax.sharding.PartitionSpec]) -> dict[str, Any]:
-        return {path: jax.sharding.NamedSharding(self.device_mesh, specs[path]) for path in specs}
-
     @Once
-    def _state_shardings(self) -> dict[str, Any]:
-        return self._shardings(self.specs)
+    def _shardings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The sharding of each state leaf, and of each input."""
+        make = functools.partial(jax.sharding.NamedSharding, self.device_mesh)
+        state, inputs = (
+            {path: make(spec) for path, spec in specs.items()} for specs in (self.specs, self.input_specs)
+        )
+        return state, inputs
 
     @Once
     def state_paths(self) -> tuple[str, ...]:
@@ -120,13 +122,9 @@ class Side:
     def arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Abstract state and inputs, with their shardings."""
         return (
-            self._in_order(self._abstract(self.build.abstract, self._state_shardings)),
-            self._abstract(self.build.abstract_inputs, self._input_shardings),
+            self._in_order(self._abstract(self.build.abstract, self._shardings[0])),
+            self._abstract(self.build.abstract_inputs, self._shardings[1]),
         )
-
-    @Once
-    def _input_shardings(self) -> dict[str, Any]:
-        return self._shardings(self.input_specs)
 
     @Once
     def _tracing(self) -> tuple[jax.stages.Traced, Mapping[str, Mapping[str, Any]], Effects]:
@@ -134,7 +132,7 @@ class Side:
         with self.clock.phase(name, "trace"), self.backend.context(self.mesh), collect_effects() as effects:
             returned = jax.jit(self.function).trace(*self.arguments).out_info
             out_shardings = {
-                group: self._in_order({path: self._state_shardings.get(path) for path in leaves})
+                group: self._in_order({path: self._shardings[0].get(path) for path in leaves})
                 if Group(group).by_leaf
                 else dict.fromkeys(leaves)
                 for group, leaves in returned.items()
@@ -225,11 +223,11 @@ class Side:
 
     def placed(self, state: Flat) -> dict[str, Any]:
         """Returns the arrays of a state, placed as the program expects, keys as typed keys."""
-        return self._in_order(_placed(state, self._state_shardings, self.build.abstract))
+        return self._in_order(_placed(state, self._shardings[0], self.build.abstract))
 
     def placed_inputs(self, batch: Flat) -> dict[str, Any]:
         """Returns the arrays of a batch, placed as the program expects."""
-        return _placed(batch, self._input_shardings, batch)
+        return _placed(batch, self._shardings[1], batch)
 
     def run(
         self,
