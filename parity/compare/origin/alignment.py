@@ -4,7 +4,7 @@ import collections
 import functools
 import itertools
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -42,6 +42,17 @@ PARTS = ITERATIONS | {"slice", "split"}
 def ordered(side: int, at: T, other: T) -> tuple[T, T]:
     """Returns what belongs to a side and to the other one, the reference's first."""
     return (at, other) if side == 0 else (other, at)
+
+
+def reached(start: Iterable[int], further: Callable[[int], Iterable[int]]) -> Iterator[int]:
+    """Yields values, then those that they lead to, and so on, each once."""
+    waiting = list(dict.fromkeys(start))
+    seen = set(waiting)
+    for at in waiting:  # grows
+        yield at
+        fresh = [each for each in dict.fromkeys(further(at)) if each not in seen]
+        seen.update(fresh)
+        waiting += fresh
 
 
 def before_moves(nodes: Sequence[Node], at: int) -> int:
@@ -156,13 +167,11 @@ class Alignment:
             matching = made.name == less.name  # they correspond, unless one is the other's operand
             if self.shares(first, second) if matching else self.matches[side][at] >= 0:
                 continue
-            waiting, seen = [at], {at}
-            while waiting and len(seen) < (2 if matching else SHORT):
-                fresh = [i for i in self.traces[side].nodes[waiting.pop(0)].inputs if i not in seen]
-                if any(self.same(*ordered(side, i, other)) for i in fresh):
-                    return side
-                seen.update(fresh)
-                waiting += fresh
+            nodes = self.traces[side].nodes
+            behind = reached(made.inputs, lambda i, nodes=nodes: nodes[i].inputs)
+            below = made.inputs if matching else itertools.islice(behind, SHORT)
+            if any(self.same(*ordered(side, i, other)) for i in below):
+                return side
         return None
 
     def unmoved(self, side: int, at: int) -> int:

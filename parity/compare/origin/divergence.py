@@ -6,9 +6,9 @@ import functools
 import itertools
 import operator
 import os.path
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, Alignment, ordered
+from parity.compare.origin.alignment import GIVEN, MOVES, PARTS, RECAST, Alignment, ordered, reached
 from parity.compare.origin.sketch import opposite
 from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.makers import backward_rule
@@ -135,12 +135,10 @@ def _first_results(
         own: dict[int, int] = collections.defaultdict(int)
         for place, pair in enumerate(pairs):
             own[pair[side]] |= 1 << place
-        reached: list[int] = []
+        below: list[int] = []
         for node in trace.nodes:
-            reached.append(
-                functools.reduce(operator.or_, (reached[i] | own.get(i, 0) for i in node.inputs), 0)
-            )
-        before.append([reached[pair[side]] for pair in pairs])
+            below.append(functools.reduce(operator.or_, (below[i] | own.get(i, 0) for i in node.inputs), 0))
+        before.append([below[pair[side]] for pair in pairs])
     shared = [left & right for left, right in zip(*before, strict=True)]
     behind = functools.reduce(
         operator.or_, (shared[place] | 1 << place for place in range(len(set(failing)))), 0
@@ -445,8 +443,8 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
         made_of = set() if _only_decides(alignment, side, at) else _leaves_below(alignment, ends[0])
         if made_of and made_of.issuperset(failing):  # a value made of no leaf passes no gradient anyway
             nodes = alignment.traces[side].nodes
-            reached = _reached(at, functools.partial(alignment.users, side))
-            needed = any(nodes[each].around.backward for each in reached)  # else a statistic
+            used = reached([at], functools.partial(alignment.users, side))
+            needed = any(nodes[each].around.backward for each in used)  # else a statistic
             found.append(((needed, -len(made_of)), ends))
     if not found:
         return []
@@ -461,7 +459,7 @@ def _only_decides(alignment: Alignment, side: int, at: int) -> bool:
     def floats(value: int) -> list[int]:
         return [user for user in alignment.users(side, value) if nodes[user].sketch.epsilon]
 
-    return all(alignment.users(side, each) for each in _reached(at, floats))
+    return all(alignment.users(side, each) for each in reached([at], floats))
 
 
 def _used_instead(alignment: Alignment, side: int, at: int) -> int:
@@ -479,14 +477,4 @@ def _used_instead(alignment: Alignment, side: int, at: int) -> int:
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:
     """Returns the paths of the arguments that a value of the reference depends on."""
     nodes = alignment.traces[0].nodes
-    return {nodes[each].label for each in _reached(at, lambda each: nodes[each].inputs)} - {""}
-
-
-def _reached(start: int, further: Callable[[int], Iterable[int]]) -> set[int]:
-    """Returns a value, the further values that it leads to, those that they lead to, and so on."""
-    waiting, seen = [start], {start}
-    while waiting:
-        fresh = set(further(waiting.pop())) - seen
-        seen |= fresh
-        waiting += fresh
-    return seen
+    return {nodes[each].label for each in reached([at], lambda each: nodes[each].inputs)} - {""}
