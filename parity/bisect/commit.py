@@ -1,19 +1,17 @@
 """The axis ``commit``: the first commit with the same failure, each checked out in a separate worktree.
 
-The worktree and the results are kept inside the repository's ``.git`` until the search ends. The user's working tree,
-index and branches are never changed.
+The worktree is kept inside the repository's ``.git`` until the search ends. The user's working tree, index and branches
+are never changed.
 """
 
 import contextlib
-import os
-import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from parity.bisect.axis import Status
 from parity.bisect.history import Check, History
-from parity.compare.backends.cache import digest
 from parity.run.record import Bisect
 
 
@@ -35,10 +33,7 @@ def search_commits(
     words = ("rev-parse", "--verify", "--end-of-options")
     low, high = (_git(where, *words, f"{name}^{{commit}}", why="expected a commit") for name in (good, bad))
     _git(where, "merge-base", "--is-ancestor", low, high, why="--good must be an ancestor of --bad")
-    common = Path(where, _git(where, "rev-parse", "--git-common-dir"))
-    folder = (common / "parity-bisect" / digest([low, high, repr(check)])[:16]).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    with _worktree(where, folder, high) as tree:
+    with _worktree(where, high) as tree:
 
         @contextlib.contextmanager
         def lay(commit: str) -> Iterator[tuple[Path, list[str]]]:
@@ -48,7 +43,7 @@ def search_commits(
         def between(goods: Sequence[str], last: str) -> list[str]:
             return _git(tree, "rev-list", "--topo-order", "--reverse", last, "--not", *goods).split()
 
-        history = History("commit", folder, check, lay, notify)
+        history = History("commit", check, lay, notify)
         for option, commit, status, does in (
             (f"--bad {bad}", high, Status.FAILS, "fails"),
             (f"--good {good}", low, Status.PASSES, "passes"),
@@ -67,15 +62,15 @@ def _git(where: Path, *words: str, why: str = "") -> str:
 
 
 @contextlib.contextmanager
-def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
-    """Yields a fresh worktree; removes those of killed searches first."""
-    for left in folder.glob("tree-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    tree = folder / f"tree-{os.getpid()}"
-    _git(repository, "worktree", "prune")
-    _git(repository, "worktree", "add", "--detach", "--quiet", str(tree), commit)
-    try:
-        yield tree
-    finally:
-        shutil.rmtree(tree, ignore_errors=True)
-        _git(repository, "worktree", "prune")
+def _worktree(repository: Path, commit: str) -> Iterator[Path]:
+    """Yields a fresh worktree."""
+    common = Path(repository, _git(repository, "rev-parse", "--git-common-dir")).resolve()
+    with tempfile.TemporaryDirectory(
+        prefix="parity-bisect-", dir=common, ignore_cleanup_errors=True
+    ) as folder:
+        tree = Path(folder, "tree")
+        _git(repository, "worktree", "add", "--detach", "--quiet", str(tree), commit)
+        try:
+            yield tree
+        finally:
+            _git(repository, "worktree", "remove", "--force", str(tree))

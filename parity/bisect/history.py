@@ -1,15 +1,12 @@
-"""Searches over commits or versions: one command runs one case at each place, until the first with a failure is known.
-
-The results are kept on disk until the search ends: one that was killed continues from them.
-"""
+"""Searches over commits or versions: one command runs one case at each place, until the first failure is known."""
 
 import contextlib
 import dataclasses
 import json
 import os
 import re
-import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,11 +30,12 @@ Lay = Callable[[str], contextlib.AbstractContextManager[tuple[Path, Sequence[str
 """Prepares a place by its name: gives the working directory, and the folders to put on the import path."""
 
 
-class PlaceResult(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclasses.dataclass(frozen=True)
+class PlaceResult:
     """The result of one place; ``why`` it could not be tested, in one line."""
 
     status: Status
-    name: str = ""
+    _: dataclasses.KW_ONLY
     why: str = ""
     signature: Signature | None = None
 
@@ -58,41 +56,28 @@ class Check:
 
 
 class History:
-    """The results of places, in a folder; the first failure becomes the one that counts at all of them."""
+    """The results of places; the first failure becomes the one that counts at all of them."""
 
-    def __init__(self, kind: str, folder: Path, check: Check, lay: Lay, notify: Callable[[str], None]):
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._file, self._check = folder, folder / "log.jsonl", check
-        self._kind, self._lay, self._notify = kind, lay, notify
+    def __init__(self, kind: str, check: Check, lay: Lay, notify: Callable[[str], None]):
+        self._kind, self._check, self._lay, self._notify = kind, check, lay, notify
         self._log: dict[str, PlaceResult] = {}
-        for line in self._file.read_bytes().splitlines() if self._file.exists() else ():
-            with contextlib.suppress(msgspec.DecodeError):  # an incomplete last line
-                result = msgspec.json.decode(line, type=PlaceResult)
-                self._log[result.name] = result
 
     def test(self, name: str) -> PlaceResult:
         """Returns the result of a place, which is checked unless it is known."""
         if name not in self._log:
-            result = self._log[name] = self._tried(name)
-            with self._file.open("ab") as log:
-                log.write(msgspec.json.encode(result) + b"\n")
-                log.flush()
-                os.fsync(log.fileno())
+            self._log[name] = self._tried(name)
         return self._log[name]
 
     def _tried(self, name: str) -> PlaceResult:
         self._notify(f"{self._kind} {name[:SHORT]}")
         try:
-            with self._lay(name) as (where, path):
-                result = self._run(where, path)
+            with self._lay(name) as (where, path), tempfile.TemporaryDirectory() as folder:
+                return self._run(where, path, Path(folder, "report.json"))
         except UntestableError as error:
-            result = PlaceResult(Status.OTHER, why=str(error))
-        return msgspec.structs.replace(result, name=name)
+            return PlaceResult(Status.OTHER, why=str(error))
 
-    def _run(self, where: Path, path: Sequence[str]) -> PlaceResult:
+    def _run(self, where: Path, path: Sequence[str], report: Path) -> PlaceResult:
         """Runs the command in a folder and returns its result; without a report the place cannot be tested."""
-        report = self._folder / f"report-{os.getpid()}.json"
-        report.unlink(missing_ok=True)
         words = [word.replace(REPORT, str(report)) for word in self._check.words]
         variables = {
             **os.environ,
@@ -116,8 +101,7 @@ class History:
     def search(self, low: str, high: str, between: Callable[[Sequence[str], str], Sequence[str]]) -> Bisect:
         """Bisects from a place to a later one of another status; skips places that cannot be tested.
 
-        Both ends of the result are checked again: it is ambiguous if one has another status than before. Deletes the
-        results on disk.
+        Both ends of the result are checked again: it is ambiguous if one has another status than before.
 
         Args:
             low, high: the ends, one of which passes and one fails.
@@ -139,11 +123,7 @@ class History:
             else:
                 skipped.add(name)
         again = [self._tried(end).status is self.test(end).status for end in (lows[-1], high)]
-        found = self._found(names, "passes" if last is Status.PASSES else "fails", ambiguous=not all(again))
-        shutil.rmtree(self._folder)
-        with contextlib.suppress(OSError):  # another search may be running
-            self._folder.parent.rmdir()
-        return found
+        return self._found(names, "passes" if last is Status.PASSES else "fails", ambiguous=not all(again))
 
     def _found(self, names: Sequence[str], does: str, *, ambiguous: bool) -> Bisect:
         """Returns the result: several places may be the culprit if those between could not be tested."""

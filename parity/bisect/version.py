@@ -7,9 +7,9 @@ satisfy. The environment of the search is never changed.
 import contextlib
 import importlib.metadata
 import re
-import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from packaging.version import Version
 
 from parity.bisect.axis import Status
 from parity.bisect.history import Check, History, UntestableError
-from parity.compare.backends.cache import default_folder, digest
 from parity.run.record import Bisect
 
 
@@ -27,19 +26,15 @@ def search_versions(
     where: Path,
     requirement: str,
     *,
-    kept: Path | None = None,
     notify: Callable[[str], None] = lambda words: None,
 ) -> Bisect:
     """Returns the first version that fails, or the first that passes if the oldest one fails.
 
     Args:
         requirement: package and range, such as ``jax>=0.10,<0.13``.
-        kept: folder for versions and results during the search; by default in that of caches.
     """
     wanted = _requirement(requirement)
     versions = available(wanted)
-    folder = kept or default_folder() / "bisect"
-    folder /= digest([requirement, repr(check), str(where.resolve())])[:16]
 
     @contextlib.contextmanager
     def lay(version: str) -> Iterator[tuple[Path, list[str]]]:
@@ -47,18 +42,14 @@ def search_versions(
             if Version(importlib.metadata.version(wanted.name)) == Version(version):
                 yield where, []
                 return
-        overlaid = folder / f"{wanted.name}-{version}"
-        shutil.rmtree(overlaid, ignore_errors=True)
-        try:
-            overlay(wanted.name, version, overlaid)
-            yield where, [str(overlaid)]
-        finally:
-            shutil.rmtree(overlaid, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="parity-bisect-", ignore_cleanup_errors=True) as overlaid:
+            overlay(wanted.name, version, Path(overlaid))
+            yield where, [overlaid]
 
     def between(lows: Sequence[str], high: str) -> list[str]:
         return versions[max(map(versions.index, lows)) + 1 : versions.index(high) + 1]
 
-    history = History("version", folder, check, lay, notify)
+    history = History("version", check, lay, notify)
     results = {version: history.test(version) for version in (versions[-1], versions[0])}
     if {result.status for result in results.values()} != {Status.PASSES, Status.FAILS}:
         words = ", ".join(f"{version} {results[version]}" for version in (versions[0], versions[-1]))

@@ -1,12 +1,9 @@
-"""The search checks commits in a separate worktree: few evaluations, no leftovers, and it resumes after a kill."""
+"""The search checks commits in a separate worktree: few evaluations, no leftovers."""
 
 import functools
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,10 +16,9 @@ REPO = Path(__file__).parents[3]
 COMMITS, CULPRIT, RED, BROKEN = 64, 41, (20, 44), (32, 36, 50)
 UNTOLD = ("objects", "logs", "packed-refs")
 """Bookkeeping files of git."""
-CHECK = """import json, pathlib, sys, time
+CHECK = """import json, pathlib, sys
 asked = pathlib.Path(sys.argv[2])
 asked.open("a").write(pathlib.Path("number.txt").read_text())
-time.sleep(float(sys.argv[3]))
 state = pathlib.Path("state.txt").read_text().split()
 if "broken" in state:
     raise SystemExit("does not compile")
@@ -70,13 +66,13 @@ def repository(tmp_path):
     return history(folder)
 
 
-def search(repository, seconds=0.0):
+def search(repository):
     script, asked = repository.parent / "check.py", repository.parent / "asked.txt"
     script.write_text(CHECK)
-    words = (sys.executable, "-I", str(script), "{report}", str(asked), str(seconds))
+    words = (sys.executable, "-I", str(script), "{report}", str(asked))
     check = Check(words=words, case="a/b@c")
     ends = {"good": f"main~{COMMITS - 1}", "bad": "main"}
-    return functools.partial(search_commits, check, repository, **ends), asked
+    return functools.partial(search_commits, check, repository, **ends)
 
 
 def traces(repository):
@@ -93,7 +89,7 @@ def number_of(repository, commit):
 @pytest.mark.long
 def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compile(repository):
     before = traces(repository)
-    found = search(repository)[0]()
+    found = search(repository)()
     facts = found.axes[0].facts
     assert [number_of(repository, each) for each in facts["first"]] == [CULPRIT] and not found.ambiguous
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
@@ -107,7 +103,7 @@ def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compi
 def test_if_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
     (tmp_path / "broken").mkdir()
     repository = history(tmp_path / "broken", broken=(CULPRIT - 1,))
-    found = search(repository)[0]()
+    found = search(repository)()
     assert "is one of" in found.sentence and not found.ambiguous
     first = found.axes[0].facts["first"]
     assert sorted(number_of(repository, each) for each in first) == [CULPRIT - 1, CULPRIT]
@@ -137,40 +133,19 @@ def test_the_culprit_is_found_on_either_of_two_merged_branches(tmp_path, branch)
             commit(*(("state.txt", "bad\n") if is_culprit else (f"{each}.txt", f"{number}\n")))
     culprit = git(folder, "rev-parse", f"{branch}~1").strip()
     git(folder, "merge", "-q", "--no-edit", "left")
-    found = search(folder)[0](good="good", bad="HEAD")
+    found = search(folder)(good="good", bad="HEAD")
     assert found.axes[0].facts["first"] == [culprit] and not found.ambiguous
-
-
-@pytest.mark.long
-def test_a_killed_search_resumes(repository):
-    before = traces(repository)
-    slow, asked = search(repository, seconds=0.2)
-    words = f"from test_commit import *; search(Path({str(repository)!r}), 0.2)[0]()"
-    places = os.pathsep.join([str(REPO), str(Path(__file__).parent)])
-    process = subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": places})
-    while not asked.exists() or asked.read_text().count("\n") < 4:
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    time.sleep(1.0)  # the one running check finishes
-    known = asked.read_text().split()
-    found = slow()
-    again = asked.read_text().split()[len(known) :]
-    assert [number_of(repository, each) for each in found.axes[0].facts["first"]] == [CULPRIT]
-    assert len(set(known[:-1]) & set(again)) <= 2, (known, again)  # at most the culprit and its predecessor
-    assert traces(repository) == before
 
 
 @pytest.mark.long
 def test_a_check_that_changes_its_mind_is_ambiguous_and_names_no_culprit(tmp_path):
     (tmp_path / "flaky").mkdir()
-    found = search(history(tmp_path / "flaky", flaky=True))[0]()
+    found = search(history(tmp_path / "flaky", flaky=True))()
     assert found.ambiguous and not found.axes[0].found
 
 
 def test_wrong_good_and_bad_ends_are_refused(repository):
-    whole = search(repository)[0]
+    whole = search(repository)
     for changes, words in (
         ({"good": "main~3"}, "expected one that passes"),
         ({"bad": f"main~{COMMITS - 3}"}, "expected one that fails"),
