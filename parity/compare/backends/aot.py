@@ -1,5 +1,6 @@
 """The real TPU compiler ahead of time, for slices that need not exist. It compiles; nothing runs."""
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -15,7 +16,6 @@ from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import Backend, quiet
 from parity.compare.backends.compiler import Compilation, Compiler, Request, shared
 from parity.compare.backends.environment import version
-from parity.compare.backends.workers import Pool, RemoteError, WorkerError
 from parity.ir.hlo.anonymous import anonymous_digest
 from parity.ir.jax_internals import (
     compile_module,
@@ -27,7 +27,6 @@ from parity.ir.jax_internals import (
 
 PACKAGE = "libtpu"
 FLAGS = "LIBTPU_INIT_ARGS"
-LOADING = 120.0
 
 
 def missing_compiler() -> str:
@@ -37,33 +36,11 @@ def missing_compiler() -> str:
     return f'pip install "jax[tpu]=={version("jax")}"'
 
 
-def load_compiler(topology: str, notify: Callable[[str], None]) -> int:
-    """Loads the TPU compiler in this process, which should be a worker; returns the number of devices of a slice."""
-    notify("load")
-    return len(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
-
-
-def _try_flags(topology: Topology) -> None:
-    """Checks in a worker that the compiler accepts its flags, because it ends its process if it does not."""
-    pool = Pool(1, seconds=LOADING)
-    try:
-        pool.submit("parity.compare.backends.aot:load_compiler", str(topology)).result()
-    except WorkerError as error:
-        raise ValueError(
-            f"{FLAGS}={os.environ[FLAGS]}: the TPU compiler {error}; mend or unset {FLAGS}"
-        ) from error
-    except RemoteError:
-        return  # an exception ends no process: this process gets it too, with more detail
-    finally:
-        pool.close()
-
-
 @functools.cache
 def _devices(topology: Topology) -> tuple:
-    if os.environ.get(FLAGS):
-        _try_flags(topology)
     try:
-        with quiet():
+        # The compiler ends this process if it does not accept its flags; then its message must be seen.
+        with contextlib.nullcontext() if os.environ.get(FLAGS) else quiet():
             return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(topology)).devices)
     except (RuntimeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].removeprefix("INVALID_ARGUMENT: ")

@@ -282,14 +282,11 @@ def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on
 
 @pytest.mark.long
 @needs_compiler
-def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
+def test_flags_that_end_the_compiler_are_shown(shell, tmp_path):
     ended = shell(
         "run", "smoke", "--backend", "aot:v5p:2x2x1", cwd=tmp_path, LIBTPU_INIT_ARGS="--xla_nonsense=3"
     )
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert ended.err.startswith(
-        "parity: LIBTPU_INIT_ARGS=--xla_nonsense=3: the TPU compiler died with exit code 1"
-    )
+    assert (ended.code, ended.out) == (1, "") and "Unknown command line flag 'xla_nonsense'" in ended.err
 
 
 @needs_compiler
