@@ -104,15 +104,11 @@ def hoisted_constants(lowered: Any) -> tuple[Any, ...]:
     sides = dict(attribute_items(main)).get("arg_attrs")
     names = [{name for name, _ in dictionary_items(each)} for each in sides] if sides is not None else []
     for position, each in enumerate(names):
-        for mark, what in (
-            ("jax.token", "a token: ordered effects"),
-            ("jax.global_constant", "a symbolic size"),
-        ):
-            if mark in each:
-                raise ValueError(
-                    f"@main: got argument {position} marked {mark} ({what}), expected arguments of the function "
-                    "and constants only; such programs cannot be compared"
-                )
+        if other := each & {"jax.token", "jax.global_constant"}:
+            raise ValueError(
+                f"@main: got argument {position} marked {other.pop()}, expected arguments of the function and "
+                "constants only; programs with ordered effects or symbolic sizes cannot be compared"
+            )
     marked = [position for position, each in enumerate(names) if "jax.const" in each]
     values = tuple(getattr(getattr(lowered, "_lowering", None), "const_args", ()))
     if marked != list(range(len(values))):
