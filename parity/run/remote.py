@@ -7,12 +7,13 @@ from typing import Any
 from parity.cases.case import Case
 from parity.compare.backends.ray_cluster import RemoteCall, declared, machines, session, wait_for_any
 from parity.compare.backends.workers import RemoteError, WorkerError
-from parity.run.parallel import BUILDING, CASE_SECONDS
+from parity.run.parallel import CASE_SECONDS
 from parity.run.record import CaseResult
 from parity.run.request import Request
 from parity.run.run import error_result
 from parity.verdicts import Finding
 
+WORKER = "Ray worker"
 TRIES = 3
 """Number of workers that one case may lose; then the case itself is the likely cause, and becomes an error."""
 
@@ -33,22 +34,22 @@ class _RayCase:
 
     def take(self, *, ready: bool) -> CaseResult | None:
         """Returns the result, or None while the case runs or must run again; an error if it takes too long."""
-        waited, phase, ended = not self.call.begun, self.call.phase or BUILDING, False
+        waited, ended = not self.call.begun, False
         value: Any = None
         try:
             if ready:
                 ended, value = self.call.take()
             elif self.call.seconds > CASE_SECONDS:
                 self.call.cancel()
-                return error_result(self.case, phase, WorkerError(f"exceeded {CASE_SECONDS:g} s"))
+                return error_result(self.case, WORKER, WorkerError(f"exceeded {CASE_SECONDS:g} s"))
         except RemoteError as error:
-            return error_result(self.case, phase, error)
+            return error_result(self.case, WORKER, error)
         except WorkerError as error:
             if len(self._lost) + 1 == TRIES:
                 last = WorkerError(f"{TRIES} Ray workers, the last {error}")
-                return error_result(self.case, phase, last)
-            text = f"{error}, last heard of at {phase}; the case ran again"
-            self._lost.append(Finding(where="Ray worker", reference="", candidate=text, labels=("", "")))
+                return error_result(self.case, WORKER, last)
+            text = f"{error}; the case ran again"
+            self._lost.append(Finding(where=WORKER, reference="", candidate=text, labels=("", "")))
             self.call = self._sent()
             return None
         if ready and waited:

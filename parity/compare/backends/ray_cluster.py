@@ -8,7 +8,6 @@ import functools
 import logging
 import os
 import platform
-import queue
 import re
 import secrets
 import signal
@@ -179,7 +178,6 @@ class RemoteCall:
         options = {"num_returns": "streaming", "max_retries": 0, **resources}
         task = _task(options.pop("max_calls", 0)).options(**options)
         self.stream = task.remote(here(), backend, function, arguments)
-        self.phase = ""
         self._start = 0.0
 
     @property
@@ -208,8 +206,7 @@ class RemoteCall:
             raise WorkerError(f"lost ({type(error).__name__})") from error
         if not self.begun:
             self._start = time.monotonic()
-        if kind == "phase":
-            self.phase = value
+        if kind == "begun":
             return False, None
         if kind == "raised":
             raise RemoteError(f"{value[0]}: {value[1]}")
@@ -221,7 +218,7 @@ class RemoteCall:
 
 
 def wait_for_any(calls: Sequence[RemoteCall]) -> list[RemoteCall]:
-    """Waits a while; returns the calls that have a phase or a result to take."""
+    """Waits a while; returns the calls that have begun or have a result to take."""
     streams = [call.stream for call in calls]
     ready, _ = _ray().wait(streams, num_returns=len(streams), timeout=0)
     ready = ready or _ray().wait(streams, num_returns=1, timeout=POLL)[0]
@@ -232,7 +229,6 @@ def wait_for_any(calls: Sequence[RemoteCall]) -> list[RemoteCall]:
 CARRIED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "XDG_CACHE_HOME")
 DRIVERS = ("JAX_PLATFORMS", "TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD")
 """Variables that keep the driver from accelerators, and that the workers of a local Ray inherit."""
-_SAID: "queue.SimpleQueue[tuple[str, Any]]" = queue.SimpleQueue()
 
 
 class Site(NamedTuple):
@@ -287,12 +283,8 @@ def _enter(site: Site) -> str:
     return "" if commit == site.commit else different
 
 
-def _notify(phase: str) -> None:
-    _SAID.put(("phase", phase))
-
-
 def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterator[tuple[str, Any]]:
-    """Yields ``("phase", words)`` during a call, then its end as `parity.compare.backends.worker.call` returns it.
+    """Yields ``("begun", None)``, then the end of a call as `parity.compare.backends.worker.call` returns it.
 
     Args:
         site: the properties that this machine must have.
@@ -302,15 +294,8 @@ def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterato
     for name in DRIVERS if backend in PLATFORMS else ():
         os.environ.pop(name, None)
     prepare(backend)
-    yield "phase", ""
-
-    def work() -> None:
-        why = _enter(site)
-        refused = "OtherMachineError", f"machine {platform.node()}: {why}"
-        _SAID.put(("raised", refused) if why else call(function, arguments, _notify))
-
-    threading.Thread(target=work, daemon=True).start()
-    kind = "phase"
-    while kind == "phase":
-        kind, value = _SAID.get()
-        yield kind, value
+    yield "begun", None
+    if why := _enter(site):
+        yield "raised", ("OtherMachineError", f"machine {platform.node()}: {why}")
+    else:
+        yield call(function, arguments, lambda phase: None)
