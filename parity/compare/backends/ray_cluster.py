@@ -14,7 +14,6 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,10 @@ STORE = 200 * 2**20
 """Bytes for objects: an outcome is small, and Ray's default store would take a third of the memory."""
 NEEDS = 2 * GIB
 """Host memory that a case of the small sizes declares."""
-QUIET = {
+TRIES = 3
+"""Number of workers that one call may lose; then the call itself is the likely cause."""
+SETTINGS = {
+    "RAY_task_oom_retries": str(TRIES - 1),
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray prints advice about it
 }
@@ -86,7 +88,7 @@ def session(address: str, workers: int) -> Iterator[None]:
     Raises:
         ValueError: no cluster is there.
     """
-    for name, value in QUIET.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     ray = _ray()
     own = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
@@ -164,66 +166,45 @@ def _task(calls: int) -> Any:
     return _ray().remote(max_calls=calls)(attend)
 
 
-class RemoteCall:
-    """A call of ``module:function`` in a Ray worker, as `parity.compare.backends.workers.Worker` makes it locally.
+def submit(
+    backend: str, function: str, arguments: tuple, resources: Mapping[str, Any], seconds: float
+) -> Any:
+    """Starts a call of ``module:function`` in a Ray worker and returns its reference.
 
-    Ray does not retry by itself, so that the caller learns that a worker was lost.
+    Ray repeats it if the worker is lost, up to `TRIES` times.
 
     Args:
         backend: the backend that JAX uses there.
         resources: from `declared`.
+        seconds: time after which a worker ends itself.
     """
-
-    def __init__(self, backend: str, function: str, arguments: tuple, resources: Mapping[str, Any]):
-        options = {"num_returns": "streaming", "max_retries": 0, **resources}
-        task = _task(options.pop("max_calls", 0)).options(**options)
-        self.stream = task.remote(here(), backend, function, arguments)
-        self._start = 0.0
-
-    @property
-    def begun(self) -> bool:
-        """True if a worker has taken it."""
-        return self._start > 0
-
-    @property
-    def seconds(self) -> float:
-        """Duration of the call in seconds, without the time in the queue."""
-        return time.monotonic() - self._start if self.begun else 0.0
-
-    def take(self) -> tuple[bool, Any]:
-        """Returns True and the result if the call has ended; the call must be from `wait_for_any`.
-
-        Raises:
-            RemoteError: the function raised.
-            WorkerError: the worker is lost.
-        """
-        ray = _ray()
-        try:
-            kind, value = ray.get(next(self.stream))
-        except ray.exceptions.RayTaskError as error:
-            raise RemoteError(str(error.cause or error)) from error
-        except (ray.exceptions.RayError, StopIteration) as error:
-            raise WorkerError(f"lost ({type(error).__name__})") from error
-        if not self.begun:
-            self._start = time.monotonic()
-        if kind == "begun":
-            return False, None
-        if kind == "raised":
-            raise RemoteError(f"{value[0]}: {value[1]}")
-        return True, value
-
-    def cancel(self) -> None:
-        """Ends the call at once."""
-        _ray().cancel(self.stream, force=True)
+    options = {"max_retries": TRIES - 1, **resources}
+    task = _task(options.pop("max_calls", 0)).options(**options)
+    return task.remote(here(), backend, function, arguments, seconds)
 
 
-def wait_for_any(calls: Sequence[RemoteCall]) -> list[RemoteCall]:
-    """Waits a while; returns the calls that have begun or have a result to take."""
-    streams = [call.stream for call in calls]
-    ready, _ = _ray().wait(streams, num_returns=len(streams), timeout=0)
-    ready = ready or _ray().wait(streams, num_returns=1, timeout=POLL)[0]
-    found = {id(stream) for stream in ready}
-    return [call for call in calls if id(call.stream) in found]
+def wait_for_any(references: Sequence[Any]) -> list[Any]:
+    """Waits a while; returns the references of calls that have ended."""
+    return _ray().wait(references, num_returns=1, timeout=POLL)[0]
+
+
+def outcome(reference: Any) -> Any:
+    """Returns the result of a call that has ended.
+
+    Raises:
+        RemoteError: the function raised.
+        WorkerError: each try lost its worker.
+    """
+    ray = _ray()
+    try:
+        kind, value = ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise RemoteError(str(error.cause or error)) from error
+    except ray.exceptions.RayError as error:
+        raise WorkerError(f"{TRIES} Ray workers, the last lost ({type(error).__name__})") from error
+    if kind == "raised":
+        raise RemoteError(f"{value[0]}: {value[1]}")
+    return value
 
 
 CARRIED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "XDG_CACHE_HOME")
@@ -283,19 +264,22 @@ def _enter(site: Site) -> str:
     return "" if commit == site.commit else different
 
 
-def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterator[tuple[str, Any]]:
-    """Yields ``("begun", None)``, then the end of a call as `parity.compare.backends.worker.call` returns it.
+def attend(site: Site, backend: str, function: str, arguments: tuple, seconds: float) -> tuple[str, Any]:
+    """Makes a call in this process, a worker, and returns its end as `parity.compare.backends.worker.call` does.
 
     Args:
         site: the properties that this machine must have.
         function: ``module:function``, called with ``arguments`` and ``notify=``.
+        seconds: time after which this process ends.
     """
     os.environ.update(site.variables)
     for name in DRIVERS if backend in PLATFORMS else ():
         os.environ.pop(name, None)
     prepare(backend)
-    yield "begun", None
     if why := _enter(site):
-        yield "raised", ("OtherMachineError", f"machine {platform.node()}: {why}")
-    else:
-        yield call(function, arguments, lambda phase: None)
+        return "raised", ("OtherMachineError", f"machine {platform.node()}: {why}")
+    signal.alarm(int(seconds))
+    try:
+        return call(function, arguments, lambda phase: None)
+    finally:
+        signal.alarm(0)
