@@ -90,8 +90,8 @@ def _rows(work: Evidence, alignment: Alignment) -> dict[str, list[float | None]]
 
 def _name(leaf: str, node: Node) -> str:
     path = strip_container(leaf).rpartition("/")[0] or strip_container(leaf)
-    turns = ".".join(str(iteration) for _, iteration in node.around.iterations)
-    return f"{path}, turn {turns}" if turns else path
+    places = ".".join(str(iteration) for _, iteration in node.around.iterations)
+    return f"{path}, turn {places}" if places else path
 
 
 def _text(number: float | None) -> str:
