@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.builds.build import Build, Group, building
 from parity.builds.tree import Role
-from parity.builds.weights.inference import Uses, infer
+from parity.builds.weights.inference import infer
 from parity.builds.weights.map import MapError, WeightMap, normalise
 from parity.builds.weights.modules import Order, moment_of
 from parity.cases.case import Case, made
@@ -369,9 +369,8 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
     )
 
     try:
-        return infer(
-            reference, candidate, evidence.case.rules, lambda: _uses(evidence), lambda: _order(evidence)
-        )
+        uses = functools.partial(_of_programs, evidence, state_fingerprints)
+        return infer(reference, candidate, evidence.case.rules, uses, lambda: _order(evidence))
     except MapError as error:
         return error
 
@@ -408,11 +407,6 @@ def _unpaired_unused(sides: tuple[Side, Side]) -> tuple[set[str], set[str]]:
         for side, names in zip(sides, names[::-1], strict=True)
     )
     return left, right
-
-
-def _uses(evidence: Evidence) -> Uses:
-    """Returns the uses of each leaf in every program of both builds."""
-    return _of_programs(evidence, state_fingerprints)
 
 
 def _order(evidence: Evidence) -> Order:
