@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import CALLS, MOVES, all_bodies, equations, opened
+from parity.ir.jaxprs import CALLS, MOVES, all_bodies, bodies, equations, opened
 from parity.ir.location import equation_source
 
 LARGEST = 1e-3
@@ -79,9 +79,12 @@ def _are_related(some: Iterable[float], others: Iterable[float], sizes: Iterable
 
 
 def _small_numbers(jaxpr: Any) -> set[float]:
-    """Returns the small floats that any operation of a program reads."""
-    read = [_number(operand, {}) for equation in equations(jaxpr) for operand in equation.invars]
-    return set(filter(None, map(_small, [*read, *_constants(jaxpr).values()])))
+    """Returns the small floats that a program holds, or that any of its operations reads."""
+    found = list(equations(jaxpr))
+    read = [_number(operand, {}) for equation in found for operand in equation.invars]
+    inside = [body for equation in found for body in bodies(equation)]
+    held = [number for body in (jaxpr, *inside) for number in _constants(body).values()]
+    return set(filter(None, map(_small, read + held)))
 
 
 def _summed_sizes(jaxpr: Any) -> set[int]:

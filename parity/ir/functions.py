@@ -376,12 +376,12 @@ def declaration(name: str, files: Iterable[str]) -> Frame | None:
         for node, scope in nodes_in(file):
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                declared = any(name in _attributes(target, ast.Store) for target in targets)
+                declared = [each for target in targets for each in _attributes(target, ast.Store)]
+            elif isinstance(node, ast.Call) and _name(node.func) in ("param", "variable"):
+                declared = [getattr(argument, "value", None) for argument in node.args]
             else:
-                declares = isinstance(node, ast.Call) and _name(node.func) in ("param", "variable")
-                arguments = node.args if isinstance(node, ast.Call) and declares else ()
-                declared = any(getattr(argument, "value", None) == name for argument in arguments)
-            lines |= {Frame(file, getattr(node, "lineno", 0), scope)} if declared else set()
+                continue
+            lines |= {Frame(file, node.lineno, scope)} if name in declared else set()
     return lines.pop() if len(lines) == 1 else None
 
 
