@@ -11,17 +11,9 @@ from parity.ir.jax_internals import scan_split
 
 REMAT = frozenset({"remat2", "checkpoint"})
 """Calls whose equations carry the whole call stack of the caller."""
-CALLS = REMAT | {
-    "jit",
-    "pjit",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "closed_call",
-    "core_call",
-    "eval_jaxpr",
-}
+CALLS = REMAT | {"jit", "custom_jvp_call", "custom_vjp_call", "closed_call", "eval_jaxpr"}
 """Equations that run their one body on their operands; see `is_call`."""
-LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
+LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "optimization_barrier"})
 """Equations that return their operands, possibly placed elsewhere or fenced by a barrier."""
 MOVES = LAYOUT_ONLY | {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy"}
 """Equations whose results are constants if their operands are."""
