@@ -341,16 +341,12 @@ def _origin(nodes: list[Node], at: int) -> str:
     node = nodes[at]
     if node.literal:
         return node.sketch.shown
-    while len(node.inputs) == 1 or (node.inputs and node.name in ("dot_general", "convert_element_type")):
-        below = [nodes[i] for i in node.inputs]
-        leaf = next((each for each in below if each.label), None)
-        if leaf is not None:
-            return f"{node.name} of {leaf.label}"
-        if len(below) > 1:
-            turned = next((nodes[i] for each in below for i in each.inputs if nodes[i].label), None)
-            return f"{node.name} of {turned.label}" if turned else node.name
-        node = below[0]
-    return node.label or node.name
+    while len(node.inputs) == 1 and not nodes[node.inputs[0]].label:
+        node = nodes[node.inputs[0]]
+    below = sorted((nodes[i] for i in node.inputs), key=lambda each: not each.label)
+    leaf = next((each.leaf for each in below if each.leaf), "")
+    is_of_leaf = leaf and (len(below) == 1 or node.name == "dot_general")
+    return f"{node.name} of {leaf}" if is_of_leaf else node.label or node.name
 
 
 def _made_at(nodes: Sequence[Node], at: int, used: SourceLocation | None) -> str:
