@@ -261,30 +261,3 @@ def _build(
         skeleton=skeleton(example),
         **fields,
     )
-
-
-def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
-    """Returns a build with one program and renamed state paths, so with its arguments in another order.
-
-    Args:
-        names: ``{path: new path}`` of all state leaves.
-    """
-    back = {new: path for path, new in names.items()}
-
-    def function(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
-        outputs = program.function({path: state[new] for new, path in back.items()}, inputs)
-        return {
-            group: {names[path]: leaves[path] for path in leaves} if Group(group).by_leaf else leaves
-            for group, leaves in outputs.items()
-        }
-
-    return dataclasses.replace(
-        build,
-        name=f"{build.name} renamed",
-        leaves={names[path]: leaf for path, leaf in build.leaves.items()},
-        abstract={names[path]: leaf for path, leaf in build.abstract.items()},
-        create=lambda key: {names[path]: leaf for path, leaf in build.create(key).items()},
-        programs={program.name: dataclasses.replace(program, function=function)},
-        specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
-        skeleton=None,
-    )

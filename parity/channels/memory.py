@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.builds.build import renamed
 from parity.cases.accepted import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, SettledByProof
 from parity.channels.report_rows import memory_table
 from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
-from parity.compare.side import Side
 from parity.compare.unpaired import POINTER
 from parity.ir.hlo.hlo import Instruction, Shape
 from parity.ir.hlo.memory import QUANTITIES, Memory, read_memory
@@ -26,12 +24,9 @@ def memory(evidence: Evidence) -> ChannelResult:
     sides = evidence.compiling()
     left, right = (read_memory(side.compiled) for side in sides)
     own = {**_allowance(evidence, left), **budgets_for("memory", evidence.case.accept.budgets)}
-    usual = MEMORY_BUDGETS if evidence.same_program else UNLIKE_BUDGETS
-    result = compare_memory(left, right, {**usual, **own})
+    result = compare_memory(left, right, {**_usual_budgets(evidence), **own})
     if result.verdict is Verdict.VACUOUS:
         return result
-    if result.verdict is Verdict.FAILED and evidence.same_program:
-        result = _packed(evidence, left, right, own) or result
     less, more = ([array.compiled[0] for array in side] for side in evidence.unpaired)
     before, after = (read_donation(side.optimised) for side in sides)
     donation = compare_donation(before, after, (less, more), by_shape=evidence.weights.is_identity)
@@ -42,6 +37,12 @@ def memory(evidence: Evidence) -> ChannelResult:
         findings=(*result.findings, *donation.findings),
         tables={"memory": memory_table(left, right)},
     )
+
+
+def _usual_budgets(evidence: Evidence) -> Mapping[str, Budget]:
+    if not evidence.same_program:
+        return UNLIKE_BUDGETS
+    return MEMORY_BUDGETS if evidence.pairing and evidence.pairing.in_place else PACKING_BUDGETS
 
 
 def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
@@ -60,29 +61,6 @@ def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
             )
             budgets[quantity] = Budget(slack=added, floor=floor, reason=reason)
     return budgets
-
-
-def _packed(
-    evidence: Evidence, left: Memory, right: Memory, own: Mapping[str, Budget]
-) -> ChannelResult | None:
-    """Returns a result that passes if only the argument order, which a proof leaves open, needs more memory."""
-    within = compare_memory(left, right, {**PACKING_BUDGETS, **own})
-    if within.verdict is Verdict.FAILED:
-        return None
-    again = read_memory(_reordered(evidence).compiled)
-    if compare_memory(left, again, {**MEMORY_BUDGETS, **own}).verdict is Verdict.FAILED:
-        return None
-    needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
-    return dataclasses.replace(within, detail=f"{within.detail}, {needs}")
-
-
-def _reordered(evidence: Evidence) -> Side:
-    """Returns the candidate with its arguments and results in the reference's order; the map must be the identity."""
-    assert evidence.weights.is_identity
-    names = {entry.candidate[0]: entry.reference[0] for entry in evidence.weights.entries}
-    names.update({path: path for path in evidence.weights.alone[1]})
-    build = renamed(evidence.candidate.build, evidence.candidate.program, names)
-    return evidence.session.side(build, evidence.case, evidence.case.meshes[1])
 
 
 _CAUSES = {
