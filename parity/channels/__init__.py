@@ -1,9 +1,9 @@
 """The channels: each compares one aspect of a case and returns a verdict and findings.
 
-Each channel has one file, which declares a `Channel`, and one line in `CHANNELS`, whose order is that of reports and
-tables. Helpers have separate files: `axes` for `sharding`, `measure` for the channels of values, `results` for what
-several channels share. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each
-`Channel.look`.
+Each channel has one file, in which a function of the same name is declared as a `Channel`, and one line in
+`CHANNELS`, whose order is that of reports and tables. Helpers have separate files: `axes` for `sharding`, `measure` for
+the channels of values, `results` for what several channels share. Imports: `compare` and everything below. Gives:
+`CHANNELS`, and for each `Channel.look`.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from parity.channels.channel import Aspect, Channel, SettledByProof
 __all__ = ["ALL", "CHANNELS", "Aspect", "Channel", "SettledByProof", "of_aspect"]
 
 CHANNELS: Mapping[str, Channel] = {
-    name: importlib.import_module(f"{__name__}.{name}").CHANNEL
+    name: getattr(importlib.import_module(f"{__name__}.{name}"), name)
     for name in (
         "program",
         "exact",

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Callable
+from typing import Any
 
 from parity.builds.build import Group
 from parity.channels.results import vacuous
@@ -44,18 +45,17 @@ class Channel:
     """A comparison of one aspect of a case.
 
     Args:
+        judge: compares both sides; the channel has the name of this function, which its docstring describes.
         column: head of the table's column; several channels may share one.
-        judge: compares both sides; the channel has the name of this function.
         settled_by_proof: the cases in which a proof settles it.
         group: the outputs it compares; it is skipped if the program returns none of them.
         applies: returns why it does not apply to a case; empty if it applies.
         guard: finds why the check cannot fail, for proved cases too; a finding makes the check vacuous.
     """
 
-    about: str
+    judge: Callable[[Evidence], ChannelResult]
     column: str
     aspect: Aspect
-    judge: Callable[[Evidence], ChannelResult]
     settled_by_proof: SettledByProof = SettledByProof.NEVER
     group: Group | None = None
     applies: Callable[[Evidence], str] = lambda evidence: ""
@@ -65,6 +65,11 @@ class Channel:
     def name(self) -> str:
         """The name in reports and options."""
         return self.judge.__name__
+
+    @property
+    def about(self) -> str:
+        """The first line of the judge's docstring."""
+        return (self.judge.__doc__ or "").partition("\n")[0]
 
     def look(self, evidence: Evidence) -> ChannelResult:
         """Returns the verdict on a case, named: skipped, settled without running, or judged."""
@@ -129,3 +134,8 @@ class Channel:
             words = f"{words}, each operation rounding by itself (rules: {', '.join(rules)})"
         measures = {BY_RULES: len(rules)} if rules else {}
         return ChannelResult(verdict=Verdict.PROVED, detail=words, measures=measures)
+
+
+def channel(**options: Any) -> Callable[[Callable[[Evidence], ChannelResult]], Channel]:
+    """Declares a function as the judge of a channel with these fields."""
+    return lambda judge: Channel(judge=judge, **options)

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.builds.build import SEED, Group, Saving
 from parity.builds.tree import Role, as_data, to_host
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.results import compared, with_makers
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
@@ -21,8 +21,19 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 Flat = Mapping[str, np.ndarray]
 
 
+def _not_asked(evidence: Evidence) -> str:
+    if not all(build.saving for build in evidence.builds):
+        return "the builds offer no save and load"
+    if not evidence.reference.backend.executes:
+        return f"{evidence.reference.backend.name} runs nothing; run the case on cpu as well"
+    if not evidence.reference.returned.get(Group.STATE):
+        return f"{evidence.case.program} returns no state to save"
+    return "checkpoints are written by one process" if jax.process_count() > 1 else ""
+
+
+@channel(column="state", aspect=Aspect.CALLS, applies=_not_asked)
 def checkpoint(evidence: Evidence) -> ChannelResult:
-    """Compares saved state: own round trip, the other flavour's file, resume, parameters alone."""
+    """Compares saved state: own round trip, the other side's file, resume, parameters alone."""
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory() as folder:
         kept = [_Kept(evidence, index, Path(folder)) for index in (0, 1)]
@@ -37,16 +48,6 @@ def checkpoint(evidence: Evidence) -> ChannelResult:
         else f"saved after {kept[0].steps} steps, loaded and resumed by both sides"
     )
     return compared(f"{len(kept[0].state)} leaves {how}", findings, Verdict.BITWISE)
-
-
-def _not_asked(evidence: Evidence) -> str:
-    if not all(build.saving for build in evidence.builds):
-        return "the builds offer no save and load"
-    if not evidence.reference.backend.executes:
-        return f"{evidence.reference.backend.name} runs nothing; run the case on cpu as well"
-    if not evidence.reference.returned.get(Group.STATE):
-        return f"{evidence.case.program} returns no state to save"
-    return "checkpoints are written by one process" if jax.process_count() > 1 else ""
 
 
 class _Kept:
@@ -180,12 +181,3 @@ def _differing(expected: Flat, found: Flat, where: str, cause: str) -> list[Find
             )
         )
     return differ
-
-
-CHANNEL = Channel(
-    about="own round trip, the other side's file, resume, parameters alone",
-    column="state",
-    aspect=Aspect.CALLS,
-    judge=checkpoint,
-    applies=_not_asked,
-)

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Hashable, Sequence
 
 from parity.cases.accepted import budgets_for
-from parity.channels.channel import Aspect, Channel, SettledByProof
+from parity.channels.channel import Aspect, SettledByProof, channel
 from parity.channels.report_rows import collective_table
 from parity.channels.results import budgeted, compared, pair_up, span, times
 from parity.compare.evidence import Evidence
@@ -18,6 +18,17 @@ NUMBER = 8
 """Maximum bytes of an operand that is one number; the values of both sides show if one is not reduced."""
 
 
+def _one_device(evidence: Evidence) -> str:
+    several = any(mesh.size > 1 for mesh in evidence.case.meshes)
+    return "" if several else "one device, nothing to move"
+
+
+@channel(
+    column="coll",
+    aspect=Aspect.STRUCTURE,
+    settled_by_proof=SettledByProof.UNLESS_INSPECTED,
+    applies=_one_device,
+)
 def collectives(evidence: Evidence) -> ChannelResult:
     """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
     left, right = (read_collectives(side.optimised) for side in evidence.compiling())
@@ -162,18 +173,3 @@ def _alone(one: Collective, count: int, side: str) -> Finding:
         distance="" if total is None else f"{total * count:,} bytes",
         cause=_ALONE.get(one.kind, "a sharding constraint that one side lacks"),
     )
-
-
-def _one_device(evidence: Evidence) -> str:
-    several = any(mesh.size > 1 for mesh in evidence.case.meshes)
-    return "" if several else "one device, nothing to move"
-
-
-CHANNEL = Channel(
-    about="what moves between devices: kind, dtype, bytes, group, how often",
-    column="coll",
-    aspect=Aspect.STRUCTURE,
-    judge=collectives,
-    settled_by_proof=SettledByProof.UNLESS_INSPECTED,
-    applies=_one_device,
-)

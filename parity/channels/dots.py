@@ -4,7 +4,7 @@ import collections
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
-from parity.channels.channel import Aspect, Channel, SettledByProof
+from parity.channels.channel import Aspect, SettledByProof, channel
 from parity.channels.results import compared, pair_up, span, times
 from parity.compare.evidence import Evidence
 from parity.ir.functions import origin
@@ -15,6 +15,7 @@ FAMILIES = {"sqrt": "rsqrt", "logistic": "exponential"}
 """Kinds of operations that one formula has in place of another kind."""
 
 
+@channel(column="dots", aspect=Aspect.STRUCTURE, settled_by_proof=SettledByProof.ALWAYS)
 def dots(evidence: Evidence) -> ChannelResult:
     """Compares types of dots, exponentials, sums and roots, as the source requests them."""
     return compare_dots(*(read_dtypes(side.operations) for side in evidence.sides))
@@ -116,12 +117,3 @@ def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> I
             cause=f"the only {one.kind} in these types; the other side has its like in others or not at all",
             doubts=(Doubt.HARMLESS,),
         )
-
-
-CHANNEL = Channel(
-    about="types of dots, exponentials, sums and roots, as the source asks for them",
-    column="dots",
-    aspect=Aspect.STRUCTURE,
-    judge=dots,
-    settled_by_proof=SettledByProof.ALWAYS,
-)

@@ -4,7 +4,7 @@ import dataclasses
 
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -46,19 +46,15 @@ def _same(case: Case, session: Session, *, strictly: bool = False) -> bool:
         return False
 
 
+@channel(
+    column="prog",
+    aspect=Aspect.CALLS,
+    applies=lambda evidence: "" if evidence.case.explore.flags else "the case declares no flags",
+)
 def flags(evidence: Evidence) -> ChannelResult:
-    """Flips every declared flag on both sides."""
+    """Checks that every declared option changes both sides' programs, and in the same way."""
     declared = evidence.case.explore.flags
     findings = [found for flag in declared if (found := _flip(evidence.case, flag, evidence.session))]
     names = ", ".join(flag.name for flag in declared)
     detail = f"{len(declared) - len(findings)} of {len(declared)} flags are live on both sides: {names}"
     return compared(detail, findings)
-
-
-CHANNEL = Channel(
-    about="every declared option changes both sides' programs, and alike",
-    column="prog",
-    aspect=Aspect.CALLS,
-    judge=flags,
-    applies=lambda evidence: "" if evidence.case.explore.flags else "the case declares no flags",
-)

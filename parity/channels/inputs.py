@@ -6,7 +6,7 @@ import numpy as np
 
 from parity.builds.build import SEED
 from parity.builds.tree import unlike_entries
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding
@@ -14,8 +14,9 @@ from parity.verdicts import ChannelResult, Finding
 BUILD = "give both builds one function for their inputs"
 
 
+@channel(column="tree", aspect=Aspect.STATE)
 def inputs(evidence: Evidence) -> ChannelResult:
-    """Compares names, shapes, dtypes and bytes of the batches of all steps."""
+    """Compares the batches of all steps, byte for byte."""
     steps = max(build.programs[evidence.case.program].steps for build in evidence.builds)
     findings = [finding for step in range(steps) for finding in _findings(evidence, step)]
     batches = "1 batch" if steps == 1 else f"{steps} batches"
@@ -55,11 +56,3 @@ def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str, str] | N
     first = int(np.argmax(unlike_entries(left, right)))
     place = [int(index) for index in np.unravel_index(first, left.shape)]
     return f"{place or ''}", f"{left.flat[first]}", f"{right.flat[first]}"
-
-
-CHANNEL = Channel(
-    about="both sides are given the same batches, byte for byte, in every step",
-    column="tree",
-    aspect=Aspect.STATE,
-    judge=inputs,
-)

@@ -9,7 +9,7 @@ from typing import Any
 import flax
 
 from parity.cases.accepted import budgets_for
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.recomputation import ACCEPT, compare_recomputed
 from parity.channels.report_rows import loop_table
 from parity.channels.results import budgeted, compared, pair_up, span, times
@@ -38,8 +38,12 @@ Loops = dict[str, LoopTree]
 """The loop trees of one program by stage: ``lowered``, ``optimised``; a stage that was not read is absent."""
 
 
+@channel(column="loop", aspect=Aspect.STRUCTURE)
 def loops(evidence: Evidence) -> ChannelResult:
-    """Compares while loops before and after optimisation; a proof leaves only the carries of the lowered loops open."""
+    """Compares while loops with trip counts and carries, as lowered and as optimised, and recomputation.
+
+    A proof leaves only the carries of the lowered loops open.
+    """
     sides = evidence.read_sides if evidence.proof_covers_compiled else evidence.compiling()
     found = {side: lowered_loops(side.operations) for side in set(sides)}
     left, right = (Loops(lowered=found[side]) for side in sides)
@@ -372,11 +376,3 @@ def _forwarding(jaxpr: Any, carried: Collection[str]) -> Iterator[tuple[Any, lis
         ]
         if left := [array for array in kept if array not in carried]:
             yield equation, left
-
-
-CHANNEL = Channel(
-    about="while loops with trip counts and carries, as lowered and as optimised; checkpoints of one side",
-    column="loop",
-    aspect=Aspect.STRUCTURE,
-    judge=loops,
-)

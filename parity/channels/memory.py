@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.cases.accepted import MEMORY_BUDGETS, PACKING_BUDGETS, UNLIKE_BUDGETS, Budget, budgets_for
-from parity.channels.channel import Aspect, Channel, SettledByProof
+from parity.channels.channel import Aspect, SettledByProof, channel
 from parity.channels.report_rows import memory_table
 from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
@@ -19,8 +19,9 @@ from parity.ir.hlo.optimised import optimised_module
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 
+@channel(column="mem", aspect=Aspect.STRUCTURE, settled_by_proof=SettledByProof.UNLESS_INSPECTED)
 def memory(evidence: Evidence) -> ChannelResult:
-    """Compares argument, output and temp bytes of the compiled programs, and the arguments that they reuse in place."""
+    """Compares argument, output and temp bytes of the compiled programs, and donation."""
     sides = evidence.compiling()
     left, right = (read_memory(side.compiled) for side in sides)
     own = {**_allowance(evidence, left), **budgets_for("memory", evidence.case.accept.budgets)}
@@ -199,12 +200,3 @@ def compare_donation(
 def _counter(shape: str) -> str:
     """Returns a shape with unsigned scalars as signed ones, because counters may be kept in either type."""
     return re.sub(r"^u(\d+)\[\]$", r"s\1[]", shape)
-
-
-CHANNEL = Channel(
-    about="argument, output and temp bytes of the compiled programs; donation",
-    column="mem",
-    aspect=Aspect.STRUCTURE,
-    judge=memory,
-    settled_by_proof=SettledByProof.UNLESS_INSPECTED,
-)

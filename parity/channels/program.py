@@ -14,7 +14,7 @@ from flax import linen, nnx
 
 from parity.builds.build import Build, Flavour
 from parity.cases.recipe import CallSpec
-from parity.channels.channel import BY_RULES, Aspect, Channel
+from parity.channels.channel import BY_RULES, Aspect, channel
 from parity.channels.results import vacuous
 from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
@@ -30,8 +30,9 @@ from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Doubt, Finding, 
 NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact arithmetic, or waive it"
 
 
+@channel(column="prog", aspect=Aspect.PROGRAM)
 def program(evidence: Evidence) -> ChannelResult:
-    """Attests the framework that made each side, and returns the verdict of the proof."""
+    """Attests which framework made each side; returns the proof, or the first operation that differs."""
     if not any(any(side.traced.out_info.values()) for side in evidence.sides):
         advice = "return what the program computes, by group"
         wanted, got = "values, gradients or state", "both sides return no array"
@@ -270,11 +271,3 @@ def _methods(linen_classes: int, nnx_classes: int) -> dict[tuple[str, str], Flav
                 if code is not None and BRIDGE not in code.co_filename:
                     found[code.co_filename, code.co_qualname] = flavour
     return found
-
-
-CHANNEL = Channel(
-    about="which framework made each side; the proof, or the first operation that differs",
-    column="prog",
-    aspect=Aspect.PROGRAM,
-    judge=program,
-)

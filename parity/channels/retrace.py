@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from parity.builds.build import Group
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.results import compared, span
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -142,8 +142,9 @@ def _applies(evidence: Evidence) -> str:
     return ""
 
 
+@channel(column="state", aspect=Aspect.CALLS, applies=_applies)
 def retrace(evidence: Evidence) -> ChannelResult:
-    """Checks if the step is traced again when it is called with the state it returned."""
+    """Checks that a step is not traced again if it is called with the state it returned."""
     sides = evidence.sides
     called = [side.memo.share(_called, evidence.session, side, by=()) for side in sides]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
@@ -174,12 +175,3 @@ def _findings(called: list[Called], index: int) -> Iterator[Finding]:
         for name, text in found.items():
             texts = one_sided(side, text, other[kind].get(name, absent))
             yield Finding(where=f"{begin}{name} of the {side}", **texts, cause=cause, next_step=next_step)
-
-
-CHANNEL = Channel(
-    about="a step that is called again with what it returned is not traced again",
-    column="state",
-    aspect=Aspect.CALLS,
-    judge=retrace,
-    applies=_applies,
-)

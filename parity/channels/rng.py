@@ -9,7 +9,7 @@ import numpy as np
 from parity.builds.build import SEED, Build, Group
 from parity.builds.tree import Role, as_data
 from parity.cases.case import Keys
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.results import compared, span
 from parity.channels.starts import compare_starts, recipes
 from parity.compare.evidence import Evidence
@@ -29,8 +29,9 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 STEPS = 3
 
 
+@channel(column="tree", aspect=Aspect.STATE)
 def rng(evidence: Evidence) -> ChannelResult:
-    """Compares the keys of all draws, forward and backward, over three steps, and the initial states."""
+    """Compares the keys of all draws over three steps, none used twice, and the initial states."""
     proved, share = evidence.same_program, evidence.session.memo.share
     reference = evidence.reference.read(_reference_draws)
     drawn = [reference, reference if proved else evidence.read(_candidate_draws)]
@@ -114,11 +115,3 @@ def _audit_initial(session: Session, build: Build) -> Audited:
     with session.clock.book("audit"):
         drawn = audit(jaxpr, lambda index, step: key)
         return named_by_leaf(drawn, jaxpr, leaves)
-
-
-CHANNEL = Channel(
-    about="keys of all draws over three steps, none used twice, the same on both sides; initial states",
-    column="tree",
-    aspect=Aspect.STATE,
-    judge=rng,
-)

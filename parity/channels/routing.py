@@ -1,7 +1,7 @@
 """The channel ``routing``: the experts that each token chooses; a choice that rounding decides is a tie."""
 
 from parity.builds.build import Group
-from parity.channels.channel import Aspect, Channel, SettledByProof
+from parity.channels.channel import Aspect, SettledByProof, channel
 from parity.channels.measure import missing_outputs, not_run, ties
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
@@ -9,6 +9,7 @@ from parity.compare.runs import changed_choices, only_ties
 from parity.verdicts import ChannelResult, Verdict
 
 
+@channel(column="vals", aspect=Aspect.VALUES, settled_by_proof=SettledByProof.ALWAYS, group=Group.ROUTING)
 def routing(evidence: Evidence) -> ChannelResult:
     """Compares the experts that each token chooses, and the margins; a choice that rounding decides is a tie."""
     if not evidence.reference.backend.executes:
@@ -29,13 +30,3 @@ def routing(evidence: Evidence) -> ChannelResult:
         verdict = Verdict.FAILED
         detail = f"{len(findings)} tokens choose otherwise, {measures['ties']} of them at a tie"
     return ChannelResult(verdict=verdict, detail=detail, findings=findings, measures=measures)
-
-
-CHANNEL = Channel(
-    about="which experts each token chooses, and by what margin",
-    column="vals",
-    aspect=Aspect.VALUES,
-    judge=routing,
-    settled_by_proof=SettledByProof.ALWAYS,
-    group=Group.ROUTING,
-)

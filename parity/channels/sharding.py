@@ -15,7 +15,7 @@ from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Identity
 from parity.cases.shared import linen_spec
 from parity.channels.axes import compare_axes
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.report_rows import spec_table
 from parity.channels.results import compared, with_makers
 from parity.compare.evidence import Evidence
@@ -35,12 +35,12 @@ ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
 
+@channel(column="spec", aspect=Aspect.STATE)
 def sharding(evidence: Evidence) -> ChannelResult:
-    """Compares placements.
+    """Compares logical axes, resolved specs, constraints and compiled shardings of all state leaves.
 
-    Reads the logical axes of all state leaves before and after the program. Reads their resolved specs, and the specs
-    that Flax Linen's resolver makes of the same rules. Reads the sharding constraints of the traced programs and,
-    unless they are proved the same, the shardings of the compiled programs.
+    Reads the logical axes before and after the program, and the specs that Flax Linen's resolver makes of the rules.
+    Constraints are those of the traced programs. Compiled shardings are left out if the programs are proved the same.
     """
     reference, candidate = evidence.sides
     findings: list[Finding] = []
@@ -248,11 +248,3 @@ def _compiled_findings(side: Side) -> Iterator[Finding]:
             if got is not None and not got.is_equivalent_to(wanted, rank):
                 placement = f"the compiled program {verb} it as {getattr(got, 'spec', got)}"
                 yield _finding(side, path, f"{spec} by the rules", placement, cause)
-
-
-CHANNEL = Channel(
-    about="logical axes, resolved specs, constraints and compiled shardings of all state leaves",
-    column="spec",
-    aspect=Aspect.STATE,
-    judge=sharding,
-)

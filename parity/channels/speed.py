@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.cases.accepted import Budget, budgets_for
-from parity.channels.channel import Aspect, Channel, SettledByProof
+from parity.channels.channel import Aspect, SettledByProof, channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
 from parity.compare.timing.rounds import Paired, compile_seconds, paired, steps
@@ -16,8 +16,17 @@ MEASURES: Mapping[str, Callable[[Evidence], Sequence[Callable[[], float]]]] = {
 }
 
 
+def _not_asked(evidence: Evidence) -> str:
+    if not budgets_for("speed", evidence.case.accept.budgets):
+        return "no budget says how much slower it may be"
+    if not evidence.reference.backend.executes:
+        return f"{evidence.reference.backend.name} runs nothing, and compiles in workers of its own"
+    return ""
+
+
+@channel(column="mem", aspect=Aspect.STRUCTURE, settled_by_proof=SettledByProof.ALWAYS, applies=_not_asked)
 def speed(evidence: Evidence) -> ChannelResult:
-    """Times the budgeted quantities, compiling or stepping, alternately on both sides."""
+    """Compares the time to compile and to run a step, measured alternately, if it is budgeted."""
     budgets = budgets_for("speed", evidence.case.accept.budgets)
     with evidence.session.clock.phase("both sides", "execute"):
         found = {name: paired(MEASURES[name](evidence)) for name in MEASURES if name in budgets}
@@ -52,21 +61,3 @@ def _finding(name: str, times: Paired, budget: Budget) -> Finding:
         distance=f"{times.middle:.2f} x ({spread}), budget {budget.sentence()}",
         next_step=f"mend it, or raise budgets.speed.{name} with a reason",
     )
-
-
-def _not_asked(evidence: Evidence) -> str:
-    if not budgets_for("speed", evidence.case.accept.budgets):
-        return "no budget says how much slower it may be"
-    if not evidence.reference.backend.executes:
-        return f"{evidence.reference.backend.name} runs nothing, and compiles in workers of its own"
-    return ""
-
-
-CHANNEL = Channel(
-    about="time to compile and to run a step, both sides in turn, where a budget says how much it may be",
-    column="mem",
-    aspect=Aspect.STRUCTURE,
-    judge=speed,
-    settled_by_proof=SettledByProof.ALWAYS,
-    applies=_not_asked,
-)

@@ -7,7 +7,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Leaf, Role
-from parity.channels.channel import Aspect, Channel, SettledByProof
+from parity.channels.channel import Aspect, SettledByProof, channel
 from parity.channels.consequences import causes_first
 from parity.channels.measure import idle_state, measured, trains
 from parity.compare.evidence import Evidence
@@ -15,8 +15,15 @@ from parity.values.vacuity import nothing_moved
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 
+@channel(
+    column="state",
+    aspect=Aspect.VALUES,
+    settled_by_proof=SettledByProof.ALWAYS,
+    group=Group.STATE,
+    guard=idle_state,
+)
 def state(evidence: Evidence) -> ChannelResult:
-    """Compares all state after the first and the last step."""
+    """Compares parameters, optimizer, keys, counts and the rest after the first and the last step."""
 
     def guard(after: Mapping[str, np.ndarray]) -> list[Finding]:
         steps = evidence.reference.program.steps
@@ -39,14 +46,3 @@ def _by_cause(result: ChannelResult, leaves: Mapping[str, Leaf]) -> ChannelResul
         part = [one for one in result.findings if (rungs.get(one.leaf) == Verdict.FAILED) is failed]
         findings += causes_first(part, [one.leaf for one in part], leaves)
     return dataclasses.replace(result, findings=tuple(findings))
-
-
-CHANNEL = Channel(
-    about="parameters, optimizer, keys, counts and the rest after the first and the last step",
-    column="state",
-    aspect=Aspect.VALUES,
-    judge=state,
-    settled_by_proof=SettledByProof.ALWAYS,
-    group=Group.STATE,
-    guard=idle_state,
-)

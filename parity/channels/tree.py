@@ -7,7 +7,7 @@ from parity.builds.tree import Leaf, Role, is_counter
 from parity.builds.weights.map import ConflictError, MapError, normalise
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import axis_names, compare_axes
-from parity.channels.channel import Aspect, Channel
+from parity.channels.channel import Aspect, channel
 from parity.channels.consequences import causes_first
 from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
@@ -21,6 +21,7 @@ UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""
 
 
+@channel(column="tree", aspect=Aspect.STATE)
 def tree(evidence: Evidence) -> ChannelResult:
     """Compares paths, shapes, dtypes, roles and logical axes of all state leaves."""
     leaves = tuple(build.leaves for build in evidence.builds)
@@ -205,11 +206,3 @@ def _unlike(one: Leaf, other: Leaf) -> Finding:
         cause=f"one name with another {what} on each side",
         next_step=step,
     )
-
-
-CHANNEL = Channel(
-    about="paths, shapes, dtypes, roles and logical axes of all state leaves",
-    column="tree",
-    aspect=Aspect.STATE,
-    judge=tree,
-)

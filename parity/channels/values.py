@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from parity.builds.build import SEED, Group
-from parity.channels.channel import Aspect, Channel, SettledByProof
+from parity.channels.channel import Aspect, SettledByProof, channel
 from parity.channels.measure import idle_values, measured
 from parity.compare.evidence import Evidence
 from parity.values.vacuity import constant_leaves
@@ -17,8 +17,15 @@ SEEDS = 3
 VARY = f"let it vary for each seed; this is `inputs({SEED})`"
 
 
+@channel(
+    column="vals",
+    aspect=Aspect.VALUES,
+    settled_by_proof=SettledByProof.ALWAYS,
+    group=Group.VALUES,
+    guard=idle_values,
+)
 def values(evidence: Evidence) -> ChannelResult:
-    """Compares losses, logits and metrics, on a batch and a state without constant leaves."""
+    """Compares losses, logits and metrics, on a batch and a state in which nothing is constant."""
     constant = constant_leaves("batch", evidence.builds[0].inputs(SEED), VARY)
     result = measured(evidence, Group.VALUES, lambda reference: constant + _constant_values(reference))
     return dataclasses.replace(result, notes=(*result.notes, *_fixed_inputs(evidence)))
@@ -42,14 +49,3 @@ def _fixed_inputs(evidence: Evidence) -> Iterator[Finding]:
             next_step="what only other values show was not seen; let them depend on the seed",
             labels=("", ""),
         )
-
-
-CHANNEL = Channel(
-    about="losses, logits and metrics: the ladder on a batch and a state in which nothing is constant",
-    column="vals",
-    aspect=Aspect.VALUES,
-    judge=values,
-    settled_by_proof=SettledByProof.ALWAYS,
-    group=Group.VALUES,
-    guard=idle_values,
-)

@@ -10,7 +10,7 @@ from rich.text import Text
 from parity.cli import options
 from parity.cli.options import console, echo
 
-HEADS = ("channel", "column", "compares", "a proof settles it")
+HEADS = ("channel", "column", "about", "a proof settles it")
 
 
 def command(

@@ -61,7 +61,7 @@ def loose_rules() -> str:
 def channels() -> str:
     """Returns the table of channels: column, subject, and what a proof settles."""
     rows = [(f"`{name}`", one.column, one.about, one.settled_by_proof) for name, one in CHANNELS.items()]
-    return table(("channel", "column", "compares", "a proof settles it"), rows)
+    return table(("channel", "column", "about", "a proof settles it"), rows)
 
 
 def forms() -> str:

@@ -14,7 +14,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.bisect.report import bisect_case
 from parity.builds.build import linen_build
 from parity.cases.case import Case, Explore, Flag
-from parity.channels.flags import CHANNEL
+from parity.channels.flags import flags
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.matrix.flags import FLAGS, PIPELINE
@@ -81,7 +81,7 @@ UNROLL = Flag(name="unroll=5", on={"unroll": "5"})
 
 
 def outcome(*given, **bugs):
-    return CHANNEL.look(Evidence.of(case(given, **bugs), Session()))
+    return flags.look(Evidence.of(case(given, **bugs), Session()))
 
 
 def words(result):
@@ -136,7 +136,7 @@ def test_a_flag_that_means_two_things_is_named():
 def test_a_case_without_flags_is_skipped_and_flags_need_vary():
     assert outcome().verdict is Verdict.SKIPPED
     with pytest.raises(ValueError, match="expected `with_settings`, which makes"):
-        CHANNEL.look(Evidence.of(case((FULL,)).with_explore(with_settings=None), Session()))
+        flags.look(Evidence.of(case((FULL,)).with_explore(with_settings=None), Session()))
 
 
 SIZES = {

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 from parity.builds.build import linen_build, nnx_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.channels.retrace import CHANNEL
+from parity.channels.retrace import retrace
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.verdicts import Verdict
@@ -80,7 +80,7 @@ def comparison(reference, candidate, program="step", made=create, mesh="single",
 
 
 def outcome(reference, candidate, **options):
-    return CHANNEL.look(comparison(reference, candidate, **options))
+    return retrace.look(comparison(reference, candidate, **options))
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_step_without_lasting_callables_is_traced_once(step, calls):
     assert work.reference.traced
     made.clear()
     jax.clear_caches()  # else functions that other tests traced count
-    assert CHANNEL.look(work).verdict is Verdict.EQUAL
+    assert retrace.look(work).verdict is Verdict.EQUAL
     assert len(made) == 2 * calls
 
 
@@ -182,7 +182,7 @@ def test_it_is_found_regardless_of_earlier_traces_and_cleared_caches(between):
         jax.clear_caches()
     if between == "another":
         update(jnp.ones((D + 1,)), jnp.ones((B, D + 1)), number=10**9)
-    assert [finding.where.split()[0] for finding in CHANNEL.look(work).findings] == ["update"]
+    assert [finding.where.split()[0] for finding in retrace.look(work).findings] == ["update"]
 
 
 @pytest.mark.long
@@ -195,7 +195,7 @@ def test_a_build_that_is_made_once_keeps_its_finding_in_another_session():
     case = comparison(inside(functools.partial(step, numbers=itertools.repeat(0))), inside(step)).case
     jax.clear_caches()  # else functions that other tests traced cause another trace
     for _ in range(2):
-        assert len(CHANNEL.look(Evidence.of(case, Session())).findings) == 1
+        assert len(retrace.look(Evidence.of(case, Session())).findings) == 1
 
 
 def counted(function, calls):
@@ -213,12 +213,12 @@ def test_the_number_of_traces_of_a_step():
     calls["reference"].clear()
     assert work.reference.lowered and work.reference.returned
     assert len(calls["reference"]) == 1
-    assert CHANNEL.look(work).verdict is Verdict.EQUAL
+    assert retrace.look(work).verdict is Verdict.EQUAL
     assert {name: len(made) for name, made in calls.items()} == {"reference": 2, "candidate": 2}
     for mesh, more in (("data8-auto", 2), ("data2.fsdp4-auto", 1), ("data8-explicit", 2)):
         calls["reference"].clear()
         elsewhere = dataclasses.replace(work.case, mesh=MeshSpec.parse(mesh))
-        assert CHANNEL.look(Evidence.of(elsewhere, work.session)).verdict is Verdict.EQUAL
+        assert retrace.look(Evidence.of(elsewhere, work.session)).verdict is Verdict.EQUAL
         assert len(calls["reference"]) == more, mesh
 
 
@@ -302,7 +302,7 @@ def test_a_python_attribute_that_a_step_changes_is_named():
         case = Case(
             id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="step"
         )
-        return CHANNEL.look(Evidence.of(case, Session()))
+        return retrace.look(Evidence.of(case, Session()))
 
     assert compared(stepping, stepping).findings == ()
     (finding,) = compared(stepping, counting).findings

@@ -209,7 +209,7 @@ def outcome(reference, candidate, **rest):
     case = Case(
         id="toy/forward@single", reference=lambda: left, candidate=lambda: right, program="forward", **rest
     )
-    return rng(Evidence.of(case, Session()))
+    return rng.judge(Evidence.of(case, Session()))
 
 
 def test_equal_twins_are_proved_and_counted():
@@ -269,7 +269,7 @@ def looked(monkeypatch, *creates):
             candidate=lambda pair=pair: pair[1],
             program="forward",
         )
-        results.append(rng(Evidence.of(case, bench)))
+        results.append(rng.judge(Evidence.of(case, bench)))
     return results, compiled
 
 

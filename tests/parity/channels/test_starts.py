@@ -50,7 +50,7 @@ def compared(reference, candidate, keys=Keys.INDEPENDENT, rules=()):
         keys=keys,
         rules=rules,
     )
-    return rng(Evidence.of(case, Session()))
+    return rng.judge(Evidence.of(case, Session()))
 
 
 def found(reference, candidate, keys=Keys.INDEPENDENT, rules=()):

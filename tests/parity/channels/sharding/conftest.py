@@ -69,7 +69,7 @@ def seen():
             same_program=False,
             proof_covers_compiled=True,
         )
-        results = {"tree": tree(work), "sharding": sharding(proved)}
+        results = {"tree": tree.judge(work), "sharding": sharding.judge(proved)}
         return {name: [finding.sentence() for finding in result.findings] for name, result in results.items()}
 
     return run

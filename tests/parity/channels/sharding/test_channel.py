@@ -157,7 +157,7 @@ def sentences(reference, candidate, *, proved=True):
         proof_covers_compiled=proved,
         compiling=lambda: sides,
     )
-    return [finding.sentence() for finding in sharding(evidence).findings]
+    return [finding.sentence() for finding in sharding.judge(evidence).findings]
 
 
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
