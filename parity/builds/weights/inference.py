@@ -6,7 +6,7 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from parity.builds.tree import Leaf, Role, is_counter
@@ -76,7 +76,7 @@ def infer(
     search.set_clone_aside(order)
     search.by_rules(rules)
     for role in Role:
-        for matcher in (search.by_parameter, search.by_name, search.by_stack, search.fold, search.by_words):
+        for matcher in (search.by_parameter, search.by_name, search.fold, search.by_name, search.by_words):
             matcher(role)
         if use and search.has_choice(role):
             search.by_use(role, use())
@@ -341,32 +341,20 @@ class _Search:
 
         self._pair_alike(role, words, "words of the name")
 
-    def by_stack(self, role: Role) -> None:
-        """Pairs the leaves of numbered layers with their stack of the same name."""
-        for side, other in (self.sides[::-1], self.sides):
-            leaves, stacks = side.unpaired(role), other.unpaired(role)
-            for name, members in _layer_groups(leaves).items():
-                axes = _stack_axes(stacks.get(name), [leaves[member] for member in members])
-                if axes and side.names.keys() >= set(members):
-                    held = f"{name}/*"  # no leaf of this side has that name
-                    several = f", {GUESSED} {axes[0]} of {', '.join(map(str, axes))} that fit"
-                    side.fold(held, members, axes[0], several if len(axes) > 1 else "")
-                    left, right = ([held if one is side else name] for one in self.sides)
-                    self._pair(left, right, "name of a stack")
-
     def fold(self, role: Role) -> None:
         """Holds the leaves of numbered layers as one, if the other side has only their stack, under any name."""
         for side, other in (self.sides, self.sides[::-1]):
             leaves, stacks = side.unpaired(role), other.unpaired(role)
             surplus = collections.Counter(map(_kind, leaves.values()))
             surplus.subtract(map(_kind, stacks.values()))
-            groups = _stackable(leaves, stacks.values())
+            groups = _stackable(leaves, stacks)
             kinds = {name: _kind(leaves[members[0]]) for name, (members, *_) in groups.items()}
             held: dict[tuple, int] = collections.Counter()
             for name, (members, *_) in groups.items():
                 held[kinds[name]] += len(members)
             for name, (members, axis, note) in groups.items():
-                if held[kinds[name]] == surplus[kinds[name]] and name not in side.paths:
+                has_stack = name in stacks or held[kinds[name]] == surplus[kinds[name]]
+                if has_stack and name not in side.paths:
                     side.fold(name, members, axis, note)
 
     def unfold(self) -> None:
@@ -388,26 +376,18 @@ class _Search:
         entries = [entry for entry in self.entries if entry.role is Role.PARAMS]
         moments = self._moments(0, role, entries), self._moments(1, role, entries)
         for entry in entries:
-            owners = [[normalise(path) for path in paths] for paths in (entry.reference, entry.candidate)]
             held = [
-                [side.get(owner, {}) for owner in names] for side, names in zip(moments, owners, strict=True)
+                [side.get(normalise(path), {}) for path in paths]
+                for side, paths in zip(moments, (entry.reference, entry.candidate), strict=True)
             ]
-            only = all(len(each) == 1 for side in held for each in side)
-            for moment in list(moments[0].get(owners[0][0], {})):
-                chosen = [
-                    [
-                        name
-                        for each in side
-                        if (name := next(iter(each.values())) if only else _same_moment(each, moment))
-                    ]
-                    for side in held
-                ]
-                found = [len(names) for names in chosen] == [len(names) for names in owners]
-                if found and self._have_shapes(chosen, entry):
-                    self._pair(chosen[0], chosen[1], FOLLOWS, entry.transform)
+            for label in held[0][0]:
+                if all(label in each for side in held for each in side):
+                    chosen = [[each[label] for each in side] for side in held]
+                    if self._have_shapes(chosen, entry):
+                        self._pair(chosen[0], chosen[1], FOLLOWS, entry.transform)
 
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role.
+        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role, see `_labelled`.
 
         The only moment of several parameters with equal names in their modules may belong to any of them, if their
         partners have equal names, too.
@@ -437,7 +417,7 @@ class _Search:
                 parameters if len(parameters) == 1 or counts[word, parameters] == len(pairings) == 1 else ()
             ):
                 found.setdefault(owner, {})[moment] = name
-        return found
+        return {owner: _labelled(held) for owner, held in found.items()}
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
         """True if the leaves are unpaired and have the shapes of an entry's parameters.
@@ -578,26 +558,36 @@ def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
     }
 
 
-def _stackable(leaves: Mapping[str, Leaf], stacks: Collection[Leaf]) -> dict[str, _Fold]:
+def _stackable(leaves: Mapping[str, Leaf], stacks: Mapping[str, Leaf]) -> dict[str, _Fold]:
     """Returns the layers that a stack may hold, by their name without the number.
 
-    Each leaf is in one run, by the outermost number that fits; the note says that it is not the only one.
+    A stack of that name comes before others. Each leaf is in one run, by the outermost number that fits. The note says
+    that the run, or the axis, is not the only one.
     """
-    fitting: dict[str, tuple[list[str], int]] = {}
+    fitting: dict[str, _Fold] = {}
     for name, members in _layer_groups(leaves).items():
         layers = [leaves[member] for member in members]
-        axes = {axis for stack in stacks for axis in _stack_axes(stack, layers)}
-        if len(axes) == 1:
-            fitting[name] = members, min(axes)
-    uses = collections.Counter(member for members, _ in fitting.values() for member in members)
+        axes = _stack_axes(stacks.get(name), layers)
+        if len(axes) > 1:
+            fitting[name] = (
+                tuple(members),
+                axes[0],
+                f", {GUESSED} {axes[0]} of {', '.join(map(str, axes))} that fit",
+            )
+            continue
+        others = axes or {axis for stack in stacks.values() for axis in _stack_axes(stack, layers)}
+        if len(others) == 1:
+            fitting[name] = tuple(members), min(others), ""
+    uses = collections.Counter(member for members, *_ in fitting.values() for member in members)
     found: dict[str, _Fold] = {}
     taken: set[str] = set()
-    for name, (members, axis) in fitting.items():
+    for name in sorted(fitting, key=lambda name: name not in stacks):
+        members, axis, note = fitting[name]
         if taken.isdisjoint(members):
             taken.update(members)
-            several = any(uses[member] > 1 for member in members)
-            note = f", {GUESSED} {axis}, of several numbers in the names" if several else ""
-            found[name] = tuple(members), axis, note
+            if name not in stacks and any(uses[member] > 1 for member in members):
+                note = f", {GUESSED} {axis}, of several numbers in the names"
+            found[name] = members, axis, note
     return found
 
 
@@ -627,13 +617,11 @@ def _kind(leaf: Leaf) -> tuple:
     return (leaf.shape, None if is_counter(leaf) else leaf.dtype)
 
 
-def _same_moment(moments: Mapping[str, str], moment: str) -> str | None:
-    """Returns the leaf of a moment such as ``0/mu``; else the only one with the word ``mu``; else None."""
-    if moment in moments:
-        return moments[moment]
-    word = _word(moment)
-    matching = [name for other, name in moments.items() if word and _word(other) == word]
-    return matching[0] if len(matching) == 1 else None
+def _labelled(moments: Mapping[str, str]) -> dict[str, str]:
+    """Returns the moments of a parameter by their words, such as ``mu`` for ``0/mu``; the only one has any name."""
+    words = collections.Counter(map(_word, moments))
+    names = {moment: word if words[word := _word(moment)] == 1 else moment for moment in moments}
+    return {"" if len(moments) == 1 else names[moment]: name for moment, name in moments.items()}
 
 
 def _word(moment: str) -> str:

@@ -13,7 +13,7 @@ from parity.builds.weights.names import is_automatic, named, numbers, prefer_nam
 from parity.verdicts import grouped
 
 FEW = 64
-"""Number of names per side up to which all pairs are rated, since that takes quadratic time."""
+"""Number of names per side of which all pairs are rated, since that takes quadratic time."""
 
 Order = tuple[Mapping[str, Any], Mapping[str, Any]]
 """For each side, path of a leaf -> rank of its first use in the program; comparable."""
@@ -224,25 +224,16 @@ def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:
     return None
 
 
-def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs distinct names of two sides one-to-one, the most similar first; among many, only names of equal numbers."""
-    many = max(len(reference), len(candidate)) > FEW
-    groups: dict[tuple, tuple[list[str], list[str]]] = collections.defaultdict(lambda: ([], []))
-    for side, names in enumerate((reference, candidate)):
-        held = grouped(sorted(names), lambda name: tuple(sorted(numbers(name))) if many else ())
-        for key, equal in held.items():
-            for at, name in enumerate(equal):
-                groups[key, at // FEW][side].append(name)
+def pair_nearest(reference: Iterable[str], candidate: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs distinct names of two sides one-to-one, the most similar first; of many, only neighbours are compared."""
+    left, right = sorted(reference), sorted(candidate)
     found: dict[str, str] = {}
     taken: set[str] = set()
-    matcher = difflib.SequenceMatcher()
-    for left, right in groups.values():
-        rated = []
-        for other in right:
-            matcher.set_seq2(other)  # analysed once for all names
-            for name in left:
-                matcher.set_seq1(name)
-                rated.append((matcher.ratio(), name, other))
+    for at in range(0, len(left), FEW):
+        rated = [
+            (difflib.SequenceMatcher(None, name, other).ratio(), name, other)
+            for name, other in itertools.product(left[at : at + FEW], right[at : at + FEW])
+        ]
         for _, name, other in sorted(rated, reverse=True):
             if name not in found and other not in taken:
                 found[name] = other

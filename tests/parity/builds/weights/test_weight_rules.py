@@ -28,7 +28,7 @@ def test_an_unidentified_stack_axis_is_reported():
     single = {f"layers_{i}/w": leaf(f"layers_{i}/w", (3,)) for i in range(3)}
     weights = infer({"layers/w": leaf("layers/w", (3, 3))}, single)
     (entry,) = weights.guessed
-    assert entry.matched_by == "name of a stack, axis guessed: 0 of 0, 1 that fit"
+    assert entry.matched_by == "name, axis guessed: 0 of 0, 1 that fit"
     assert infer({"layers/w": leaf("layers/w", (2, 3))}, dict(list(single.items())[:2])).guessed == []
 
 
