@@ -6,13 +6,12 @@ parameter reaches may still be the same program.
 
 import dataclasses
 import enum
-import functools
 import math
 from collections.abc import Sequence
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Operation, facts
-from parity.ir.stablehlo.program import Op, StableProgram, captures
+from parity.ir.stablehlo.program import Op, StableProgram
 from parity.values.walk import Walk
 
 
@@ -24,9 +23,9 @@ class Content(enum.StrEnum):
     NAN = "nan"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Fact:
-    """Static facts about a value; `_fact` makes equal ones once.
+    """Static facts about a value.
 
     Args:
         sources: labels of the arguments that it may depend on, joined.
@@ -37,54 +36,30 @@ class Fact:
     content: Content = Content.ANY
 
 
-_fact = functools.cache(Fact)
-
-
 def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tuple[Fact, ...]:
     """Returns the facts about each result of a program. Loops are iterated to a fixed point.
 
     Args:
         labels: labels of each argument of ``@main``; a computed value has the union of the labels of its operands.
     """
-    walk = _Walk(program, _fact(frozenset(), Content.ANY))
-    walk.give(program.body.parameters, [_fact(label, Content.ANY) for label in labels])
+    walk = _Walk(program, Fact())
+    walk.give(program.body.parameters, [Fact(label) for label in labels])
     walk.region(program.body)
     return tuple(walk.of(program.body.outputs))
 
 
 class _Walk(Walk[Fact]):
-    def __init__(self, program: StableProgram, unknown: Fact):
-        super().__init__(program, unknown)
-        self._made: dict[tuple, Fact] = {}
-        self._ended: dict[tuple, list[Fact]] = {}
-
     def results(self, op: Op) -> Fact:
-        """Caches facts by form and operands' facts: there are few of both, so that most are known."""
-        if op.regions:
-            return self._found(op)
-        key = (op.form, *[self.known[value] for value in op.operands])
-        if key not in self._made:
-            self._made[key] = self._found(op)
-        return self._made[key]
-
-    def _found(self, op: Op) -> Fact:
         known = self.of(op.operands)
         sources = _sources(known)
         for inner in op.regions:  # combiners: only their captures; see `_content`
             for value, fact in zip(inner.parameters, known * 2, strict=False):
-                self.known[value] = _fact(fact.sources, Content.ANY)
+                self.known[value] = Fact(fact.sources)
             self.region(inner)
             sources |= _sources(self.of(inner.outputs))
-        return _fact(sources, _content(op, known))
+        return Fact(sources, _content(op, known))
 
     def loop(self, op: Op) -> None:
-        """Caches facts by loop and what it reads, which the next iteration of an outer loop may leave as it is."""
-        key = (op, *self.of(op.operands), *self.of(captures(op)))
-        if key not in self._ended:
-            self._ended[key] = self._looped(op)
-        self.give(op.results, self._ended[key])
-
-    def _looped(self, op: Op) -> list[Fact]:
         condition, body = op.regions
         carried, before = self.of(op.operands), None
         while carried != before:
@@ -94,11 +69,11 @@ class _Walk(Walk[Fact]):
             before, after = carried, self.of(body.outputs)
             carried = [_joined(pair) for pair in zip(carried, after, strict=True)]
         stop = self.known[condition.outputs[0]].sources
-        return [_fact(fact.sources | stop, fact.content) for fact in carried]
+        self.give(op.results, [Fact(fact.sources | stop, fact.content) for fact in carried])
 
     def join(self, op: Op, facts: Sequence[Fact]) -> Fact:
         joined = _joined(facts)
-        return _fact(joined.sources | self.known[op.operands[0]].sources, joined.content)
+        return Fact(joined.sources | self.known[op.operands[0]].sources, joined.content)
 
 
 def _sources(known: Sequence[Fact]) -> frozenset[str]:
@@ -107,7 +82,7 @@ def _sources(known: Sequence[Fact]) -> frozenset[str]:
 
 def _joined(known: Sequence[Fact]) -> Fact:
     contents = {fact.content for fact in known}
-    return _fact(_sources(known), contents.pop() if len(contents) == 1 else Content.ANY)
+    return Fact(_sources(known), contents.pop() if len(contents) == 1 else Content.ANY)
 
 
 def _content(op: Op, known: Sequence[Fact]) -> Content:
