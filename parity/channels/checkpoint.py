@@ -15,7 +15,7 @@ from parity.channels.channel import Aspect, channel
 from parity.channels.results import compared, with_makers
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
-from parity.values.ladder import deviation
+from parity.values.ladder import unlike_leaves
 from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
 
 Flat = Mapping[str, np.ndarray]
@@ -161,23 +161,14 @@ def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
 
 
 def _differing(expected: Flat, found: Flat, where: str, cause: str) -> list[Finding]:
-    differ = []
-    for path in sorted({*expected, *found}):
-        words = tuple("there" if path in flat else "not there" for flat in (expected, found))
-        distance = ""
-        if path in expected and path in found:
-            off = deviation(path, expected[path], found[path])
-            if off is None:
-                continue
-            words, distance = (off.reference, off.candidate), off.note or f"{off.relative:.2g} apart"
-        differ.append(
-            Finding(
-                where=f"{where}: {path}",
-                reference=words[0],
-                candidate=words[1],
-                distance=distance,
-                cause=cause,
-                next_step="save and load every leaf, whatever its type",
-            )
+    return [
+        Finding(
+            where=f"{where}: {off.path}",
+            reference=off.reference,
+            candidate=off.candidate,
+            distance=off.note or f"{off.relative:.2g} apart",
+            cause=cause,
+            next_step="save and load every leaf, whatever its type",
         )
-    return differ
+        for off in unlike_leaves(expected, found, "there")
+    ]

@@ -2,16 +2,12 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from parity.builds.build import SEED
-from parity.builds.tree import unlike_entries
 from parity.channels.channel import Aspect, channel
 from parity.channels.results import compared
 from parity.compare.evidence import Evidence
+from parity.values.ladder import unlike_leaves
 from parity.verdicts import ChannelResult, Finding
-
-BUILD = "give both builds one function for their inputs"
 
 
 @channel(column="tree", aspect=Aspect.STATE)
@@ -29,30 +25,11 @@ def _findings(evidence: Evidence, step: int) -> Iterator[Finding]:
     if left is right:
         return
     prefix = f"step{step + 1}/" if step else ""
-    for name in sorted({*left, *right}):
-        if name not in left or name not in right:
-            words = ["given" if name in side else "not given" for side in (left, right)]
-            yield Finding(
-                where=f"input {prefix}{name}", reference=words[0], candidate=words[1], next_step=BUILD
-            )
-        elif difference := _difference(np.asarray(left[name]), np.asarray(right[name])):
-            place, reference, candidate = difference
-            yield Finding(
-                where=f"input {prefix}{name}{place}",
-                reference=reference,
-                candidate=candidate,
-                cause="the two sides are not given the same batch, such as targets that are shifted on one side",
-                next_step=BUILD,
-            )
-
-
-def _difference(left: np.ndarray, right: np.ndarray) -> tuple[str, str, str] | None:
-    """Returns the index of the first difference and both entries; None if the bytes are equal."""
-    kinds = [f"{array.dtype}{list(array.shape)}" for array in (left, right)]
-    if kinds[0] != kinds[1]:
-        return "", kinds[0], kinds[1]
-    if left.tobytes() == right.tobytes():
-        return None
-    first = int(np.argmax(unlike_entries(left, right)))
-    place = [int(index) for index in np.unravel_index(first, left.shape)]
-    return f"{place or ''}", f"{left.flat[first]}", f"{right.flat[first]}"
+    for found in unlike_leaves(left, right, "given"):
+        yield Finding(
+            where=f"input {prefix}{found.path}{list(found.worst) or ''}",
+            reference=found.reference,
+            candidate=found.candidate,
+            cause="the two sides are not given the same batch, such as targets that are shifted on one side",
+            next_step="give both builds one function for their inputs",
+        )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -191,6 +191,25 @@ def deviation(
         **dict(zip(SIDES, shown, strict=True)),
         note="" if comparable else "values that are not finite",
     )
+
+
+def unlike_leaves(reference: Flat, candidate: Flat, there: str) -> Iterator[Deviation]:
+    """Yields the leaves that differ in any bit, or that only one side has.
+
+    Args:
+        there: text of the side that has a leaf, such as ``given``.
+    """
+    for path in sorted({*reference, *candidate}):
+        has = [path in side for side in (reference, candidate)]
+        if not all(has):
+            left, right = (there if held else f"not {there}" for held in has)
+            yield Deviation(
+                path=path, relative=float("inf"), reference=left, candidate=right, note="on one side only"
+            )
+        elif (
+            off := deviation(path, *(np.asarray(side[path]) for side in (reference, candidate)))
+        ) is not None:
+            yield off
 
 
 def climb(reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:

@@ -95,7 +95,7 @@ def test_an_input_of_another_dtype_or_that_one_side_lacks_is_a_finding():
     def more(seed):
         return {**batch(seed), "mask": np.ones(B)}
 
-    assert "float32[5, 4], candidate float64[5, 4]" in outcome(forward, inputs=(batch, wide)).sentence()
+    assert "reference float32, candidate float64" in outcome(forward, inputs=(batch, wide)).sentence()
     assert "input mask: reference not given" in outcome(forward, inputs=(batch, more)).sentence()
 
 
