@@ -3,8 +3,7 @@
 import collections
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -42,12 +41,10 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, grouped, wea
 
 KEYS = 4
 """Number of states in which every leaf is compared; fewer if they are large."""
-MOST_KEYS = 1_024
-"""Maximum number of states that one run of a program makes."""
+MOST_KEYS = 8_192
+"""Maximum number of states that one run of a program makes, of small leaves."""
 MOST_NUMBERS = 4_000_000
 """Maximum number of elements in memory at once, if there is more than one state."""
-SECONDS = 2.0
-"""Time limit for the states of further keys, which only small leaves need."""
 
 
 class _Made(NamedTuple):
@@ -275,8 +272,7 @@ def _compare_samples(
 def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> dict[str, np.ndarray]:
     """Returns some leaves of the initial states of the first keys; without a compile, all keys at once."""
     if session.start(build).shares_types(paths):
-        runs = [*_further(session, build, paths, range(keys))]
-        return {path: np.concatenate([run[path] for run in runs]) for path in paths}
+        return _states(session, build, paths, range(keys))
     states = (session.fresh(build, SEED + key) for key in range(keys))
     leaves = zip(*([state[path] for path in paths] for state in states), strict=True)
     return dict(zip(paths, map(np.stack, leaves), strict=True))
@@ -296,43 +292,30 @@ def _samples(
     sides: Sequence[Mapping[str, np.ndarray]],
     sampled: Callable[[str, np.ndarray], np.ndarray],
 ) -> list[dict[str, np.ndarray]]:
-    """Returns elements of some leaves of both sides, one row for each key: as many keys as needed, or as time allows.
+    """Returns elements of some leaves of both sides, one row for each key; small leaves have further keys.
 
     ``sides`` are the leaves for the first keys, with the paths of the reference. ``sampled`` takes a leaf of several
     keys; it leaves out slices that repeat others, because they are no further draws.
     """
-    rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
+    rows = [{path: sampled(path, side[path]) for path in _paths(entries)[0]} for side in sides]
 
-    def add(states: Iterable[Mapping[str, np.ndarray]], entries: Iterable[Entry]) -> None:
-        paths = _paths(entries)[0]
-        for side, leaves in zip(rows, states, strict=True):
-            for path in paths:
-                side[path].append(sampled(path, leaves[path]))
+    def length(entry: Entry) -> int:
+        return rows[0][entry.reference[0]].shape[1]
 
-    def wanted(first: np.ndarray) -> int:
-        return max(len(first), -(-ENOUGH // max(1, first.shape[1])))
-
-    def is_open(entry: Entry) -> bool:
-        return any(0 < sum(part.size for part in rows[0][path]) < ENOUGH for path in entry.reference)
-
-    add(sides, entries)
     keys = len(next(iter(sides[0].values())))
-    small = grouped(
-        filter(is_open, entries), lambda entry: int(math.log(rows[0][entry.reference[0]][0].shape[1], 16))
-    )
-    for group in small.values():
-        end = None
-        most = max(wanted(rows[0][path][0]) for path in _paths(group)[0])
+    small = [entry for entry in entries if 0 < length(entry) * keys < ENOUGH]
+    for group in grouped(small, lambda entry: int(math.log(length(entry), 16))).values():
+        paths = _paths(group)
+        size = sum(evidence.builds[0].leaves[path].size for path in paths[0])
+        most = min(MOST_KEYS, MOST_NUMBERS // size, -(-ENOUGH // min(map(length, group))))
+        further = range(keys, max(most, keys + 1))
         left, right = (
-            _further(evidence.session, build, paths, range(keys, most))
-            for build, paths in zip(evidence.builds, _paths(group), strict=True)
+            _states(evidence.session, build, each, further)
+            for build, each in zip(evidence.builds, paths, strict=True)
         )
-        for one, other in zip(left, right, strict=True):
-            end = end or time.monotonic() + SECONDS / len(small)
-            add((one, _back(group, other)), [*filter(is_open, group)])
-            if time.monotonic() > end:
-                break
-    return [{path: np.concatenate(leaf)[: wanted(leaf[0])] for path, leaf in side.items()} for side in rows]
+        for side, more in zip(rows, (left, _back(group, right)), strict=True):
+            side |= {path: np.concatenate([side[path], sampled(path, more[path])]) for path in paths[0]}
+    return rows
 
 
 def _back(entries: Iterable[Entry], leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -350,14 +333,8 @@ def _back(entries: Iterable[Entry], leaves: Mapping[str, np.ndarray]) -> dict[st
     return found
 
 
-def _further(
-    session: Session, build: Build, paths: Sequence[str], wanted: range
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields some leaves of a build's initial states, of many keys at once, for at least the wanted keys in order."""
-    total = sum(build.leaves[path].size for path in paths)
-    count = max(1, min(len(wanted), MOST_KEYS, MOST_NUMBERS // max(1, total)))
+def _states(session: Session, build: Build, paths: Sequence[str], keys: range) -> dict[str, np.ndarray]:
+    """Returns some leaves of a build's initial states, of several keys at once, along a first axis."""
     make = session.start(build).of_keys(paths)
-    for start in range(SEED + wanted.start, SEED + wanted.stop, count):
-        with session.clock.phase("initial states", "execute"):
-            found = to_host(make(jax.vmap(jax.random.key)(jnp.arange(start, start + count))))
-        yield found
+    with session.clock.phase("initial states", "execute"):
+        return to_host(make(jax.vmap(jax.random.key)(SEED + jnp.arange(keys.start, keys.stop))))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import time
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from parity.builds.weights.transforms import Stack
 from parity.cases.case import Case, Keys
 from parity.channels import starts
 from parity.channels.rng import rng
-from parity.channels.starts import _further
+from parity.channels.starts import _states
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.verdicts import Verdict
@@ -518,15 +517,6 @@ def test_the_power_is_in_the_detail():
     assert "scales that differ by 0.02 are found (99.9 %, least of params/w)" in words
 
 
-def test_work_between_samples_is_not_booked_as_execution():
-    session = Session()
-    side = build("linen toy", kernels(lambda a, *_: {"w": drawn(a)}))
-    samples = _further(session, side, ["params/w"], range(3))
-    for _ in samples:
-        time.sleep(1.0)
-    assert session.clock.take()["execute"] < 1
-
-
 def test_ties_by_recipe_need_no_samples(monkeypatch):
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *args, **rest: pytest.fail("compiled"))
     tied = kernels(lambda a, *_: dict.fromkeys("ab", drawn(a)))
@@ -565,10 +555,8 @@ def test_of_leaves_of_one_recipe_one_is_sampled_and_all_are_named(monkeypatch):
     sampled = []
     monkeypatch.setattr(
         starts,
-        "_further",
-        lambda session, build, paths, wanted: (
-            sampled.append(paths) or _further(session, build, paths, wanted)
-        ),
+        "_states",
+        lambda session, build, paths, wanted: sampled.append(paths) or _states(session, build, paths, wanted),
     )
     differing = [f"initial params/{name}" for name in "abcefg"]
     assert found(many(1.0), many(1.5)) == differing
