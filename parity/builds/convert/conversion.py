@@ -2,9 +2,9 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -116,12 +116,13 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
     """
     trees = exported.reference.tree, exported.candidate.tree
     either = trees[0] == trees[1] and WeightMap(entries=exported.entries).is_identity
-    for names in (lambda path: path, strip_container):
-        fits = [at for at in (0, 1) if side in (None, at) and _matched(exported.sides[at], stored, names)]
+    matches: dict[int, _Match] = {}
+    for names in (str, strip_container):
+        sides = [at for at in (0, 1) if side in (None, at)]
+        matches = {at: _matched(exported.sides[at], stored, names) for at in sides}
+        fits = [at for at, match in matches.items() if not match.odd and not match.lacks]
         if len(fits) == 1 or (fits and either):
-            found = _matched(exported.sides[fits[0]], stored, names)
-            assert found is not None
-            return fits[0], found
+            return fits[0], matches[fits[0]].arrays
         if fits:
             flavours = [one.flavour for one in exported.sides]
             one, other = flavours if flavours[0] != flavours[1] else SIDES
@@ -129,40 +130,37 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
                 f"{stored.folder}: its names fit both sides, expected to be told which to write; add --to {one} "
                 f"or --to {other}"
             )
-    raise ValueError(_misfit(exported, stored, side))
-
-
-def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
-    """Returns the arrays by the paths of a side; None unless they are whole roles of it, parameters included."""
-    paths = {names(path): path for path in side.leaves}
-    given = {names(path): array for path, array in stored.arrays.items()}
-    if len(paths) < len(side.leaves) or len(given) < len(stored.arrays) or set(given) - set(paths):
-        return None
-    roles = {side.leaves[paths[name]].role for name in given}
-    wanted = {name for name, path in paths.items() if side.leaves[path].role in roles - {Role.RNG}}
-    if Role.PARAMS not in roles or wanted - set(given):
-        return None
-    return {paths[name]: array for name, array in given.items()}
-
-
-def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
-    """Returns a message with the unexpected and missing leaves, relative to the most similar side."""
-    names = {strip_container(path) for path in stored.arrays}
-    sides = [{strip_container(path): leaf for path, leaf in one.leaves.items()} for one in exported.sides]
-    nearest = side if side is not None else max((0, 1), key=lambda at: len(names & sides[at].keys()))
-    wanted = sides[nearest]
-    roles = {wanted[name].role for name in names & wanted.keys()} | {Role.PARAMS}
-    lacks = [
-        path
-        for path, leaf in exported.sides[nearest].leaves.items()
-        if strip_container(path) not in names and leaf.role in roles - {Role.RNG}
-    ]
-    odd = [path for path in stored.arrays if strip_container(path) not in wanted]
-    return (
-        f"{stored.folder}: leaves that {exported.sides[nearest].name} does not have: {_listed(odd)}; leaves of it that "
-        f"are missing: {_listed(lacks)}; expected the state of {exported.case}, whole or its parameters; name another "
+    at, nearest = max(matches.items(), key=lambda item: len(item[1].arrays))
+    name = exported.sides[at].name
+    raise ValueError(
+        f"{stored.folder}: leaves that {name} does not have: {_listed(nearest.odd)}; leaves of it that are missing: "
+        f"{_listed(nearest.lacks)}; expected the state of {exported.case}, whole or its parameters; name another "
         "checkpoint, or export the map of the case that this one is of"
     )
+
+
+class _Match(NamedTuple):
+    """A checkpoint read as that of a side.
+
+    Args:
+        arrays: by the side's paths.
+        odd: stored leaves that the side does not have.
+        lacks: missing leaves of roles of which some are stored, and missing parameters.
+    """
+
+    arrays: Arrays
+    odd: Sequence[str]
+    lacks: Sequence[str]
+
+
+def _matched(side: ExportedSide, stored: Stored, names: Callable[[str], str]) -> _Match:
+    paths = {names(path): path for path in side.leaves}
+    given = {names(path): path for path in stored.arrays}  # two of one name cannot both be read
+    odd = [path for path in stored.arrays if names(path) not in paths or given[names(path)] != path]
+    arrays = {paths[name]: stored.arrays[path] for name, path in given.items() if name in paths}
+    roles = {side.leaves[path].role for path in arrays} | {Role.PARAMS}
+    missing = {path: leaf.role for path, leaf in side.leaves.items() if path not in arrays}
+    return _Match(arrays, odd, [path for path, role in missing.items() if role in roles - {Role.RNG}])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,7 +16,6 @@ from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Transform
 from parity.verdicts import SIDES, repeated
 
-SCHEMA, KIND = 1, "parity weight map"
 PROOF = "proof"
 CONFIRMED = (PROOF, "probe")
 TRANSFORMS: Mapping[str, type] = {
@@ -79,10 +78,13 @@ class ExportedMap:
     """A weight map with the data that converting a checkpoint needs.
 
     Args:
+        schema, kind: the version of the format, and its name.
         versions: versions of the packages that confirmed it.
         alone: RNG leaves that only one side has, by the side.
     """
 
+    schema: Literal[1] = 1
+    kind: Literal["parity weight map"] = "parity weight map"
     case: str
     versions: Mapping[str, Any]
     reference: ExportedSide
@@ -101,7 +103,7 @@ class ExportedMap:
         record = msgspec.to_builtins(self)
         for entry, kind in zip(record["entries"], kinds, strict=True):
             entry["transform"]["kind"] = kind
-        return {"schema": SCHEMA, "kind": KIND, **record}
+        return record
 
 
 def _kind(entry: Entry) -> str:
@@ -126,16 +128,12 @@ def read_map(path: Path) -> ExportedMap:
         raise ValueError(
             f"map {path}: cannot be read ({one_line(error)}), expected a file of `parity map --export`"
         ) from error
-    if not isinstance(record, dict) or record.get("kind") != KIND:
-        raise ValueError(f"map {path}: got other JSON, expected a file of `parity map --export`")
-    if record.get("schema") != SCHEMA:
-        raise ValueError(
-            f"map {path}: got schema {record.get('schema')}, expected {SCHEMA}; export it again with this version"
-        )
     try:
         found = msgspec.convert(record, ExportedMap, dec_hook=_transform)
     except msgspec.ValidationError as error:
-        raise ValueError(f"map {path}: damaged ({one_line(error)}); export it again") from error
+        raise ValueError(
+            f"map {path}: of another version, or damaged ({one_line(error)}); export it again with this version"
+        ) from error
     if problem := _gap(found):
         raise ValueError(f"map {path}: {problem}; expected a total one-to-one map; export it again")
     return found

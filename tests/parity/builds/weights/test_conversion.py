@@ -338,8 +338,8 @@ def test_a_dtype_that_cannot_be_kept_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda record: record.update(schema=2), "got schema 2, expected 1"),
-        (lambda record: record.update(kind="report"), "got other JSON"),
+        (lambda record: record.update(schema=2), "Invalid enum value 2 - at `$.schema`"),
+        (lambda record: record.update(kind="report"), "Invalid enum value 'report' - at `$.kind`"),
         (
             lambda record: record["entries"].pop(),
             "are not in one entry each; expected a total one-to-one map",
